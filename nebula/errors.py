@@ -1,0 +1,125 @@
+"""Every error that Nebula raises. The bottom layer: plain values in, nothing imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class NebulaError(Exception):
+    """The root of all errors that Nebula raises on purpose."""
+
+
+class ProtocolError(NebulaError):
+    """A STOMP rule was broken. `str()` names what was wrong and never holds a body.
+
+    Attributes:
+        receipt: the receipt header of the frame at fault, if it was read; an ERROR answers it.
+    """
+
+    def __init__(self, message: str, *, receipt: str | None = None) -> None:
+        super().__init__(message)
+        self.receipt = receipt
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke a rule: the connection has to be closed."""
+
+
+class LocalProtocolError(ProtocolError):
+    """Our own side tried what is not legal now: a bug at the caller's, nothing was sent."""
+
+
+class ServerError(NebulaError):
+    """The broker answered with an ERROR frame and closes the connection.
+
+    Attributes:
+        message: its `message` header, a short text.
+        detail: its body as text, possibly empty.
+    """
+
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(f"{message}: {detail}" if detail and detail != message else message)
+        self.message = message
+        self.detail = detail
+
+
+class ConnectionLost(NebulaError):
+    """The connection ended. What was in flight may or may not have had its effect."""
+
+
+class ConnectFailed(ConnectionLost):
+    """No session could be had: nobody listens there, it timed out, or the broker refused."""
+
+
+class Refused(NebulaError):
+    """A request was turned down: a SUBSCRIBE ignored, or a broker's policy (`code`, `detail`)."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.detail = detail
+
+
+class Rejected(NebulaError):
+    """The broker's verdict on a SEND: it had no effect and nobody will ever receive it."""
+
+    def __init__(self, verdict: str, destination: str) -> None:
+        super().__init__(f"{destination}: {verdict}")
+        self.verdict = verdict
+        self.destination = destination
+
+
+class NoResponder(Rejected):
+    """Nobody listens on the service's queue. Nothing was stored; it is safe to call again."""
+
+
+class RemoteError(NebulaError):
+    """The other side answered `error`.
+
+    Attributes:
+        code: a stable kebab-case word to branch on.
+        message: a text for people.
+        details: what the code's documentation says, often a list of fields.
+        retryable: the same request may succeed later.
+    """
+
+    def __init__(self, code: str, message: str, *, details: Any = None, retryable: bool = False) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.details = details
+        self.retryable = retryable
+
+
+class CallTimeout(NebulaError, TimeoutError):
+    """No answer came in time. The request may still be running or may never have started."""
+
+
+class JobError(NebulaError):
+    """Raised by a job's own code to end it as `failed` with a text (and code) for its caller."""
+
+    def __init__(self, message: str, *, code: str = "job") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+class JobEnded(NebulaError):
+    """A job ended otherwise than `done`.
+
+    Attributes:
+        job: its id, `<service>/<ulid>`.
+        state: the end state: failed, cancelled, timed_out, lost or expired.
+        code: a stable kebab-case word; `message` a text for people.
+    """
+
+    def __init__(self, job: str, state: str, *, code: str, message: str) -> None:
+        super().__init__(f"{job} {state}: {message}")
+        self.job = job
+        self.state = state
+        self.code = code
+        self.message = message
+
+
+class SettingsError(NebulaError):
+    """Settings that cannot be used: says file, place, what is wrong and what is right."""
