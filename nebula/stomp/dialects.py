@@ -1,0 +1,164 @@
+"""The versions of STOMP: one frozen row each. No other module knows how they differ.
+
+Versions are compared where they are negotiated and nowhere else; all other code asks its
+dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from nebula.errors import RemoteProtocolError
+
+_ESCAPES_1_1 = MappingProxyType({"n": "\n", "c": ":", "\\": "\\"})
+_ESCAPES_1_2 = MappingProxyType({**_ESCAPES_1_1, "r": "\r"})
+_NO_ESCAPES: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dialect:
+    """The rules of one STOMP version.
+
+    Attributes:
+        version: as negotiated, "1.2".
+        escapes: octet after a backslash → what it stands for; empty: headers are not escaped
+            ("Value Encoding"; in 1.0 a backslash is itself).
+        allows_crlf: a line may end with CR LF (1.2, "Augmented BNF").
+        trims_values: spaces around values are dropped (1.0's examples pad them; 1.1 and 1.2
+            forbid it, "Repeated Header Entries" and below).
+        ignores_stray_bodies: a body on a frame that may have none is ignored (1.0,
+            "SUBSCRIBE"), not a fault (1.1, "Body").
+        announces_version: CONNECTED carries `version` and `heart-beat` (1.1, "Protocol
+            Negotiation").
+        needs_subscription_id: SUBSCRIBE and UNSUBSCRIBE name an `id` (1.1, "SUBSCRIBE").
+        ack_by_id: ACK and NACK name the `id` that MESSAGE gave in `ack` (1.2, "ACK").
+        ack_on_message: MESSAGE carries `ack` in the client modes (1.2, "MESSAGE"; harmless in
+            1.1, D.21).
+    """
+
+    version: str
+    escapes: Mapping[str, str]
+    allows_crlf: bool
+    trims_values: bool
+    ignores_stray_bodies: bool
+    announces_version: bool
+    needs_subscription_id: bool
+    ack_by_id: bool
+    ack_on_message: bool
+    _table: dict[int, str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # What a version cannot express becomes a space: refusing the frame would let one
+        # sender hurt the receivers of another version.
+        table = {10: " ", 13: " "}
+        table.update({ord(plain): f"\\{letter}" for letter, plain in self.escapes.items()})
+        object.__setattr__(self, "_table", table)
+
+    def escape(self, text: str) -> str:
+        """Write `text` as a header name or value of this version."""
+        # Four look-ups cost less than a translation, and hardly a value needs one.
+        if ":" in text or "\n" in text or "\\" in text or "\r" in text:
+            return text.translate(self._table)
+        return text
+
+    def unescape(self, text: str) -> str:
+        """Read a header name or value; one pass from left to right.
+
+        Raises:
+            RemoteProtocolError: an escape that this version does not know (1.2, "Value
+                Encoding": a fatal protocol error).
+        """
+        if not self.escapes or "\\" not in text:
+            return text
+        first, *rest = text.split("\\")
+        parts = [first]
+        # Split at backslashes: an empty piece means that the escaped octet is one itself.
+        pieces = iter(rest)
+        for piece in pieces:
+            if piece:
+                parts += self._escaped(piece[0]), piece[1:]
+            else:
+                following = next(pieces, None)
+                if following is None:
+                    raise RemoteProtocolError("a header ends with a lone backslash")
+                parts += "\\", following
+        return "".join(parts)
+
+    def _escaped(self, letter: str) -> str:
+        try:
+            return self.escapes[letter]
+        except KeyError:
+            raise RemoteProtocolError(
+                f"undefined escape \\{letter} in a header of STOMP {self.version}"
+            ) from None
+
+    def header_block(self, headers: Iterable[tuple[str, str]]) -> bytes:
+        """Encode `name:value` lines, each ended by LF."""
+        escape = self.escape
+        return "".join([f"{escape(name)}:{escape(value)}\n" for name, value in headers]).encode()
+
+
+V1_0 = Dialect(
+    "1.0",
+    escapes=_NO_ESCAPES,
+    allows_crlf=False,
+    trims_values=True,
+    ignores_stray_bodies=True,
+    announces_version=False,
+    needs_subscription_id=False,
+    ack_by_id=False,
+    ack_on_message=False,
+)
+V1_1 = Dialect(
+    "1.1",
+    escapes=_ESCAPES_1_1,
+    allows_crlf=False,
+    trims_values=False,
+    ignores_stray_bodies=False,
+    announces_version=True,
+    needs_subscription_id=True,
+    ack_by_id=False,
+    ack_on_message=True,
+)
+V1_2 = Dialect(
+    "1.2",
+    escapes=_ESCAPES_1_2,
+    allows_crlf=True,
+    trims_values=False,
+    ignores_stray_bodies=False,
+    announces_version=True,
+    needs_subscription_id=True,
+    ack_by_id=True,
+    ack_on_message=True,
+)
+
+# CONNECT, STOMP and CONNECTED come before the version is known: either line end, no escapes
+# (A.1 rule 5). A client that names no version is a 1.0 one and its values are trimmed (D.45).
+OPENING = Dialect(
+    "opening",
+    escapes=_NO_ESCAPES,
+    allows_crlf=True,
+    trims_values=False,
+    ignores_stray_bodies=False,
+    announces_version=False,
+    needs_subscription_id=False,
+    ack_by_id=False,
+    ack_on_message=False,
+)
+
+DIALECTS = MappingProxyType({dialect.version: dialect for dialect in (V1_0, V1_1, V1_2)})
+"""By version, lowest first."""
+
+
+def negotiate(accept_version: str | None) -> Dialect | None:
+    """The highest version in common, or None (1.2, "Protocol Negotiation").
+
+    Without `accept-version` the client speaks 1.0 only. Items of the list are trimmed.
+    """
+    if accept_version is None:
+        return V1_0
+    offered = {item.strip() for item in accept_version.split(",")}
+    common = [dialect for version, dialect in DIALECTS.items() if version in offered]
+    return common[-1] if common else None

@@ -1,0 +1,75 @@
+"""What travels: frames, and the header blocks that many of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+CLIENT_COMMANDS = frozenset(
+    {"SEND", "ACK", "NACK", "SUBSCRIBE", "UNSUBSCRIBE", "BEGIN", "COMMIT", "ABORT", "DISCONNECT"}
+    | {"CONNECT", "STOMP"}
+)
+SERVER_COMMANDS = frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"})
+
+# STOMP 1.1 and 1.2, "Body": all other frames MUST NOT have one.
+COMMANDS_WITH_BODY = frozenset({"SEND", "MESSAGE", "ERROR"})
+
+# STOMP 1.2, "Value Encoding": neither is escaped, so that 1.0 peers can read them. STOMP
+# stands for CONNECT and is read like it.
+UNESCAPED_COMMANDS = frozenset({"CONNECT", "STOMP", "CONNECTED"})
+
+
+class Headers(dict[str, str]):
+    """The headers of one parsed frame, without `receipt`; the first of repeated ones counts.
+
+    Frames that came with the same header block share one object: treat it as read-only.
+
+    Attributes:
+        memo: kept for the layer that reads the headers, so that what it made of a block is
+            made once for all frames that share it. None until that layer sets it.
+    """
+
+    # No slot and no `__init__`: made once a frame, by the C constructor of dict alone.
+    memo: Any = None
+
+
+class Frame:
+    """One STOMP frame.
+
+    Attributes:
+        command: SEND, MESSAGE, …
+        headers: by name, unescaped, without `receipt`.
+        body: octets, possibly empty.
+        receipt: value of the `receipt` header, or None. It stands apart because it is the one
+            header that differs on every frame of a sender.
+    """
+
+    __slots__ = ("body", "command", "headers", "receipt")
+
+    def __init__(
+        self,
+        command: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        receipt: str | None = None,
+    ) -> None:
+        self.command = command
+        self.headers = headers
+        self.body = body
+        self.receipt = receipt
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Frame):
+            return NotImplemented
+        return (self.command, self.headers, self.body, self.receipt) == (
+            other.command,
+            other.headers,
+            other.body,
+            other.receipt,
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # a value with a dict inside
+
+    def __repr__(self) -> str:
+        receipt = f", receipt={self.receipt!r}" if self.receipt is not None else ""
+        return f"Frame({self.command!r}, {dict(self.headers)!r}, {self.body!r}{receipt})"
