@@ -1,0 +1,72 @@
+# Each target sets up what it needs by itself; a second run sets up nothing.
+# Two stamps inside .venv: what runs (demo), and what tests, checks and measures on top of it.
+
+SHELL := /bin/bash
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+RUNS := $(VENV)/.installed-run
+TESTS := $(VENV)/.installed-test
+UV := $(shell command -v uv)
+PINS := --constraint constraints.txt --build-constraint constraints.txt
+
+ifdef UV
+INSTALL := $(UV) pip install --quiet --python $(PYTHON) $(PINS)
+else
+INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check $(PINS)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick check test-foreign bench bench-quick clean
+
+help: ## show this text
+	@echo "Nebula: microservice verbs and Spark jobs over STOMP. Begin with: make demo"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(RUNS) ## start a Spark job over 336,776 real flights by a message, and watch it
+	@$(PYTHON) -m services.flights.demo
+
+test: $(TESTS) ## run all tests but those that need a foreign broker (some minutes)
+	@echo "All tests, real Spark among them. The quick part alone, under a minute: make quick"
+	@$(PYTHON) -m pytest -m "not foreign"
+
+quick: $(TESTS) ## run the quick tests alone: no Spark, nothing slow
+	@$(PYTHON) -m pytest -m "not foreign and not spark and not slow"
+
+check: $(TESTS) ## check format, lint, types and the layers of imports
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo
+
+test-foreign: $(TESTS) ## run our client and RPC against RabbitMQ (Debian: installs it)
+	@.ci/install-debian rabbitmq-server
+	@$(PYTHON) -m pytest -m foreign
+
+bench: $(TESTS) ## measure beside RabbitMQ, ActiveMQ and NATS (Debian: installs them)
+	@.ci/install-debian rabbitmq-server activemq nats-server
+	@$(PYTHON) -m benchmarks
+
+bench-quick: $(TESTS) ## measure Nebula alone, in a minute
+	@$(PYTHON) -m benchmarks --quick
+
+clean: ## remove the environment and everything that was made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf spark-warehouse metastore_db derby.log nebula-state
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(PYTHON):
+	@.ci/make-venv $(VENV) $(UV)
+
+$(RUNS): pyproject.toml constraints.txt | $(PYTHON)
+	@echo "Setting up $(VENV): Nebula, Spark and a Java, some 600 MB the first time ..."
+ifndef UV
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
+endif
+	@$(INSTALL) --editable '.[spark,java,services]'
+	@touch $@
+
+$(TESTS): $(RUNS)
+	@echo "Setting up $(VENV): what tests, checks and measures ..."
+	@$(INSTALL) --group test --group check --group bench
+	@touch $@
