@@ -1,0 +1,82 @@
+"""Child processes with an end: each is started here, waited for, and ended by its own pid."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+_END_SECONDS = 15.0
+
+
+class Unavailable(Exception):
+    """A program that is to be measured or tested against cannot be had here; `str()` says why."""
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on at this moment.
+
+    For programs that cannot tell which port they took. Another program may take it first; then the
+    start fails, and `wait_until` says so.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running(
+    arguments: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program; on leaving it gets SIGTERM, and SIGKILL if that was not enough.
+
+    Its output goes to the file `log`. `environment` is added to ours. It has a session of its own, so that
+    a Ctrl-C at the terminal reaches it through us, in order, and not at once.
+    """
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a child and reap it; harmless if it has ended already."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+
+
+def wait_until(
+    is_ready: Callable[[], bool], process: subprocess.Popen[bytes], *, log: Path, timeout: float = 60.0
+) -> None:
+    """Wait for a child to become ready; `Unavailable` with the end of its log if it does not."""
+    deadline = time.monotonic() + timeout
+    while not is_ready():
+        if process.poll() is not None or time.monotonic() > deadline:
+            what = "ended" if process.poll() is not None else f"is not ready after {timeout:g} s"
+            raise Unavailable(f"{Path(str(process.args[0])).name} {what}: {tail(log)}")  # type: ignore[index]
+        time.sleep(0.05)
+
+
+def tail(log: Path, *, lines: int = 15) -> str:
+    """The last lines of a log, for an error's text."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

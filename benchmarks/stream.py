@@ -1,0 +1,144 @@
+"""One sender and its consumers around one selector: what the throughput rows have in common."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import cast
+
+from benchmarks.peers import Broker
+from benchmarks.wire import Link, message
+
+# How far the sender may be ahead of the slowest consumer, in messages. It keeps a queue from growing without
+# end on the brokers that would let it, and is deep enough that no broker waits for us.
+_WINDOW = 8192
+_PER_BLOCK = 256
+# Receipt ids come round again after so many, far more than can be under way.
+_RECEIPT_BLOCKS = 4 * _WINDOW // _PER_BLOCK
+_WARM_UP_SECONDS = 0.5
+_SILENCE_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one contestant did in one row of one round.
+
+    Attributes:
+        rate: messages, deliveries, requests or connects per second.
+        p50: the median latency of one request in seconds, where the row measures it; `p99` likewise.
+        busy: the part of a core that the load itself needed; near 1 the load is the limit, not the broker.
+    """
+
+    rate: float
+    p50: float | None = None
+    p99: float | None = None
+    busy: float | None = None
+
+
+class Stream:
+    """Sends to one destination as fast as its consumers, and the RECEIPTs if asked for, come back.
+
+    A context manager: leaving it says DISCONNECT on every connection.
+    """
+
+    def __init__(self, broker: Broker, destination: str, *, receipts: bool = False) -> None:
+        self._destination = destination
+        self._selector = selectors.DefaultSelector()
+        self._sender = Link(broker)
+        self._links: list[Link] = []
+        self._arrived: list[int] = []
+        # Without receipts nothing comes back to the sender, but an ERROR might: it is read and not counted.
+        self._watch(self._sender, counted=receipts)
+        self._blocks = cycle(_blocks(destination, receipts=receipts))
+        self._rest = memoryview(b"")
+        self._sent = 0
+        self._is_writing = False
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._selector.close()
+        for link in self._links:
+            # After a failure a link may hold anything: no polite farewell then.
+            link.disconnect() if kind is None else link.close()
+
+    def add_consumer(self, link: Link, ack: str = "auto") -> None:
+        """Subscribe one more connection to the destination."""
+        link.subscribe(self._destination, ack)
+        self._watch(link, counted=True)
+
+    def measure(self, seconds: float) -> Measurement:
+        """Warm up, count deliveries for so long, then stop sending and see that every message arrives.
+
+        Raises:
+            ConnectionError: the broker sent an ERROR, closed a connection, or lost messages.
+        """
+        self._run(time.perf_counter() + _WARM_UP_SECONDS)
+        before, used, start = self._delivered(), time.process_time(), time.perf_counter()
+        self._run(start + seconds)
+        elapsed = time.perf_counter() - start
+        count, used = self._delivered() - before, time.process_time() - used
+        self._drain()
+        return Measurement(count / elapsed, busy=used / elapsed)
+
+    def _watch(self, link: Link, *, counted: bool) -> None:
+        self._links.append(link)
+        index = None
+        if counted:
+            index = len(self._arrived)
+            self._arrived.append(0)
+        self._selector.register(link, selectors.EVENT_READ, index)
+
+    def _delivered(self) -> int:
+        return sum(
+            self._arrived[key.data]
+            for key in self._selector.get_map().values()
+            if key.data is not None and key.fileobj is not self._sender
+        )
+
+    def _run(self, end: float) -> None:
+        while time.perf_counter() < end:
+            self._write_while(self._sent - min(self._arrived) <= _WINDOW - _PER_BLOCK)
+            self._turn()
+
+    def _drain(self) -> None:
+        # The block that is half written has to be finished, or its last message would be cut.
+        while self._rest or min(self._arrived) < self._sent:
+            self._write_while(bool(self._rest))
+            self._turn()
+
+    def _write_while(self, is_open: bool) -> None:  # noqa: FBT001 - private, and named by its caller
+        if is_open != self._is_writing:
+            self._is_writing = is_open
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_open else 0)
+            self._selector.modify(self._sender, events, self._selector.get_key(self._sender).data)
+
+    def _turn(self) -> None:
+        ready = self._selector.select(_SILENCE_SECONDS)
+        if not ready:
+            missing = self._sent - min(self._arrived)
+            raise ConnectionError(f"silence for {_SILENCE_SECONDS:g} s with {missing} messages under way")
+        for key, events in ready:
+            if events & selectors.EVENT_READ:
+                count = cast("Link", key.fileobj).take()
+                if key.data is not None:
+                    self._arrived[key.data] += count
+            if events & selectors.EVENT_WRITE:
+                self._write()
+
+    def _write(self) -> None:
+        if not self._rest:
+            self._rest = memoryview(next(self._blocks))
+            self._sent += _PER_BLOCK
+        self._rest = self._rest[self._sender.socket.send(self._rest) :]
+
+
+def _blocks(destination: str, *, receipts: bool) -> Sequence[bytes]:
+    if not receipts:
+        return [message(destination) * _PER_BLOCK]
+    frames = [message(destination, f"receipt:r{n}\n") for n in range(_RECEIPT_BLOCKS * _PER_BLOCK)]
+    return [b"".join(frames[at : at + _PER_BLOCK]) for at in range(0, len(frames), _PER_BLOCK)]

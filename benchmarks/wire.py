@@ -1,0 +1,131 @@
+"""Raw STOMP 1.2 on a blocking socket: no client library's cost inside what is measured.
+
+Frames go out as blocks of bytes that were built before the clock started. What comes in is counted by its
+NULs: our bodies have none, so a frame is a NUL, wherever the chunks of TCP happen to end.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from benchmarks.peers import Broker
+
+BODY = b"x" * 200
+_CHUNK_BYTES = 1 << 18
+_TIMEOUT = 20.0
+
+
+def message(destination: str, headers: str = "") -> bytes:
+    """A SEND with the 200-byte body that every row uses. `headers` are whole lines."""
+    head = f"SEND\ndestination:{destination}\n{headers}content-length:{len(BODY)}\n\n"
+    return head.encode() + BODY + b"\0"
+
+
+def subscribe(destination: str, ack: str = "auto") -> bytes:
+    """A SUBSCRIBE with the same window everywhere: each broker reads the header that it knows."""
+    window = "prefetch-count:1000\nactivemq.prefetchSize:1000\n" if destination.startswith("/queue/") else ""
+    return f"SUBSCRIBE\nid:0\ndestination:{destination}\nack:{ack}\n{window}receipt:sub\n\n\0".encode()
+
+
+def connect_frame(broker: Broker) -> bytes:
+    """CONNECT as STOMP 1.2, without heart-beats."""
+    who = f"login:{broker.login}\npasscode:{broker.passcode}\n" if broker.login else ""
+    return f"CONNECT\naccept-version:1.2\nhost:{broker.host}\n{who}\n\0".encode()
+
+
+class Link:
+    """One connection: bytes out, counted frames in."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", broker.port), timeout=_TIMEOUT)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = bytearray(_CHUNK_BYTES)
+        self._last = b""
+        self.exchange(connect_frame(broker), b"CONNECTED\n")
+
+    def fileno(self) -> int:
+        """So that a selector takes the link itself."""
+        return self.socket.fileno()
+
+    def exchange(self, frame: bytes, expected: bytes) -> bytes:
+        """Send a frame and return its whole answer, which has to begin as expected."""
+        self.socket.sendall(frame)
+        answer = b""
+        while b"\0" not in answer:
+            answer += self._receive_some()
+        answer = answer.lstrip(b"\n")
+        if not answer.startswith(expected):
+            raise ConnectionError(f"expected {expected!r}, the broker sent {answer[:300]!r}")
+        return answer
+
+    def subscribe(self, destination: str, ack: str = "auto") -> None:
+        """Subscribe, and wait until the broker says so."""
+        self.exchange(subscribe(destination, ack), b"RECEIPT\n")
+
+    def take(self) -> int:
+        """Read once, as much as there is, and count the frames that ended in it."""
+        size = self.socket.recv_into(self._buffer)
+        if size == 0:
+            raise ConnectionError(f"the broker closed the connection; it sent {self._last!r}")
+        # An ERROR ends a connection, and nothing follows it: its text would be in the last read.
+        if self._buffer.startswith(b"ERROR"):
+            raise ConnectionError(f"the broker sent {bytes(self._buffer[:300])!r}")
+        self._last = bytes(self._buffer[max(0, size - 300) : size])
+        return self._buffer.count(0, 0, size)
+
+    def disconnect(self) -> None:
+        """Leave gracefully; messages on their way to us are read and dropped."""
+        self.socket.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
+        heard = b""
+        while b"receipt-id:bye" not in heard:
+            heard = heard[-20:] + self._receive_some()
+        self.close()
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self.socket.close()
+
+    def _receive_some(self) -> bytes:
+        data = self.socket.recv(_CHUNK_BYTES)
+        if not data:
+            raise ConnectionError("the broker closed the connection")
+        return data
+
+
+class AckingLink(Link):
+    """A consumer in `client` mode: exactly one cumulative ACK for each hundred messages, on every broker."""
+
+    _EVERY = 100
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self._rest = b""
+        self._unacked = 0
+        self._ack = b""
+
+    def take(self) -> int:
+        """Read once, count the messages that ended in it, and ACK those whose hundred is full."""
+        *frames, self._rest = (self._rest + self._receive_some()).split(b"\0")
+        if frames:
+            self._acknowledge(frames)
+        return len(frames)
+
+    def acknowledge_rest(self) -> None:
+        """ACK what the last, unfilled hundred holds."""
+        if self._ack:
+            self.socket.sendall(self._ack)
+        self._ack = b""
+
+    def _acknowledge(self, frames: list[bytes]) -> None:
+        due = range(self._EVERY - self._unacked - 1, len(frames), self._EVERY)
+        if due:
+            self.socket.sendall(b"".join([_ack_of(frames[index]) for index in due]))
+        self._unacked = (self._unacked + len(frames)) % self._EVERY
+        self._ack = _ack_of(frames[-1]) if self._unacked else b""
+
+
+def _ack_of(frame: bytes) -> bytes:
+    start = frame.find(b"\nack:") + 5
+    if start < 5:
+        raise ConnectionError(f"expected a MESSAGE to ACK, the broker sent {frame[:300]!r}")
+    return b"ACK\nid:" + frame[start : frame.index(b"\n", start)] + b"\n\n\0"
