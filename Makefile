@@ -12,7 +12,7 @@ PINS := --constraint constraints.txt --build-constraint constraints.txt
 ifdef UV
 INSTALL := $(UV) pip install --quiet --python $(PYTHON) $(PINS)
 else
-INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check $(PINS)
+INSTALL := $(PYTHON) -m pip install -qq --disable-pip-version-check $(PINS)
 endif
 
 .DEFAULT_GOAL := help
@@ -61,7 +61,7 @@ $(PYTHON):
 $(RUNS): pyproject.toml constraints.txt | $(PYTHON)
 	@echo "Setting up $(VENV): Nebula, Spark and a Java, some 600 MB the first time ..."
 ifndef UV
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
+	@$(PYTHON) -m pip install -qq --disable-pip-version-check --constraint constraints.txt --upgrade pip
 endif
 	@$(INSTALL) --editable '.[spark,java,services]'
 	@touch $@

@@ -1,0 +1,219 @@
+"""Settings from file, environment and flags, with errors that say where, what and what is right.
+
+A program's settings are one frozen model. Flags win over the environment, the environment over the
+file, the file over the model's defaults; each value remembers where it came from. This module is the
+only one that reads environment variables for settings.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+from pydantic_settings import (
+    SettingsError as EnvironmentValueError,
+)
+
+from nebula.errors import SettingsError
+from nebula.settings_words import Keys, did_you_mean, explain, fields_of, place
+
+_DEFAULT_BROKER_URL = "stomp://127.0.0.1:61613"
+_NESTED = "__"
+
+
+class Settings(BaseSettings):
+    """The base of each program's settings: frozen, and an unknown name is an error.
+
+    Made directly it reads no environment and no file: that is `load`'s work.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take values from the arguments alone."""
+        return (init_settings,)
+
+
+S = TypeVar("S", bound=Settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[S]):
+    """Settings together with the origin of each value."""
+
+    value: S
+    origins: Mapping[Keys, str]
+
+    def rows(self) -> list[tuple[str, Any, str]]:
+        """Each setting as (name, value, origin), in the model's order; "default" is an origin too."""
+        leaves = _nodes(self.value.model_dump(mode="json"), leaves_only=True)
+        return [(place(keys), value, self.origins.get(keys, "default")) for keys, value in leaves]
+
+
+def default_broker_url() -> str:
+    """Where clients and services find their broker: `NEBULA_BROKER`, else the usual port of this machine."""
+    return os.environ.get("NEBULA_BROKER") or _DEFAULT_BROKER_URL
+
+
+def load(
+    model: type[S],
+    *,
+    env_prefix: str,
+    file: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+    shorthands: Mapping[str, Keys] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Loaded[S]:
+    """Gather the settings of one program.
+
+    Args:
+        model: what is wanted; its defaults count where no source says anything.
+        env_prefix: each variable that begins so is a setting: `PREFIX_NAME`, `PREFIX_TABLE__NAME`,
+            and JSON for lists.
+        file: a TOML file that has to exist; None for none.
+        flags: values by name; None among them means "not given".
+        shorthands: names in environment and flags for a setting deep inside, such as `port`.
+        environ: instead of the process's environment.
+
+    Raises:
+        SettingsError: something is wrong. Its text has a line for every mistake in every source.
+    """
+    draft = _Draft(shorthands or {})
+    draft.add_file(file)
+    draft.add_environment(model, env_prefix, os.environ if environ is None else environ)
+    draft.add_flags(flags or {})
+    try:
+        value = model.model_validate(draft.tree)
+    except ValidationError as error:
+        draft.problems += [
+            f"{draft.origin(found['loc'])}: {explain(model, found)}" for found in error.errors()
+        ]
+    if draft.problems:
+        raise SettingsError("\n".join(draft.problems))
+    return Loaded(value, draft.origins)
+
+
+class _Draft:
+    """The tree of values that will be validated, and the origin of each of its nodes."""
+
+    def __init__(self, shorthands: Mapping[str, Keys]) -> None:
+        self.tree: dict[str, Any] = {}
+        self.origins: dict[Keys, str] = {}
+        self.problems: list[str] = []
+        self._shorthands = shorthands
+
+    def origin(self, keys: Keys) -> str:
+        """Who is to blame for the value at `keys`, or for its absence."""
+        while keys and keys not in self.origins:
+            keys = keys[:-1]
+        return self.origins.get(keys, "settings")
+
+    def add_file(self, file: Path | None) -> None:
+        if file is None:
+            return
+        try:
+            tree = tomllib.loads(file.read_text(encoding="utf-8"))
+        except tomllib.TOMLDecodeError as error:
+            self.problems.append(f"{file}: not valid TOML: {error}")
+        except UnicodeDecodeError as error:
+            self.problems.append(f"{file}: not UTF-8 text: byte {error.start} is wrong")
+        except OSError as error:
+            self.problems.append(f"{file}: cannot be read: {error.strerror}")
+        else:
+            for name, value in tree.items():
+                self._put((name,), value, str(file))
+
+    def add_environment(self, model: type[S], prefix: str, environ: Mapping[str, str]) -> None:
+        known = [*fields_of(model), *self._shorthands]
+        for variable in sorted(name for name in environ if name.startswith(prefix)):
+            name = variable.removeprefix(prefix).lower()
+            if name in self._shorthands:
+                self._put(self._shorthands[name], environ[variable], variable)
+            elif name.split(_NESTED)[0] in known:
+                self._add_variable(model, prefix, variable, environ[variable])
+            else:
+                spelled = [prefix + word.upper() for word in known]
+                self.problems.append(f"{variable}: unknown setting{did_you_mean(variable, spelled)}")
+
+    def _add_variable(self, model: type[S], prefix: str, variable: str, value: str) -> None:
+        source = EnvSettingsSource(model, env_prefix=prefix, env_nested_delimiter=_NESTED)
+        source.env_vars = {variable.lower(): value}
+        try:
+            tree = source()
+        except EnvironmentValueError:
+            self.problems.append(f"{variable}: {value!r} is not JSON, as a list or table has to be here")
+            return
+        for keys, leaf in _nodes(tree, leaves_only=True, into_lists=False):
+            self._put(keys, leaf, variable)
+
+    def add_flags(self, flags: Mapping[str, Any]) -> None:
+        for name, value in flags.items():
+            if value is not None:
+                self._put(self._shorthands.get(name, (name,)), value, "--" + name.replace("_", "-"))
+
+    def _put(self, keys: Keys, value: Any, origin: str) -> None:
+        """Set one value, in place of what an earlier source said there."""
+        parent = self._container(keys)
+        if parent is None:
+            return
+        if isinstance(parent, list) and keys[-1] == len(parent):
+            parent.append(value)
+        else:
+            parent[keys[-1]] = value
+        for older in [known for known in self.origins if known[: len(keys)] == keys]:
+            del self.origins[older]
+        for depth in range(1, len(keys)):
+            self.origins.setdefault(keys[:depth], origin)
+        self.origins.update((keys + inner, origin) for inner, _ in _nodes(value))
+
+    def _container(self, keys: Keys) -> Any:
+        """What holds the last of `keys`, made on the way; None where an earlier source put nonsense."""
+        node: Any = self.tree
+        for key, following in itertools.pairwise(keys):
+            empty: Any = [] if isinstance(following, int) else {}
+            if isinstance(node, list) and key == len(node):
+                node.append(empty)
+            elif isinstance(node, dict):
+                node.setdefault(key, empty)
+            node = node[key]
+            if not isinstance(node, type(empty)):
+                return None
+        return node
+
+
+def _nodes(
+    value: Any, keys: Keys = (), *, leaves_only: bool = False, into_lists: bool = True
+) -> list[tuple[Keys, Any]]:
+    """Each node of a tree of dicts and lists with its keys, from the outside in."""
+    if isinstance(value, dict):
+        children: list[tuple[str | int, Any]] = list(value.items())
+    elif isinstance(value, list) and into_lists:
+        children = list(enumerate(value))
+    else:
+        children = []
+    inside = [
+        node
+        for key, child in children
+        for node in _nodes(child, (*keys, key), leaves_only=leaves_only, into_lists=into_lists)
+    ]
+    return inside if leaves_only and children else [(keys, value), *inside]

@@ -1,0 +1,115 @@
+"""The log's format: JSON lines for machines, text for people, third parties included."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import structlog
+
+from nebula import logs
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _restore_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_off_a_terminal_each_event_is_a_json_line_with_its_facts() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+
+    structlog.get_logger().info("connection opened", peer="127.0.0.1:1")
+
+    (line,) = lines(stream)
+    time = datetime.fromisoformat(line.pop("timestamp"))
+    assert line == {"event": "connection opened", "level": "info", "peer": "127.0.0.1:1"}
+    assert time.tzinfo == UTC
+    assert datetime.now(UTC) - time < timedelta(minutes=1)
+
+
+def test_on_a_terminal_events_are_readable_text() -> None:
+    stream = Terminal()
+    logs.configure(stream=stream)
+
+    structlog.get_logger().info("connection opened", peer="127.0.0.1:1")
+
+    assert "connection opened" in stream.getvalue()
+    assert not stream.getvalue().startswith("{")
+
+
+def test_events_below_the_level_are_left_out() -> None:
+    stream = io.StringIO()
+    logs.configure(logs.Level.WARNING, stream=stream)
+
+    structlog.get_logger().info("frame received")
+    structlog.get_logger().warning("peer slowed")
+
+    assert [line["event"] for line in lines(stream)] == ["peer slowed"]
+
+
+def test_traceback_stays_on_the_line_of_its_event() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+
+    try:
+        raise RuntimeError("broken")
+    except RuntimeError:
+        structlog.get_logger().exception("handler failed")
+
+    (line,) = lines(stream)
+    assert "RuntimeError: broken" in line["exception"]
+
+
+def test_bound_context_is_on_each_event() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+
+    with structlog.contextvars.bound_contextvars(job="reports/1"):
+        structlog.get_logger().info("job started")
+
+    assert lines(stream)[0]["job"] == "reports/1"
+
+
+def test_standard_librarys_warnings_have_the_same_format() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+
+    logging.getLogger("asyncio").warning("Task %s was slow", "t1")
+    logging.getLogger("asyncio").info("not of interest")
+
+    (line,) = lines(stream)
+    assert (line["event"], line["level"], line["logger"]) == ("Task t1 was slow", "warning", "asyncio")
+
+
+def test_second_call_replaces_the_first() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    log = structlog.get_logger()
+    logs.configure(stream=first)
+    log.info("one")
+
+    logs.configure(stream=second)
+    log.info("two")
+    logging.getLogger("x").error("three")
+
+    assert [line["event"] for line in lines(first)] == ["one"]
+    assert [line["event"] for line in lines(second)] == ["two", "three"]
