@@ -1,0 +1,244 @@
+"""Verbs: functions that a service answers with, and the registry that knows them by name."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, TypeVar, overload
+
+from nebula.rpc.context import Request
+from nebula.rpc.envelope import ERROR, SUCCESS
+from nebula.rpc.signature import Arguments, Signature
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+RESERVED_NAMES: Final = frozenset({"ping", "describe", "stats", SUCCESS, ERROR})
+RESERVED_PREFIXES: Final = ("job.", "engine.", "neb.")
+
+# A verb is a value in a text body too: one line, no spaces around it.
+_NAME: Final = re.compile(r"[^\s\x00-\x1f](?:[^\x00-\x1f]*[^\s\x00-\x1f])?")
+
+# Attributes that decorators leave on the functions they return.
+_OPTIONS: Final = "__nebula_verb__"
+_TARGET: Final = "__nebula_target__"
+
+
+@dataclass(frozen=True, slots=True)
+class VerbOptions:
+    """What a decorator says of a verb beyond its signature.
+
+    Attributes:
+        name: the verb, by default the function's name.
+        response: the verb of its value replies, by default `<name>response`.
+        allow: the principals that may call it; None: everybody.
+        queue: the one of its service's queues where it is announced, by default the first.
+    """
+
+    name: str | None = None
+    response: str | None = None
+    allow: frozenset[str] | None = None
+    queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whom to ask for a declared function: left on it by `Responder.verb` and `Responder.job`."""
+
+    service: str
+    destination: str
+    verb: str
+    is_job: bool = False
+
+
+class Verb:
+    """A function with its contract.
+
+    Attributes:
+        name: what callers ask for.
+        function: the handler.
+        signature: its contract.
+        is_async: `async def`: it runs on the event loop, else in a worker thread.
+        response: the verb of its value replies.
+        allow: the principals that may call it; None: everybody.
+        queue: where it is announced, None for the service's first queue.
+        description: the docstring's text.
+
+    Raises:
+        TypeError: the function cannot be a verb.
+        ValueError: the name cannot.
+    """
+
+    __slots__ = (
+        "allow", "description", "function", "is_async", "name", "queue", "response", "signature",
+    )  # fmt: skip
+
+    def __init__(self, function: Callable[..., Any], options: VerbOptions | None = None) -> None:
+        options = options or options_of(function) or VerbOptions()
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{function.__qualname__} yields; a verb returns one value")
+        self.name = options.name or function.__name__
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"verb {self.name!r}: a name is one line without spaces around it")
+        self.function = function
+        self.signature = Signature(function, context=(Request,))
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.response = options.response or f"{self.name}response"
+        self.allow = options.allow
+        self.queue = options.queue
+        self.description = inspect.getdoc(function) or ""
+
+    def invoke(self, arguments: Arguments, request: Request | None = None) -> Any:
+        """Call the handler: its result, or its coroutine if `is_async`.
+
+        Args:
+            arguments: as `signature.bind` gave them.
+            request: for handlers that take one.
+        """
+        args, kwargs = arguments
+        if (context_name := self.signature.context_name) is not None:
+            # By name throughout: the context may stand anywhere among the parameters.
+            named = dict(zip(self.signature.names, args, strict=False))
+            return self.function(**named, **kwargs, **{context_name: request})
+        return self.function(*args, **kwargs)
+
+    def may_be_called_by(self, principal: str | None) -> bool:
+        """Whether the verb's `allow` list lets this principal in; nobody unknown passes a list."""
+        return self.allow is None or principal in self.allow
+
+    def describe(self) -> dict[str, Any]:
+        """The contract for `describe`: description, and JSON Schema of parameters and result."""
+        return {
+            "verb": self.name,
+            "description": self.description,
+            "parameters": self.signature.parameters_schema(),
+            "result": self.signature.result_schema(),
+            "response": self.response,
+        }
+
+
+class VerbRegistry:
+    """Verbs by name. A name is declared once, and the framework's own names never."""
+
+    def __init__(self) -> None:
+        self._verbs: dict[str, Verb] = {}
+
+    def declare(self, verb: Verb) -> None:
+        """Add a user's verb.
+
+        Raises:
+            ValueError: the name is reserved, or taken.
+        """
+        refuse_reserved(verb.name)
+        self.add(verb)
+
+    def add(self, verb: Verb) -> None:
+        """Add a verb of the framework, which may have a reserved name.
+
+        Raises:
+            ValueError: the name is taken.
+        """
+        if verb.name in self._verbs:
+            raise ValueError(f"verb {verb.name!r} is declared twice")
+        self._verbs[verb.name] = verb
+
+    def get(self, name: str) -> Verb | None:
+        """The verb of that name; names are case-sensitive (C.2)."""
+        return self._verbs.get(name)
+
+    def __iter__(self) -> Iterator[Verb]:
+        return iter(self._verbs.values())
+
+    def __len__(self) -> int:
+        return len(self._verbs)
+
+
+def refuse_reserved(name: str) -> None:
+    """Raise ValueError for names that belong to the framework."""
+    if name in RESERVED_NAMES or name.startswith(RESERVED_PREFIXES):
+        raise ValueError(f"verb {name!r} is reserved; choose another name, with @verb(name=...) if need be")
+
+
+@overload
+def verb(function: _F, /) -> _F: ...
+@overload
+def verb(
+    *, name: str | None = None, response: str | None = None, allow: Iterable[str] | None = None
+) -> Callable[[_F], _F]: ...
+def verb(
+    function: _F | None = None,
+    /,
+    *,
+    name: str | None = None,
+    response: str | None = None,
+    allow: Iterable[str] | None = None,
+) -> _F | Callable[[_F], _F]:
+    """Mark a function or method as a verb; `Responder.include` collects what is marked.
+
+    The function itself is returned and nothing else happens. Its signature is the contract:
+    see `Signature`.
+
+    Args:
+        function: given when used without parentheses.
+        name: the verb, by default the function's name.
+        response: the verb of its value replies, by default `<name>response`.
+        allow: the principals that may call it, by default everybody.
+    """
+    options = VerbOptions(name, response, None if allow is None else frozenset(allow))
+
+    def mark(function: _F) -> _F:
+        setattr(function, _OPTIONS, options)
+        return function
+
+    return mark if function is None else mark(function)
+
+
+def options_of(function: Any) -> VerbOptions | None:
+    """What `@verb` said of a function or method, or None if it is not marked."""
+    options = getattr(function, _OPTIONS, None)
+    return options if isinstance(options, VerbOptions) else None
+
+
+def set_target(function: Callable[..., Any], target: Target) -> None:
+    """Remember on a function whom to ask for it.
+
+    Raises:
+        TypeError: it belongs to another service.
+    """
+    known = target_of(function)
+    if known is not None and known.service != target.service:
+        raise TypeError(
+            f"{function.__qualname__} is a verb of {known.service!r} already; "
+            "mark it with the bare @verb and let both services include it"
+        )
+    setattr(function, _TARGET, target)
+
+
+def target_of(function: Any) -> Target | None:
+    """Whom to ask for a function, or None if no service declared it itself."""
+    target = getattr(function, _TARGET, None)
+    return target if isinstance(target, Target) else None
+
+
+def marked_members(holder: object) -> Iterator[Callable[..., Any]]:
+    """The functions and methods of a module or object that bear the `@verb` mark, by name."""
+    for name in sorted(dir(holder)):
+        # Looking at a property of an object would run it.
+        if isinstance(getattr(type(holder), name, None), property):
+            continue
+        member = getattr(holder, name)
+        if callable(member) and options_of(member) is not None:
+            yield member
+
+
+@lru_cache(maxsize=1024)
+def contract_of(function: Callable[..., Any]) -> Signature:
+    """The contract of a function as its callers see it, made once."""
+    return Signature(function, context=(Request,))
+
+
+def describe_all(verbs: Iterable[Verb]) -> list[Mapping[str, Any]]:
+    """`describe` of each verb, sorted by name."""
+    return [one.describe() for one in sorted(verbs, key=lambda one: one.name)]

@@ -1,0 +1,191 @@
+"""Verbs and their registry."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from nebula.rpc.context import Request
+from nebula.rpc.envelope import Envelope
+from nebula.rpc.verbs import (
+    RESERVED_NAMES,
+    Target,
+    Verb,
+    VerbOptions,
+    VerbRegistry,
+    marked_members,
+    options_of,
+    set_target,
+    target_of,
+    verb,
+)
+
+
+def request() -> Request:
+    return Request(Envelope("look"), {"neb-reply-id": "7"}, destination="/queue/a")
+
+
+def test_bare_mark_returns_the_function_itself() -> None:
+    def quote() -> None: ...
+
+    assert verb(quote) is quote
+    assert options_of(quote) == VerbOptions()
+
+
+def test_mark_takes_name_response_and_principals() -> None:
+    @verb(name="price.quote", response="price", allow=["alice"])
+    def quote() -> None: ...
+
+    one = Verb(quote)
+
+    assert (one.name, one.response) == ("price.quote", "price")
+    assert one.may_be_called_by("alice")
+    assert not one.may_be_called_by("bob")
+    assert not one.may_be_called_by(None)
+
+
+def test_verb_without_a_list_of_principals_is_open_to_all() -> None:
+    def quote() -> None: ...
+
+    assert Verb(quote).may_be_called_by(None)
+
+
+def test_verb_takes_name_and_description_from_its_function() -> None:
+    def quote() -> None:
+        """Price of it.
+
+        At once.
+        """
+
+    one = Verb(quote)
+
+    assert (one.name, one.response, one.description) == ("quote", "quoteresponse", "Price of it.\n\nAt once.")
+
+
+def test_handler_gets_its_arguments_and_the_request() -> None:
+    def look(symbol: str, request: Request, qty: int = 1) -> tuple[Any, ...]:
+        return symbol, request.reply_id, qty
+
+    one = Verb(look)
+
+    for parameters in (["A", 2], {"symbol": "A", "qty": 2}):
+        assert one.invoke(one.signature.bind(parameters), request()) == ("A", "7", 2)
+
+
+def test_request_answers_where_it_was_sent_if_it_names_no_reply_destination() -> None:
+    assert request().reply_to == "/queue/a"
+
+
+def test_method_is_a_verb_without_its_self() -> None:
+    class Prices:
+        unit = 3
+
+        @verb
+        def quote(self, qty: int) -> int:
+            return self.unit * qty
+
+        @property
+        def explosive(self) -> None:
+            raise AssertionError
+
+    members = list(marked_members(Prices()))
+
+    assert [Verb(one).invoke(Verb(one).signature.bind(2)) for one in members] == [6]
+
+
+def test_marked_functions_of_a_module_are_found_by_name() -> None:
+    module = types.ModuleType("prices")
+
+    def unmarked() -> None: ...
+
+    @verb
+    def later() -> None: ...
+
+    @verb
+    def early() -> None: ...
+
+    vars(module).update(unmarked=unmarked, later=later, early=early)
+
+    assert list(marked_members(module)) == [early, later]
+
+
+@pytest.mark.parametrize("name", [*sorted(RESERVED_NAMES), "job.list", "engine.status", "neb.x"])
+def test_reserved_names_are_refused(name: str) -> None:
+    def quote() -> None: ...
+
+    with pytest.raises(ValueError, match="reserved"):
+        VerbRegistry().declare(Verb(quote, VerbOptions(name=name)))
+
+
+@pytest.mark.parametrize("name", [" quote", "quote ", "two\nlines", "\t"])
+def test_names_that_text_cannot_carry_are_refused(name: str) -> None:
+    def quote() -> None: ...
+
+    with pytest.raises(ValueError, match="one line without spaces around it"):
+        Verb(quote, VerbOptions(name=name))
+
+
+def test_verb_is_declared_once() -> None:
+    def quote() -> None: ...
+
+    registry = VerbRegistry()
+    registry.declare(Verb(quote))
+
+    with pytest.raises(ValueError, match="declared twice"):
+        registry.declare(Verb(quote))
+
+
+def test_names_are_case_sensitive() -> None:
+    def quote() -> None: ...
+
+    registry = VerbRegistry()
+    registry.declare(Verb(quote))
+
+    assert registry.get("quote") is not None
+    assert registry.get("Quote") is None
+
+
+def test_generators_are_refused() -> None:
+    def numbers() -> Iterator[int]:
+        yield 1
+
+    async def more() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (numbers, more):
+        with pytest.raises(TypeError, match="yields"):
+            Verb(function)
+
+
+def test_function_belongs_to_one_service() -> None:
+    def quote() -> None: ...
+
+    target = Target("prices", "/queue/prices", "quote")
+    set_target(quote, target)
+    set_target(quote, target)
+
+    assert target_of(quote) == target
+    with pytest.raises(TypeError, match="bare @verb"):
+        set_target(quote, Target("other", "/queue/other", "quote"))
+
+
+def test_description_of_a_verb_has_both_schemas() -> None:
+    def quote(symbol: str) -> int:
+        """Price."""
+        return len(symbol)
+
+    assert Verb(quote).describe() == {
+        "verb": "quote",
+        "description": "Price.",
+        "parameters": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"symbol": {"title": "Symbol", "type": "string"}},
+            "required": ["symbol"],
+        },
+        "result": {"type": "integer"},
+        "response": "quoteresponse",
+    }
