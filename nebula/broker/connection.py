@@ -1,0 +1,191 @@
+"""One connection of the broker: its protocol joined to an asyncio transport.
+
+There is no task, stream or lock here: the transport calls, and everything is decided before the
+call returns. The transport may be a socket's or an in-memory pipe's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from nebula.broker.server_protocol import ServerProtocol
+
+if TYPE_CHECKING:
+    from nebula.broker.server import Server
+
+_log = structlog.get_logger("nebula.broker")
+
+# After the last octet was handed over, so long may the peer take to read it (D.25), and so long
+# do we wait for its own end, since closing at once could reset the connection under our ERROR.
+_FLUSH_SECONDS = 5.0
+_LINGER_SECONDS = 1.0
+
+ANONYMOUS = "anonymous"
+
+
+class Connection(asyncio.Protocol):
+    """The broker's end of one byte stream.
+
+    Args:
+        server: the broker's shell; it is told of everything that may concern others.
+        principal: who the peer is.
+    """
+
+    def __init__(self, server: Server, principal: str = ANONYMOUS) -> None:
+        self._server = server
+        self._broker = server.broker
+        self._principal = principal
+        self._transport: Any = None
+        self._protocol: ServerProtocol = None  # type: ignore[assignment]  # until connection_made
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_open = False
+        self._is_blocked = False
+        self._is_closing = False
+        self._resumes_soon = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        now = self._server.time()
+        limits = self._broker.limits
+        session_id = uuid.uuid4().hex
+        session = self._broker.open_session(session_id, self._principal, connection=self)
+        self._protocol = ServerProtocol(self._broker, session, server=self._server.name, now=now)
+        self._transport.set_write_buffer_limits(high=limits.outbox_high_water_bytes)
+        if not self._server.admit(self):
+            self._fail(f"more than {limits.max_connections} connections")
+            return
+        self._tick()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closing:
+            return
+        server = self._server
+        now = server.time()
+        protocol = self._protocol
+        try:
+            protocol.receive_data(data, now)
+        except Exception:
+            self._fail_internally()
+        if not self._is_open and protocol.version is not None:
+            self._opened()
+        if protocol.is_held_back:
+            self._transport.pause_reading()
+        server.work(now)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        now = self._server.time()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_closing = True
+        was_finished = self._protocol.is_finished
+        try:
+            self._protocol.receive_eof(now)
+        except Exception:
+            _log.exception("connection failed")
+        self._server.dismiss(self)
+        if self._is_open:
+            reason = self._protocol.fault or ("disconnected" if was_finished else "lost")
+            _log.debug("session closed", session=self._protocol.session.id, reason=reason)
+        self._server.work(now)
+
+    def pause_writing(self) -> None:
+        self._is_blocked = True
+        self._protocol.session.is_choked = True
+
+    def resume_writing(self) -> None:
+        self._is_blocked = False
+        now = self._server.time()
+        self.flush(now)
+        self._resume_dispatch()
+
+    def flush(self, now: float) -> None:
+        """Write what the session was told, unless the peer does not keep up."""
+        protocol = self._protocol
+        session = protocol.session
+        if session.is_too_slow and not protocol.is_finished:
+            _log.warning("slow peer dropped", session=session.id, outbox_bytes=session.outbox_bytes)
+            protocol.fail("too slow: more waits for you than may wait", now)
+        if self._is_blocked and not protocol.is_finished:
+            return
+        if not self._is_closing:
+            if session.outbox:
+                self._transport.write(protocol.take_output(now))
+            if protocol.is_finished:
+                self._close()
+            elif session.is_choked and not self._is_blocked and not self._resumes_soon:
+                # Not at once: the others have their turn first.
+                self._resumes_soon = True
+                self._server.loop.call_soon(self._resume_dispatch)
+
+    def go_on(self, now: float, *, in_vain: bool) -> None:
+        """Read on after having been held back."""
+        try:
+            self._protocol.go_on(now, in_vain=in_vain)
+        except Exception:
+            self._fail_internally()
+        if not self._protocol.is_held_back and not self._is_closing:
+            self._transport.resume_reading()
+
+    def end(self, reason: str) -> None:
+        """End the connection with an ERROR, for a reason of ours."""
+        self._fail(reason)
+
+    def abort(self) -> None:
+        """Close at once; what was not written is lost."""
+        self._transport.abort()
+
+    def _opened(self) -> None:
+        self._is_open = True
+        session = self._protocol.session
+        _log.debug(
+            "session opened",
+            session=session.id,
+            principal=session.principal,
+            version=self._protocol.version,
+        )
+        self._tick()
+
+    def _resume_dispatch(self) -> None:
+        self._resumes_soon = False
+        if self._is_blocked or self._is_closing:
+            return
+        now = self._server.time()
+        self._broker.resume(self._protocol.session, now)
+        self._server.work(now)
+
+    def _tick(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self._server.time()
+        deadline = self._protocol.tick(now)
+        self._server.work(now)
+        if deadline != float("inf") and not self._is_closing:
+            self._timer = self._server.loop.call_at(deadline, self._tick)
+
+    def _fail(self, reason: str) -> None:
+        now = self._server.time()
+        self._protocol.fail(reason, now)
+        self._server.work(now)
+
+    def _fail_internally(self) -> None:
+        # A bug of ours: the log has it, the peer learns nothing of our insides.
+        _log.exception("connection failed", session=self._protocol.session.id)
+        self._protocol.fail("internal error", self._server.time())
+
+    def _close(self) -> None:
+        """Let the peer read what was written, then end."""
+        self._is_closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transport.resume_reading()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        seconds = _FLUSH_SECONDS if self._transport.get_write_buffer_size() else _LINGER_SECONDS
+        self._timer = self._server.loop.call_later(seconds, self._transport.abort)

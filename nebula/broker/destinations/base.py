@@ -1,0 +1,80 @@
+"""What the broker asks of every kind of destination."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+from nebula.broker.messages import Message, Verdict
+from nebula.broker.subscriptions import Subscription
+
+
+class Account:
+    """What all destinations of a broker hold together, and what they lost.
+
+    Attributes:
+        stored_bytes: held by all queues.
+        dropped: messages that were not delivered, by reason.
+    """
+
+    __slots__ = ("dropped", "max_bytes", "stored_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.stored_bytes = 0
+        self.dropped: Counter[str] = Counter()
+
+
+class Destination(Protocol):
+    """A place that messages are sent to and received from.
+
+    No method raises for anything a peer may do, and none waits. Messages handed over belong to
+    the destination until it has delivered, dropped or refused them.
+    """
+
+    name: str
+
+    @property
+    def consumer_count(self) -> int:
+        """Subscriptions at this moment."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing would be lost if this destination were forgotten."""
+        ...
+
+    def send(self, message: Message, now: float) -> Verdict:
+        """Deliver or keep `message`, or refuse it without any effect."""
+        ...
+
+    def attach(self, subscription: Subscription, now: float) -> None:
+        """Feed `subscription` from now on."""
+        ...
+
+    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:
+        """Stop feeding it and take back what it did not settle.
+
+        Args:
+            lost: its connection broke, so that each delivery counts as an attempt.
+        """
+        ...
+
+    def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
+        """These are consumed: they were un-ACKed on `subscription`."""
+        ...
+
+    def give_back(
+        self, subscription: Subscription, messages: Sequence[Message], now: float, *, requeue: bool
+    ) -> None:
+        """These were NACKed."""
+        ...
+
+    def resume(self, subscription: Subscription, now: float) -> None:
+        """Its session can take deliveries again."""
+        ...
+
+    def expire(self, now: float) -> None:
+        """Drop what is no longer worth delivering."""
+        ...

@@ -1,0 +1,261 @@
+"""Queues: first in, first out, each message to one of the competing consumers.
+
+Invariants, checked after each step of the tests:
+
+- a message is in exactly one place: waiting, or un-ACKed on one subscription;
+- `_waiting` is in order of arrival (numbers rise), also after messages came back;
+- nothing waits while a subscription has credit;
+- `stored_bytes` is the sum over waiting and un-ACKed messages.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from nebula.broker.destinations.base import Account
+from nebula.broker.messages import Message, Verdict
+from nebula.broker.subscriptions import AckMode, Subscription
+
+
+class Queue:
+    """A FIFO queue with competing consumers, served in turn as far as their credit goes.
+
+    Args:
+        name: its destination.
+        account: what all queues hold together.
+        max_messages, max_bytes: waiting and un-ACKed ones.
+        max_deliveries: failed deliveries after which a message is dropped.
+        auto_delete: goes with its last subscription, whatever it holds.
+        is_inbox: lives by its exclusive subscription only (D.48).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        account: Account,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        max_deliveries: int,
+        auto_delete: bool = False,
+        is_inbox: bool = False,
+    ) -> None:
+        self.name = name
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        self.auto_delete = auto_delete
+        self.is_inbox = is_inbox
+        self.is_stalled = False
+        self.stored_bytes = 0
+        self._max_deliveries = max_deliveries
+        self._account = account
+        self._waiting: deque[Message] = deque()
+        self._unacked_count = 0
+        self._subscriptions: list[Subscription] = []
+        # Those with credit, next one first. A session may choke behind our back: such a
+        # subscription is dropped from here when its turn comes, and `resume` brings it back.
+        self._takers: deque[Subscription] = deque()
+        # Of messages that came back: how many attempts failed. Few, so not on every message.
+        self._attempts: dict[int, int] = {}
+        self._next_expiry: float | None = None
+
+    @property
+    def consumer_count(self) -> int:
+        return len(self._subscriptions)
+
+    @property
+    def is_idle(self) -> bool:
+        if self._subscriptions:
+            return False
+        return self.auto_delete or not self._waiting
+
+    @property
+    def has_room(self) -> bool:
+        """Whether senders that wait may go on: with a margin, so that they do not flutter."""
+        return (
+            self.stored_bytes * 8 < self.max_bytes * 7
+            and self.depth * 8 < self.max_messages * 7
+            and self._account.stored_bytes * 8 < self._account.max_bytes * 7
+        )
+
+    @property
+    def is_consumed(self) -> bool:
+        """Whether waiting for room makes sense."""
+        return bool(self._subscriptions) and not self.is_stalled
+
+    @property
+    def depth(self) -> int:
+        """Messages held, waiting and un-ACKed."""
+        return len(self._waiting) + self._unacked_count
+
+    @property
+    def exclusive_subscription(self) -> Subscription | None:
+        """The one that lets no other in, if there is one."""
+        return next((each for each in self._subscriptions if each.exclusive), None)
+
+    def send(self, message: Message, now: float) -> Verdict:  # noqa: ARG002
+        size = message.size_bytes
+        if (
+            self.stored_bytes + size > self.max_bytes
+            or self._account.stored_bytes + size > self._account.max_bytes
+            or len(self._waiting) + self._unacked_count >= self.max_messages
+        ):
+            return Verdict.FULL
+        taker = None if self._waiting else self._next_taker()
+        if taker is None:
+            self._waiting.append(message)
+            self._hold(size)
+            self._note_expiry(message)
+        else:
+            self._dispatch(taker, message, None)
+        return Verdict.ACCEPTED
+
+    def attach(self, subscription: Subscription, now: float) -> None:
+        self._subscriptions.append(subscription)
+        self.resume(subscription, now)
+
+    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:
+        self._subscriptions.remove(subscription)
+        if subscription.in_turn:
+            self._takers.remove(subscription)
+            subscription.in_turn = False
+        messages = list(subscription.unacked.values())
+        subscription.unacked.clear()
+        self._take_back(messages, counted=lost)
+        if self.auto_delete and not self._subscriptions:
+            self._drop(self._waiting, "deleted")
+            self._waiting.clear()
+        self._pump(now)
+
+    def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
+        self._release(messages)
+        self.is_stalled = False
+        self.resume(subscription, now)
+
+    def give_back(
+        self, subscription: Subscription, messages: Sequence[Message], now: float, *, requeue: bool
+    ) -> None:
+        if requeue:
+            self._take_back(messages, counted=True)
+        else:
+            self._unacked_count -= len(messages)
+            self._drop(messages, "rejected")
+        self.resume(subscription, now)
+
+    def resume(self, subscription: Subscription, now: float) -> None:
+        if not subscription.in_turn and subscription.has_credit:
+            self._takers.append(subscription)
+            subscription.in_turn = True
+        if self._waiting:
+            self._pump(now)
+
+    def expire(self, now: float) -> None:
+        if self._next_expiry is None or self._next_expiry > now:
+            return
+        expired = [message for message in self._waiting if message.has_expired(now)]
+        if expired:
+            self._waiting = deque(each for each in self._waiting if not each.has_expired(now))
+            self._drop(expired, "expired")
+        self._next_expiry = None
+        for message in self._waiting:
+            self._note_expiry(message)
+
+    def _next_taker(self) -> Subscription | None:
+        takers = self._takers
+        while takers:
+            taker = takers[0]
+            if not taker.session.is_choked:
+                return taker
+            takers.popleft().in_turn = False
+        return None
+
+    def _pump(self, now: float) -> None:
+        """Dispatch what waits, as far as credit goes."""
+        waiting = self._waiting
+        while waiting:
+            taker = self._next_taker()
+            if taker is None:
+                return
+            message = waiting.popleft()
+            if message.has_expired(now):
+                self._drop([message], "expired")
+                continue
+            self._release_bytes(message.size_bytes)
+            self._dispatch(taker, message, self._attempts.get(message.number))
+
+    def _dispatch(self, taker: Subscription, message: Message, attempts: int | None) -> None:
+        """Deliver to the first of the takers, and put the next one in its place."""
+        takers = self._takers
+        if taker.ack_mode is AckMode.AUTO:
+            # Consumed when sent (STOMP 1.2, "SUBSCRIBE ack Header").
+            self.is_stalled = False
+            if attempts is not None:
+                del self._attempts[message.number]
+            if len(takers) > 1:
+                takers.rotate(-1)
+        else:
+            taker.unacked[message.number] = message
+            self._unacked_count += 1
+            self._hold(message.size_bytes)
+            if len(taker.unacked) >= taker.prefetch:
+                takers.popleft().in_turn = False
+            elif len(takers) > 1:
+                takers.rotate(-1)
+        taker.deliver(message, attempts)
+
+    def _take_back(self, messages: Iterable[Message], *, counted: bool) -> None:
+        """Requeue what a subscription did not consume, at the front and in order of arrival."""
+        returned = []
+        for message in messages:
+            self._unacked_count -= 1
+            attempts = self._attempts.get(message.number, 0) + counted
+            if attempts >= self._max_deliveries:
+                self._drop([message], "exhausted")
+            else:
+                self._attempts[message.number] = attempts
+                returned.append(message)
+        if not returned:
+            return
+        # Others may have come back before them, from another consumer: merge with those.
+        waiting = self._waiting
+        last = max(message.number for message in returned)
+        while waiting and waiting[0].number < last:
+            returned.append(waiting.popleft())
+        returned.sort(key=_by_number)
+        waiting.extendleft(reversed(returned))
+        for message in returned:
+            self._note_expiry(message)
+
+    def _hold(self, size_bytes: int) -> None:
+        self.stored_bytes += size_bytes
+        self._account.stored_bytes += size_bytes
+
+    def _release_bytes(self, size_bytes: int) -> None:
+        self.stored_bytes -= size_bytes
+        self._account.stored_bytes -= size_bytes
+
+    def _release(self, messages: Sequence[Message]) -> None:
+        """Forget un-ACKed messages: they are consumed."""
+        self._unacked_count -= len(messages)
+        attempts = self._attempts
+        for message in messages:
+            self._release_bytes(message.size_bytes)
+            if attempts:
+                attempts.pop(message.number, None)
+
+    def _drop(self, messages: Iterable[Message], reason: str) -> None:
+        """Forget messages that were counted as stored, and count them as lost."""
+        for message in messages:
+            self._release_bytes(message.size_bytes)
+            self._attempts.pop(message.number, None)
+            self._account.dropped[reason] += 1
+
+    def _note_expiry(self, message: Message) -> None:
+        at = message.expires_at
+        if at is not None and (self._next_expiry is None or at < self._next_expiry):
+            self._next_expiry = at
+
+
+def _by_number(message: Message) -> int:
+    return message.number

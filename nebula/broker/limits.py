@@ -1,0 +1,112 @@
+"""Every limit that a peer can press: its number, its unit, why this number, what happens at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from nebula.stomp.codec import FrameLimits
+
+_FRAMES = FrameLimits()
+
+
+def _limit(default: Any, why: str, at_it: str) -> Any:
+    return field(default=default, metadata={"why": why, "at_it": at_it})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What peers may use at most. Each field's metadata says why this number, and what happens at it.
+
+    Raises:
+        ValueError: numbers that contradict each other.
+    """
+
+    max_opening_frame_bytes: int = _limit(
+        _FRAMES.max_opening_frame_bytes,
+        "who has not connected yet gets little; RabbitMQ has the same",
+        "ERROR and close",
+    )
+    max_headers: int = _limit(
+        _FRAMES.max_headers, "RabbitMQ has 100; ours adds its own to them", "ERROR and close"
+    )
+    max_header_line_bytes: int = _limit(
+        _FRAMES.max_header_line_bytes, "a token or a trace fits", "ERROR and close"
+    )
+    max_body_bytes: int = _limit(
+        _FRAMES.max_body_bytes,
+        "NebulousStomp's tests push half a MiB; large results belong in files",
+        "ERROR and close",
+    )
+    connect_timeout: float = _limit(
+        10.0, "seconds from accept to CONNECT; a slow link needs three", "ERROR and close"
+    )
+    max_connections: int = _limit(
+        10_000, "some 10 KB each; the process needs as many files", "ERROR and close"
+    )
+    max_subscriptions: int = _limit(
+        1_000, "per connection; a subscription costs about 1 KB", "ERROR and close"
+    )
+    default_prefetch: int = _limit(
+        1_000, "covers a round trip at full rate without hoarding", "the queue waits for ACKs"
+    )
+    max_prefetch: int = _limit(
+        100_000, "un-ACKed messages per subscription; a recorder syncs in groups", "it is capped"
+    )
+    outbox_high_water_bytes: int = _limit(
+        256 * 1024,
+        "per connection; enough to fill a socket, little enough to be fair",
+        "queues stop dispatching to it until it has been written",
+    )
+    max_outbox_bytes: int = _limit(
+        16 * 1024 * 1024,
+        "per connection; a fan-out peer may be slow for a moment, not for ever",
+        "the connection is ended as too slow",
+    )
+    max_queue_messages: int = _limit(
+        1_000_000, "waiting and un-ACKed ones of one queue", "the sender waits, or `rejected-full`"
+    )
+    max_queue_bytes: int = _limit(
+        256 * 1024 * 1024,
+        "of one queue, each message counted with what keeping it costs",
+        "the sender waits, or `rejected-full`",
+    )
+    max_memory_bytes: int = _limit(
+        1024 * 1024 * 1024,
+        "of all queues together, counted likewise",
+        "the sender waits, or `rejected-full`",
+    )
+    max_pause_seconds: float = _limit(
+        5.0, "a consumer's hiccup passes; a dead one must not stop its senders", "`rejected-full`"
+    )
+    max_deliveries: int = _limit(
+        10, "above a responder's max_attempts of 3", "the message is dropped and counted"
+    )
+    max_destinations: int = _limit(
+        100_000, "queues and topics that hold or feed something", "`rejected-full`, or ERROR"
+    )
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            if getattr(self, limit.name) <= 0:
+                raise ValueError(f"{limit.name} must be above 0")
+        relations = (
+            ("outbox_high_water_bytes", "max_outbox_bytes"),
+            ("max_body_bytes", "max_outbox_bytes"),
+            ("max_body_bytes", "max_queue_bytes"),
+            ("max_queue_bytes", "max_memory_bytes"),
+            ("default_prefetch", "max_prefetch"),
+        )
+        for smaller, larger in relations:
+            if getattr(self, smaller) > getattr(self, larger):
+                raise ValueError(f"{smaller} must not be above {larger}")
+
+    @property
+    def frames(self) -> FrameLimits:
+        """The part that the codec watches."""
+        return FrameLimits(
+            max_headers=self.max_headers,
+            max_header_line_bytes=self.max_header_line_bytes,
+            max_body_bytes=self.max_body_bytes,
+            max_opening_frame_bytes=self.max_opening_frame_bytes,
+        )

@@ -1,0 +1,110 @@
+"""Subscriptions: who gets what, how much of it is on its way, and how it is settled."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nebula.broker.destinations.base import Destination
+    from nebula.broker.messages import Message
+    from nebula.broker.session import Session
+
+
+# What a MESSAGE has beside its body, about: an outbox is bounded roughly, but cheaply.
+DELIVERY_COST_BYTES = 200
+
+
+class AckMode(Enum):
+    """STOMP 1.2, "SUBSCRIBE ack Header"."""
+
+    AUTO = "auto"
+    CLIENT = "client"
+    INDIVIDUAL = "client-individual"
+
+
+class Subscription:
+    """One subscription of one session.
+
+    Attributes:
+        id: unique in its session.
+        session: whose it is.
+        destination: what feeds it.
+        ack_mode: how its messages are settled.
+        prefetch: how many of them may be un-ACKed.
+        exclusive: no other one may be beside it.
+        in_turn: for its queue: whether it stands in line for the next message.
+        unacked: delivered and not settled, by number, in the order of delivery. Empty in the
+            mode auto.
+        label: for the protocol: the octets that all its MESSAGEs begin with.
+    """
+
+    __slots__ = (
+        "ack_mode",
+        "destination",
+        "exclusive",
+        "id",
+        "in_turn",
+        "label",
+        "prefetch",
+        "session",
+        "unacked",
+    )
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002  # STOMP's own word
+        session: Session,
+        destination: Destination,
+        ack_mode: AckMode,
+        *,
+        prefetch: int,
+        exclusive: bool = False,
+    ) -> None:
+        self.id = id
+        self.session = session
+        self.destination = destination
+        self.ack_mode = ack_mode
+        self.prefetch = prefetch
+        self.exclusive = exclusive
+        self.in_turn = False
+        self.unacked: dict[int, Message] = {}
+        self.label: Any = None
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether one more message may be delivered now."""
+        return len(self.unacked) < self.prefetch and not self.session.is_choked
+
+    def deliver(self, message: Message, attempts: int | None = None) -> None:
+        """Put `message` into the session's outbox. The caller has looked at the credit.
+
+        Args:
+            attempts: None for a first delivery, else how many ended by NACK or a lost
+                connection.
+        """
+        session = self.session
+        outbox = session.outbox
+        if not outbox:
+            session.dirty.append(session)
+        outbox.append((self, message, attempts))
+        session.outbox_bytes += len(message.body) + DELIVERY_COST_BYTES
+        if session.outbox_bytes >= session.high_water_bytes:
+            session.choke()
+
+    def settle(self, number: int) -> list[Message]:
+        """Take out what an ACK or NACK of `number` speaks of; empty when it is not known.
+
+        STOMP 1.2, "ACK": cumulative in the mode client, one message in client-individual.
+        """
+        unacked = self.unacked
+        if number not in unacked:
+            return []
+        if self.ack_mode is AckMode.INDIVIDUAL:
+            return [unacked.pop(number)]
+        settled = []
+        for earlier in list(unacked):
+            settled.append(unacked.pop(earlier))
+            if earlier == number:
+                break
+        return settled
