@@ -92,29 +92,30 @@ class Encoder:
         """The octets of all that a session was told, in order."""
         dialect = self._dialect
         chunks: list[bytes] = []
-        append = chunks.append
         for item in outbox:
             if isinstance(item, bytes):
-                append(item)
+                chunks.append(item)
                 continue
             subscription, message, attempts = item
             start, ack = subscription.label
-            number = message.number
-            if message.shared is not None:
+            if message.shared is not None and not ack:
                 common = message.shared.get(dialect)
                 if common is None:
-                    common = message.shared[dialect] = self._common(message)
-            elif (block := message.head.blocks.get(dialect)) is not None:
-                common = b"%bcontent-length:%d\n\n%b\0" % (block, len(message.body), message.body)
+                    common = b"%d%b" % (message.number, self._common(message))
+                    message.shared[dialect] = common
+                chunks += (start, common)
+                continue
+            number = message.number
+            block = message.head.blocks.get(dialect)
+            body = message.body
+            if block is None or attempts is not None or message.expires_at is not None:
+                common = self._of_this_delivery(message, attempts, now) + self._common(message)
             else:
-                common = self._common(message)
+                common = b"%bcontent-length:%d\n\n%b\0" % (block, len(body), body)
             if ack:
-                append(b"%b%d%b%d" % (start, number, ack, number))
+                chunks += (b"%b%d%b%d" % (start, number, ack, number), common)
             else:
-                append(b"%b%d" % (start, number))
-            if attempts is not None or message.expires_at is not None:
-                append(self._of_this_delivery(message, attempts, now))
-            append(common)
+                chunks += (b"%b%d" % (start, number), common)
         return b"".join(chunks)
 
     def _common(self, message: Message) -> bytes:

@@ -79,8 +79,8 @@ class Message:
         number: its place in the order of arrival, unique in a broker's life.
         expires_at: when it is no longer worth delivering, or None.
         size_bytes: what it counts for against the limits.
-        shared: for the protocol: octets that several receivers have in common, by dialect;
-            None while there is one receiver at most.
+        shared: for the protocol: the octets that receivers who do not acknowledge have in common,
+            by dialect; None where there is one receiver at most.
     """
 
     __slots__ = ("body", "expires_at", "head", "number", "shared", "size_bytes")

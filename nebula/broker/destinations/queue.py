@@ -95,20 +95,19 @@ class Queue:
         return next((each for each in self._subscriptions if each.exclusive), None)
 
     def send(self, message: Message, now: float) -> Verdict:  # noqa: ARG002
-        size = message.size_bytes
-        if (
-            self.stored_bytes + size > self.max_bytes
-            or self._account.stored_bytes + size > self._account.max_bytes
-            or len(self._waiting) + self._unacked_count >= self.max_messages
-        ):
-            return Verdict.FULL
         taker = None if self._waiting else self._next_taker()
-        if taker is None:
-            self._waiting.append(message)
-            self._hold(size)
-            self._note_expiry(message)
-        else:
+        if taker is not None and taker.ack_mode is AckMode.AUTO:
+            # Nothing is kept, so there is no limit to look at.
             self._dispatch(taker, message, None)
+        elif self._is_full(message.size_bytes):
+            return Verdict.FULL
+        elif taker is not None:
+            self._dispatch(taker, message, None)
+        else:
+            self._waiting.append(message)
+            self._hold(message.size_bytes)
+            if message.expires_at is not None:
+                self._note_expiry(message)
         return Verdict.ACCEPTED
 
     def attach(self, subscription: Subscription, now: float) -> None:
@@ -160,6 +159,13 @@ class Queue:
         self._next_expiry = None
         for message in self._waiting:
             self._note_expiry(message)
+
+    def _is_full(self, size_bytes: int) -> bool:
+        return (
+            self.stored_bytes + size_bytes > self.max_bytes
+            or self._account.stored_bytes + size_bytes > self._account.max_bytes
+            or len(self._waiting) + self._unacked_count >= self.max_messages
+        )
 
     def _next_taker(self) -> Subscription | None:
         takers = self._takers
