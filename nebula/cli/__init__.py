@@ -1,0 +1,65 @@
+"""The `nebula` command: each subcommand reads words, calls one public function and shows the outcome.
+
+No logic lives here that a program could want: what a command can do, `nebula.sync` can do in as many
+lines. `main` is the only place where an error becomes a sentence and an exit status.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nebula import __version__
+from nebula.cli.broker import broker
+from nebula.cli.exits import exit_of, sentence_of
+from nebula.errors import NebulaError
+
+__all__ = ["main"]
+
+app = typer.Typer(
+    name="nebula",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command()(broker)
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"nebula {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def nebula(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Microservice verbs and Spark jobs over STOMP.
+
+    \b
+    A first look, in three shells:
+      nebula broker                               a broker on this machine
+      nebula run prices:app                       a service: the Responder `app` in prices.py
+      nebula call prices quote symbol=ABC qty:=2  ask it; name=text or name:=json
+
+    Tables and colours on a terminal, JSON off it. Exit status: 0 fine; 1 answered with an error, or a
+    job ended otherwise than done; 2 wrong flags or settings; 3 no broker, nobody listening or no answer
+    in time; 130 Ctrl-C.
+    """
+
+
+def main() -> None:
+    """Run the command line and exit with its status."""
+    try:
+        app()
+    except NebulaError as error:
+        sys.stderr.writelines(f"nebula: {line}\n" for line in sentence_of(error).splitlines())
+        sys.exit(exit_of(error))

@@ -1,0 +1,63 @@
+"""`nebula broker`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+from nebula.cli.options import AsJson
+from nebula.cli.render import Output
+
+
+def broker(
+    *,
+    host: Annotated[str | None, Option(help="Address to listen on.  [default: 127.0.0.1]")] = None,
+    port: Annotated[int | None, Option(help="Port; 0 takes a free one.  [default: 61613]")] = None,
+    config: Annotated[
+        Path | None, Option(metavar="FILE", help="TOML file.  [default: ./nebula.toml, if there is one]")
+    ] = None,
+    store: Annotated[str | None, Option(help="Where messages are kept.  [default: memory]")] = None,
+    app: Annotated[
+        list[str] | None,
+        Option(metavar="MODULE:APP", help="A service to host in the broker's process; repeatable."),
+    ] = None,
+    log_level: Annotated[
+        str | None, Option(metavar="LEVEL", help="debug, info, warning or error.  [default: info]")
+    ] = None,
+    print_settings: Annotated[
+        bool,
+        Option(
+            "--print-settings", help="Show each setting, its value and where it came from; start nothing."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C.
+
+    The first line says where it listens; off a terminal it is JSON:
+    {"event": "listening", "url": "stomp://127.0.0.1:61613"}. The log goes to stderr.
+
+    Flags win over NEBULA_SERVER_... in the environment (NEBULA_SERVER_PORT=0), that over the file, that
+    over the defaults.
+
+    \b
+    Examples:
+      nebula broker
+      nebula broker --port 0 --app prices:app
+      NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000 nebula broker --print-settings
+    """
+    from nebula.broker.settings import load_broker_settings
+
+    loaded = load_broker_settings(
+        config, host=host, port=port, store=store, app=app or None, log_level=log_level
+    )
+    output = Output(as_json=as_json)
+    if print_settings:
+        rows = [{"setting": name, "value": value, "from": origin} for name, value, origin in loaded.rows()]
+        output.rows(("setting", "value", "from"), rows, none="")
+        return
+    from nebula.cli.programs import run_broker
+
+    run_broker(loaded.value, lambda url: output.event(f"listening on {url}", event="listening", url=url))

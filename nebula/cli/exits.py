@@ -1,0 +1,58 @@
+"""Exit statuses of the commands, and the sentence that goes with each failure."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from nebula.errors import (
+    CallTimeout,
+    ConnectFailed,
+    ConnectionLost,
+    NebulaError,
+    NoResponder,
+    Refused,
+    Rejected,
+    RemoteError,
+    ServerError,
+    SettingsError,
+)
+
+
+class Exit(IntEnum):
+    """What a script can branch on. The help of `nebula` lists the same."""
+
+    OK = 0
+    FAILED = 1  # asked and answered with an error; a job ended otherwise than done
+    USAGE = 2  # flags, parameters or settings are wrong: nothing was asked
+    UNREACHED = 3  # no broker, nobody listening, refused or no answer in time
+    INTERRUPTED = 130  # Ctrl-C, as shells have it
+
+
+_UNREACHED = (CallTimeout, ConnectionLost, Refused, Rejected, ServerError)
+
+
+def exit_of(error: NebulaError) -> Exit:
+    """The status for a failure that was foreseen."""
+    if isinstance(error, SettingsError):
+        return Exit.USAGE
+    return Exit.UNREACHED if isinstance(error, _UNREACHED) else Exit.FAILED
+
+
+def sentence_of(error: NebulaError) -> str:
+    """What a person is told: never a traceback."""
+    match error:
+        case NoResponder():
+            return f"nobody listens on {error.destination}; is the service running?"
+        case ConnectFailed():
+            return f"{error}; is a broker running there (nebula broker)?"
+        case RemoteError(details=[*details]) if details:
+            return "\n  ".join((str(error), *(_detail(detail) for detail in details)))
+        case _:
+            return str(error) or type(error).__name__
+
+
+def _detail(detail: object) -> str:
+    # `bad-parameters` lists fields; what else a service sends is shown as it is.
+    if isinstance(detail, dict):
+        return ", ".join(f"{key}: {value}" for key, value in detail.items())
+    return str(detail)

@@ -1,0 +1,155 @@
+"""What commands show: tables, colour and progress bars on a terminal, JSON off it.
+
+One `Output` belongs to a command. Everything is said twice, once for each reader, side by side.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+_ENDED_WELL = "done"
+_COLOURS = {
+    "done": "green",
+    "failed": "red",
+    "lost": "red",
+    "timed_out": "red",
+    "cancelled": "yellow",
+    "expired": "yellow",
+}
+
+
+class Output:
+    """Where a command writes: stdout.
+
+    Args:
+        as_json: JSON also on a terminal.
+        console: instead of stdout.
+    """
+
+    def __init__(self, *, as_json: bool = False, console: Console | None = None) -> None:
+        self.console = console or Console()
+        self.is_for_people = self.console.is_terminal and not as_json
+
+    def json_line(self, value: Any) -> None:
+        """One JSON value on one line, written at once: the reader may be a program that waits for it."""
+        self.console.file.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+        self.console.file.flush()
+
+    def value(self, value: Any) -> None:
+        """A verb's result: a table if it is a list of objects, else as it reads best."""
+        if not self.is_for_people:
+            self.json_line(value)
+        elif isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+            self.console.print(_table(list(dict.fromkeys(key for row in value for key in row)), value))
+        elif isinstance(value, dict):
+            self.console.print(_pairs(value))
+        elif isinstance(value, str):
+            self.console.print(value, markup=False, highlight=False)
+        else:
+            self.console.print_json(json.dumps(value, default=str))
+
+    def rows(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, none: str) -> None:
+        """Records of one kind: chosen columns for people, all there is for programs."""
+        rows = list(rows)
+        if not self.is_for_people:
+            self.json_line(rows)
+        elif rows:
+            self.console.print(_table(columns, rows))
+        else:
+            self.console.print(none)
+
+    def event(self, text: str, **facts: Any) -> None:
+        """Something that happened to the command: a sentence for people, an object for programs."""
+        if self.is_for_people:
+            self.console.print(text, markup=False, highlight=False)
+        else:
+            self.json_line(facts)
+
+
+class JobView:
+    """A job on its way: a progress bar that is drawn over, or one JSON line for each status.
+
+    A context manager; call `show` with each status as it comes, and `end` with the last.
+    """
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._bar = Progress(
+            TextColumn("{task.fields[state]}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=output.console,
+            disable=not output.is_for_people,
+        )
+        self._task = self._bar.add_task("job", total=1.0, state="", note="")
+
+    def __enter__(self) -> JobView:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._bar.stop()
+
+    def show(self, status: Mapping[str, Any]) -> None:
+        """Draw one status, or write it."""
+        if not self._output.is_for_people:
+            self._output.json_line(status)
+            return
+        state = str(status.get("state", ""))
+        # An ended job's bar is full or stays where it stood; a fraction of None means "not known yet".
+        fraction = 1.0 if state == _ENDED_WELL else status.get("progress") or 0.0
+        note = _note(status)
+        self._bar.update(self._task, completed=fraction, state=_state(state).markup, note=note)
+
+
+def _note(status: Mapping[str, Any]) -> str:
+    error = status.get("error")
+    if isinstance(error, Mapping):
+        return f"{error.get('code', '')}: {error.get('message', '')}"
+    return str(status.get("note") or "")
+
+
+def _state(state: str) -> Text:
+    return Text(state, style=_COLOURS.get(state, "cyan"))
+
+
+def _table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    rows = list(rows)
+    for column in columns:
+        numbers = all(_is_number(row.get(column)) for row in rows)
+        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(column, row.get(column)) for column in columns))
+    return table
+
+
+def _pairs(value: Mapping[str, Any]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for key, field in value.items():
+        table.add_row(Text(str(key)), _cell(str(key), field))
+    return table
+
+
+def _cell(column: str, value: Any) -> Text:
+    if column == "state":
+        return _state(str(value))
+    if value is None:
+        return Text("")
+    if isinstance(value, str):
+        return Text(value)
+    return Text(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

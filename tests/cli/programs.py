@@ -1,0 +1,62 @@
+"""Real processes of the `nebula` command, ended by their own pid whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+NEBULA = [sys.executable, "-m", "nebula.cli"]
+DEADLINE = 20.0
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without Nebula's own variables, so that no machine's settings leak in."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("NEBULA_")}
+    return plain | dict(extra or {})
+
+
+def nebula(
+    *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end, off a terminal."""
+    return subprocess.run(
+        [*NEBULA, *words],
+        env=environment(env),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@contextmanager
+def running(
+    *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """Start a command that stays; yields it with its first line, which it writes when it is ready."""
+    process = subprocess.Popen(
+        [*NEBULA, *words],
+        env=environment(env),
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        yield process, json.loads(line)
+    finally:
+        process.kill()
+        process.communicate()

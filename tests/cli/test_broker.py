@@ -1,0 +1,106 @@
+"""`nebula broker`: what it says, how it ends, and what it answers to wrong settings."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.cli.programs import nebula, running
+
+
+def connect(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    peer = socket.create_connection((parts.hostname, parts.port), timeout=5)
+    peer.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+    assert peer.recv(4096).startswith(b"CONNECTED\n")
+    return peer
+
+
+def test_first_line_says_where_it_listens_and_a_client_can_connect_there() -> None:
+    with running("broker", "--port", "0") as (_, line):
+        assert line["event"] == "listening"
+        assert line["url"].startswith("stomp://127.0.0.1:")
+        connect(line["url"]).close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_it_cleanly_within_a_second_though_clients_are_connected(number: signal.Signals) -> None:
+    with running("broker", "--port", "0") as (process, line):
+        peer = connect(line["url"])
+        begun = time.monotonic()
+
+        process.send_signal(number)
+
+        assert process.wait(timeout=5) == 0
+        assert time.monotonic() - begun < 1
+        assert b"ERROR\n" in peer.recv(4096)
+        peer.close()
+
+
+def test_log_is_json_on_stderr_and_stdout_has_its_line_alone() -> None:
+    with running("broker", "--port", "0", "--log-level", "debug") as (process, line):
+        connect(line["url"]).close()
+        process.terminate()
+        out, err = process.communicate(timeout=5)
+
+    assert out == ""
+    assert all("event" in json.loads(logged) for logged in err.splitlines())
+
+
+def test_second_broker_on_one_port_says_so_and_exits_2() -> None:
+    with running("broker", "--port", "0") as (_, line):
+        port = str(urlsplit(line["url"]).port)
+
+        second = nebula("broker", "--port", port)
+
+    assert second.returncode == 2
+    assert second.stderr.startswith("nebula: the broker cannot listen: ")
+    assert "Traceback" not in second.stderr
+
+
+def test_each_listener_of_the_file_is_announced(tmp_path: Path) -> None:
+    (tmp_path / "nebula.toml").write_text("[[listener]]\nport = 0\n[[listener]]\nhost = '::1'\nport = 0\n")
+
+    with running("broker", cwd=tmp_path) as (process, first):
+        assert process.stdout is not None
+        second = json.loads(process.stdout.readline())
+
+    assert first["url"].startswith("stomp://127.0.0.1:")
+    assert second["url"].startswith("stomp://[::1]:")
+
+
+def test_wrong_settings_are_all_told_and_nothing_starts(tmp_path: Path) -> None:
+    (tmp_path / "nebula.toml").write_text("store = 'disk'\n")
+
+    ended = nebula("broker", "--port", "70000", cwd=tmp_path)
+
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr.splitlines() == [
+        "nebula: --port: [[listener]] 1: port 70000 is not at most 65535",
+        'nebula: nebula.toml: store "disk" is not one of memory',
+    ]
+
+
+def test_print_settings_shows_value_and_origin_and_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text("[limits]\nmax_headers = 9\n")
+
+    ended = nebula(
+        "broker", "--config", "other.toml", "--port", "0", "--print-settings",
+        cwd=tmp_path, env={"NEBULA_SERVER_LOG_LEVEL": "debug"},
+    )  # fmt: skip
+
+    assert ended.returncode == 0
+    rows = {row["setting"]: (row["value"], row["from"]) for row in json.loads(ended.stdout)}
+    assert rows["[limits] max_headers"] == (9, "other.toml")
+    assert rows["[[listener]] 1: port"] == (0, "--port")
+    assert rows["log_level"] == ("debug", "NEBULA_SERVER_LOG_LEVEL")
+    assert rows["store"] == ("memory", "default")

@@ -1,0 +1,132 @@
+"""What people see on a terminal and programs off it."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from nebula.cli.render import JobView, Output
+
+
+def terminal() -> Output:
+    # dumb terminals get no control codes, so that the text can be compared.
+    return Output(console=Console(file=io.StringIO(), force_terminal=True, color_system=None, width=100))
+
+
+def pipe() -> Output:
+    return Output(console=Console(file=io.StringIO(), force_terminal=False))
+
+
+def text_of(output: Output) -> str:
+    file = output.console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def lines_of(output: Output) -> list[str]:
+    return [line.rstrip() for line in text_of(output).splitlines()]
+
+
+@pytest.mark.parametrize("value", [None, 1.5, "text", [1, 2], {"a": [{"b": "ü"}]}, [{"a": 1}]])
+def test_off_a_terminal_a_value_is_one_line_of_json(value: Any) -> None:
+    output = pipe()
+
+    output.value(value)
+
+    assert text_of(output).count("\n") == 1
+    assert json.loads(text_of(output)) == value
+
+
+def test_json_can_be_had_on_a_terminal_too() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True)
+    output = Output(as_json=True, console=console)
+
+    output.value([{"a": 1}])
+
+    assert text_of(output) == '[{"a": 1}]\n'
+
+
+def test_list_of_objects_is_a_table_with_numbers_to_the_right() -> None:
+    output = terminal()
+
+    output.value([{"carrier": "UA", "flights": 58665}, {"carrier": "[b]OO", "flights": 32}])
+
+    assert lines_of(output) == ["carrier  flights", "UA         58665", "[b]OO         32"]
+
+
+def test_object_is_a_pair_a_line() -> None:
+    output = terminal()
+
+    output.value({"job": "reports/1", "position": None, "tags": ["a"]})
+
+    assert lines_of(output) == ["job       reports/1", "position", 'tags      ["a"]']
+
+
+def test_text_is_shown_as_it_is() -> None:
+    output = terminal()
+
+    output.value("[red]not markup[/red]")
+
+    assert lines_of(output) == ["[red]not markup[/red]"]
+
+
+def test_no_rows_is_a_sentence_for_people_and_an_empty_list_for_programs() -> None:
+    for_people, for_programs = terminal(), pipe()
+
+    for output in (for_people, for_programs):
+        output.rows(("job",), [], none="no jobs")
+
+    assert lines_of(for_people) == ["no jobs"]
+    assert text_of(for_programs) == "[]\n"
+
+
+def test_rows_show_people_the_chosen_columns_and_programs_everything() -> None:
+    for_people, for_programs = terminal(), pipe()
+    row = {"job": "reports/1", "state": "running", "seq": 3}
+
+    for output in (for_people, for_programs):
+        output.rows(("job", "state"), [row], none="no jobs")
+
+    assert lines_of(for_people) == ["job        state", "reports/1  running"]
+    assert json.loads(text_of(for_programs)) == [row]
+
+
+def test_job_is_a_json_line_for_each_status_off_a_terminal() -> None:
+    output = pipe()
+    statuses: list[dict[str, Any]] = [
+        {"state": "queued"},
+        {"state": "running", "progress": 0.5},
+        {"state": "done"},
+    ]
+
+    with JobView(output) as view:
+        for status in statuses:
+            view.show(status)
+
+    assert [json.loads(line) for line in lines_of(output)] == statuses
+
+
+def test_job_is_a_bar_with_its_note_on_a_terminal() -> None:
+    output = terminal()
+
+    with JobView(output) as view:
+        view.show({"state": "running", "progress": 0.5, "note": "reading"})
+
+    assert "running" in text_of(output)
+    assert " 50 % reading" in text_of(output)
+
+
+def test_ended_job_shows_why_it_failed() -> None:
+    output = terminal()
+
+    with JobView(output) as view:
+        view.show(
+            {"state": "failed", "progress": 0.2, "error": {"code": "data", "message": "divided by zero"}}
+        )
+
+    assert "failed" in text_of(output)
+    assert "data: divided by zero" in text_of(output)
