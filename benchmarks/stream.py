@@ -111,7 +111,7 @@ class Stream:
             self._write_while(bool(self._rest))
             self._turn()
 
-    def _write_while(self, is_open: bool) -> None:  # noqa: FBT001 - private, and named by its caller
+    def _write_while(self, is_open: bool) -> None:
         if is_open != self._is_writing:
             self._is_writing = is_open
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_open else 0)

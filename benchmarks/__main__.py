@@ -1,0 +1,164 @@
+"""`python -m benchmarks`: measure, show the ratios, write them down."""
+
+from __future__ import annotations
+
+import platform
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks import report
+from benchmarks.peers import Broker
+from benchmarks.processes import Unavailable
+from benchmarks.profile import top_lines
+from benchmarks.rows import BROKERS, ROWS, Contestant, Row, chosen
+from benchmarks.stream import Measurement
+
+RESULTS = Path(__file__).with_name("results.md")
+# ActiveMQ's compiler needs so much work before it shows what it can do.
+_WARM_UP_SECONDS = 30.0
+
+console = Console()
+
+
+def main(
+    rows: Annotated[
+        str, typer.Option(help="Only these rows, with commas between: " + ", ".join(r.name for r in ROWS))
+    ] = "",
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds; each asks every contestant once. Medians are shown.")
+    ] = 5,
+    seconds: Annotated[
+        float, typer.Option(min=0.2, help="How long each contestant is measured in a round.")
+    ] = 2.0,
+    quick: Annotated[
+        bool, typer.Option(help="A minute: one short round, without the others; writes nothing.")
+    ] = False,
+    profile: Annotated[
+        str, typer.Option(metavar="ROW", help="Show the broker's ten busiest lines in this row, and stop.")
+    ] = "",
+) -> None:
+    """Measure Nebula beside RabbitMQ, ActiveMQ Classic, NATS micro and FastStream.
+
+    The others come from Debian's packages and are installed if they are missing (as root). Everything runs on
+    loopback, on ports and in folders of its own, and is ended again. A whole run takes some 20 minutes and
+    writes benchmarks/results.md; with --rows nothing is written. Noisy machine? More --rounds.
+    """
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # leave through the context managers, as on Ctrl-C
+    try:
+        picked = chosen(name.strip() for name in rows.split(",") if name.strip())
+        if profile:
+            _show_profile(*chosen([profile]))
+        elif quick:
+            _run(_ours_only(picked), rounds=1, seconds=min(seconds, 1.0), output=None)
+        else:
+            _run(picked, rounds=rounds, seconds=seconds, output=None if rows else RESULTS)
+    except (ValueError, Unavailable) as problem:
+        console.print(f"[red]{problem}", highlight=False)
+        raise typer.Exit(1) from problem
+
+
+def _show_profile(row: Row) -> None:
+    for place, part in top_lines(row):
+        console.print(f"{part:6.1%}  {place}", highlight=False)
+
+
+def _ours_only(rows: Sequence[Row]) -> list[Row]:
+    return [
+        Row(
+            row.name,
+            row.title,
+            row.unit,
+            [c for c in row.contestants if c.is_ours],
+            by_latency=row.by_latency,
+        )
+        for row in rows
+    ]
+
+
+def _run(rows: Sequence[Row], *, rounds: int, seconds: float, output: Path | None) -> None:
+    started = time.monotonic()
+    with _brokers(rows) as brokers:
+        taken = _measure(rows, brokers, rounds=rounds, seconds=seconds)
+        versions = _versions(brokers)
+    for row in rows:
+        console.print(report.table(row, taken), "")
+    if output is not None:
+        output.write_text(report.markdown(rows, taken, versions, rounds, seconds))
+        console.print(f"written to {output.name}")
+    console.print(f"{(time.monotonic() - started) / 60:.1f} minutes")
+
+
+@contextmanager
+def _brokers(rows: Sequence[Row]) -> Iterator[dict[str, Broker]]:
+    needed = {contestant.broker for row in rows for contestant in row.contestants}
+    with ExitStack() as stack:
+        running = {}
+        for name in [name for name in BROKERS if name in needed]:
+            try:
+                with console.status(f"starting {name}"):
+                    running[name] = stack.enter_context(BROKERS[name]())
+            except Unavailable as problem:
+                # Without one of the others the rest is worth having; without ours it is not.
+                if name.startswith("nebula"):
+                    raise
+                console.print(f"[red]without {name}: {problem}", highlight=False)
+            else:
+                console.print(f"{running[name].name} {running[name].version} runs", highlight=False)
+        yield running
+
+
+def _measure(
+    rows: Sequence[Row], brokers: Mapping[str, Broker], *, rounds: int, seconds: float
+) -> dict[tuple[str, str], list[Measurement]]:
+    taken: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
+    # Row by row within a round and broker by broker within a row, so that what is compared is close in time.
+    one_round = [(row, c) for row in rows for c in row.contestants if c.broker in brokers]
+    plan = one_round * rounds
+    with Progress(console=console) as progress:
+        if "activemq" in brokers:
+            _warm_up(rows, brokers["activemq"], progress)
+        task = progress.add_task("measuring", total=len(plan))
+        for row, contestant in plan:
+            progress.update(task, description=f"{row.name}: {contestant.name}")
+            taken[row.name, contestant.name] += _one(row, contestant, brokers[contestant.broker], seconds)
+            progress.advance(task)
+    return taken
+
+
+def _one(row: Row, contestant: Contestant, broker: Broker, seconds: float) -> list[Measurement]:
+    try:
+        return [contestant.measure(broker, seconds)]
+    except ConnectionError as error:
+        console.print(f"[red]{row.name}: {contestant.name}: {error}", highlight=False)
+        return []
+
+
+def _warm_up(rows: Sequence[Row], broker: Broker, progress: Progress) -> None:
+    measures = [c.measure for row in rows for c in row.contestants if c.broker == "activemq"]
+    task = progress.add_task("warming up ActiveMQ", total=_WARM_UP_SECONDS)
+    for measure in measures:
+        measure(broker, _WARM_UP_SECONDS / len(measures))
+        progress.advance(task, _WARM_UP_SECONDS / len(measures))
+
+
+def _versions(brokers: Mapping[str, Broker]) -> dict[str, str]:
+    found = {broker.name: broker.version for name, broker in brokers.items() if name != "nebula --app"}
+    libraries = ["uvloop", "pydantic", *(["nats-py", "faststream"] if "nats" in brokers else [])]
+    return {**found, "Python": platform.python_version(), **{name: version(name) for name in libraries}}
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,146 @@
+"""Medians, ratios, and the pages that show them."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from rich.table import Table
+
+from benchmarks.rows import Contestant, Row
+from benchmarks.stream import Measurement
+
+Rounds = Mapping[tuple[str, str], Sequence[Measurement]]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One contestant's medians in one row.
+
+    Attributes:
+        ratio: how many times this one we are, by the row's measure; None for the one of ours that the row
+            compares. Above 1 we are better.
+    """
+
+    contestant: Contestant
+    rate: float
+    low: float
+    high: float
+    p50: float | None
+    p99: float | None
+    busy: float | None
+    ratio: float | None
+
+
+def lines(row: Row, rounds: Rounds) -> list[Line]:
+    """The row's contestants that were measured, ours first."""
+    measured = [(c, rounds[row.name, c.name]) for c in row.contestants if rounds.get((row.name, c.name))]
+    ours = _merit(row, measured[0][1]) if measured and measured[0][0] is row.contestants[0] else None
+    return [
+        Line(
+            contestant,
+            _median(m.rate for m in taken) or 0.0,
+            min(m.rate for m in taken),
+            max(m.rate for m in taken),
+            _median(m.p50 for m in taken),
+            _median(m.p99 for m in taken),
+            _median(m.busy for m in taken),
+            None if ours is None or contestant is row.contestants[0] else ours / _merit(row, taken),
+        )
+        for contestant, taken in measured
+    ]
+
+
+def verdict(row: Row, rounds: Rounds) -> str:
+    """The aim, and whether it was met, in a few words; empty without an aim or without others."""
+    ratios = [line.ratio for line in lines(row, rounds) if line.ratio and not line.contestant.is_ours]
+    if row.aim is None or not ratios:
+        return ""
+    reached = min(ratios)
+    what = "met" if reached >= row.aim else "short"
+    return f"{reached:.2f} times the best of the others; aim {row.aim:g}: {what}"
+
+
+def table(row: Row, rounds: Rounds) -> Table:
+    """The row for a terminal."""
+    cells = _cells(row, rounds)
+    shown = Table(
+        title=f"{row.title} ({row.name})", title_justify="left", caption=verdict(row, rounds) or None
+    )
+    for place, name in enumerate(cells[0]):
+        shown.add_column(name, justify="left" if place == 0 else "right", no_wrap=True)
+    for line in cells[1:]:
+        shown.add_row(*line)
+    return shown
+
+
+def markdown(
+    rows: Sequence[Row], rounds: Rounds, versions: Mapping[str, str], count: int, seconds: float
+) -> str:
+    """The page `results.md`."""
+    return "\n".join(_page(rows, rounds, versions, count, seconds)) + "\n"
+
+
+def _page(
+    rows: Sequence[Row], rounds: Rounds, versions: Mapping[str, str], count: int, seconds: float
+) -> Iterator[str]:
+    yield "# Benchmarks\n"
+    yield "Written by `make bench` (`python -m benchmarks`); what each row does is said there by `--help`.\n"
+    yield (
+        f"Medians of {count} rounds of {seconds:g} s, the contestants interleaved within each round, one"
+        " machine, one run: read the ratios, the absolute figures of another machine are others. Bodies of"
+        " 200 bytes, nothing kept on disk. *Times*: how many times that contestant Nebula is, by rate, or by"
+        " median latency where a request goes alone. *Load*: the part of a core that the load itself took.\n"
+    )
+    yield f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
+    yield ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n"
+    for row in rows:
+        yield f"## {row.title}\n"
+        yield from _markdown_table(row, rounds)
+        yield f"\n{verdict(row, rounds)}.\n" if verdict(row, rounds) else ""
+
+
+def _markdown_table(row: Row, rounds: Rounds) -> Iterator[str]:
+    cells = _cells(row, rounds)
+    yield f"| {' | '.join(cells[0])} |"
+    yield "| --- |" + " ---: |" * (len(cells[0]) - 1)
+    for line in cells[1:]:
+        yield f"| {' | '.join(line)} |"
+
+
+def _cells(row: Row, rounds: Rounds) -> list[list[str]]:
+    # A heading and a line for each contestant, without the columns in which nobody has anything.
+    heading = ["", f"{row.unit}/s", "range", "p50 µs", "p99 µs", "load", "times"]
+    grid = [heading, *(_line_cells(line) for line in lines(row, rounds))]
+    kept = [place for place in range(len(heading)) if place == 0 or any(line[place] for line in grid[1:])]
+    return [[line[place] for place in kept] for line in grid]
+
+
+def _line_cells(line: Line) -> list[str]:
+    return [
+        line.contestant.name,
+        f"{line.rate:,.0f}",
+        f"{line.low:,.0f} to {line.high:,.0f}",
+        _microseconds(line.p50),
+        _microseconds(line.p99),
+        f"{line.busy:.0%}" if line.busy is not None else "",
+        f"{line.ratio:.2f}" if line.ratio is not None else "",
+    ]
+
+
+def _microseconds(seconds: float | None) -> str:
+    return f"{seconds * 1e6:,.0f}" if seconds is not None else ""
+
+
+def _median(values: Iterator[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _merit(row: Row, taken: Sequence[Measurement]) -> float:
+    if row.by_latency:
+        return 1 / median(m.p50 or 0.0 for m in taken)
+    return median(m.rate for m in taken)
