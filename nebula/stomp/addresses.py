@@ -1,0 +1,93 @@
+"""Where a broker is: `stomp://[LOGIN[:PASSCODE]@]HOST[:PORT][/VIRTUAL-HOST]`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from nebula.errors import SettingsError
+
+BROKER_VARIABLE: Final = "NEBULA_BROKER"
+DEFAULT_URL: Final = "stomp://127.0.0.1:61613"
+DEFAULT_PORT: Final = 61613
+
+_COMES_LATER = frozenset({"stomps", "ws", "wss"})
+_FORM = f"an address reads stomp://[LOGIN:PASSCODE@]HOST[:PORT], for example {DEFAULT_URL}"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One broker, and who we are there.
+
+    Attributes:
+        host: a name or an IP address, IPv6 without brackets.
+        port: TCP port.
+        login: None where the address names none.
+        passcode: never shown by `repr`.
+        virtual_host: what CONNECT sends as `host`. RabbitMQ's default is "/" and it refuses
+            unknown ones; our broker takes anything (D.17).
+    """
+
+    host: str
+    port: int
+    login: str | None = None
+    passcode: str | None = field(default=None, repr=False)
+    virtual_host: str = "/"
+
+
+def parse_address(url: str | None = None) -> Address:
+    """Read a broker's address.
+
+    Args:
+        url: an address; None means the environment's `NEBULA_BROKER`, else the default
+            `stomp://127.0.0.1:61613`.
+
+    Raises:
+        SettingsError: it is not an address, or of a scheme that is not there yet. The text
+            never shows a passcode.
+    """
+    if url is None:
+        url = os.environ.get(BROKER_VARIABLE) or DEFAULT_URL
+    parts, port = _split(url)
+    _check_scheme(parts.scheme, url)
+    if not parts.hostname:
+        raise _unusable(url, "it names no host")
+    if parts.query or parts.fragment:
+        raise _unusable(url, "a query or a fragment has no meaning here")
+    return Address(
+        host=parts.hostname,
+        port=DEFAULT_PORT if port is None else port,
+        login=None if parts.username is None else unquote(parts.username),
+        passcode=None if parts.password is None else unquote(parts.password),
+        virtual_host=unquote(parts.path.removeprefix("/")) or "/",
+    )
+
+
+def _split(url: str) -> tuple[SplitResult, int | None]:
+    if any(character.isspace() or not character.isprintable() for character in url):
+        # `urlsplit` drops some of them silently, and what is left may name another host.
+        raise _unusable(url, "it holds a blank or a control character")
+    try:
+        parts = urlsplit(url)
+        port = parts.port  # reading it is what checks it
+    except ValueError:
+        # The library's own text would show the part that holds the passcode.
+        raise _unusable(url, "its host or port cannot be read") from None
+    if port == 0:
+        raise _unusable(url, "port 0 cannot be connected to")
+    return parts, port
+
+
+def _check_scheme(scheme: str, url: str) -> None:
+    if scheme in _COMES_LATER:
+        raise _unusable(url, f"{scheme}:// comes later; today it is stomp:// alone")
+    if scheme != "stomp":
+        raise _unusable(url, f"{scheme or 'nothing'!r} is not a scheme that we know")
+
+
+def _unusable(url: str, reason: str) -> SettingsError:
+    # Whatever stands before the last @ may be a passcode, also in what is no address at all.
+    shown = url.rpartition("@")[2]
+    return SettingsError(f"broker address {shown!r}: {reason}; {_FORM}")

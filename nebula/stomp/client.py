@@ -1,0 +1,367 @@
+"""A client for any STOMP broker, on asyncio and trio."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Final, Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from nebula.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    LocalProtocolError,
+    NebulaError,
+    Rejected,
+    ServerError,
+)
+from nebula.headers import ACCEPTED
+from nebula.stomp.addresses import parse_address
+from nebula.stomp.client_connection import ClientConnection
+from nebula.stomp.client_protocol import VERSIONS, ClientProtocol
+from nebula.stomp.codec import FrameLimits
+from nebula.stomp.link import Link, connect_link
+from nebula.stomp.subscription import AckMode, Listener, Message, Receipt, SubscribeOptions, Subscription
+from nebula.stomp.transaction import Transaction, encode_text
+from nebula.stomp.waiter import Waiter, new_waiter
+
+__all__ = ["AckMode", "Listener", "Message", "Receipt", "StompClient", "Subscription", "Transaction"]
+
+# How long a polite good-bye may take, and how long the link may take to close after it.
+_DISCONNECT_SECONDS = 5.0
+_CLOSE_SECONDS = 2.0
+
+_SERVER_OF_OURS: Final = "nebula/"
+
+
+class StompClient:
+    """One connection to a STOMP broker.
+
+    An async context manager that connects once: entering it connects, leaving it disconnects
+    gracefully (DISCONNECT, its RECEIPT for 5 s at most, close) unless the scope is cancelled or
+    the connection lost, and always closes the link. It belongs to the loop's thread.
+
+    Frames leave in the order of the calls. What was sent without a receipt may be lost with the
+    connection, silently. When the connection ends, everyone who waits gets `ServerError` (the
+    broker said why by an ERROR frame) or `ConnectionLost`; later calls get `ConnectionLost`.
+    There is no reconnecting here.
+
+    Args:
+        url: `stomp://[LOGIN:PASSCODE@]HOST[:PORT][/VIRTUAL-HOST]`; None is the environment's
+            `NEBULA_BROKER`, else `stomp://127.0.0.1:61613`.
+        login: instead of the address's.
+        passcode: instead of the address's.
+        versions: of STOMP, to offer; the broker takes the highest that it speaks.
+        heart_beat: seconds within which we send something, and desire something to come;
+            0 is never. The broker's numbers may lengthen both.
+        connect_timeout: seconds for everything up to CONNECTED.
+        limits: what a frame of the broker's may be at most.
+        max_buffered_bytes: what may wait in subscriptions before the broker is read no further.
+        link: opens what carries the octets, instead of TCP to the address.
+
+    Raises:
+        SettingsError: the address cannot be used.
+
+    Attributes:
+        on_lost: called once, synchronously, when the connection ends after CONNECTED and otherwise
+            than by us, with `ServerError` or `ConnectionLost`. It must not raise.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        login: str | None = None,
+        passcode: str | None = None,
+        versions: Sequence[str] = VERSIONS,
+        heart_beat: tuple[float, float] = (10.0, 10.0),
+        connect_timeout: float = 10.0,
+        limits: FrameLimits | None = None,
+        max_buffered_bytes: int = 16 * 1024 * 1024,
+        link: Callable[[], Awaitable[Link]] | None = None,
+    ) -> None:
+        self.on_lost: Callable[[NebulaError], None] | None = None
+        self._address = parse_address(url)
+        self._login = self._address.login if login is None else login
+        self._passcode = self._address.passcode if passcode is None else passcode
+        self._protocol = ClientProtocol(
+            versions=versions,
+            heart_beat=(_milliseconds(heart_beat[0]), _milliseconds(heart_beat[1])),
+            limits=limits,
+        )
+        self._connect_timeout = connect_timeout
+        self._max_buffered_bytes = max_buffered_bytes
+        self._open_link = link or self._open_tcp
+        self._tasks: TaskGroup | None = None
+        self._connection: ClientConnection | None = None
+
+    # --- who is there; known from entering on ---
+
+    @property
+    def version(self) -> str:
+        """The negotiated version of STOMP."""
+        return self._protocol.dialect.version
+
+    @property
+    def session(self) -> str | None:
+        """The broker's name for this session, as it came."""
+        return self._protocol.session
+
+    @property
+    def server(self) -> str | None:
+        """What the broker calls itself, `name/version`."""
+        return self._protocol.server
+
+    @property
+    def is_nebula(self) -> bool:
+        """The broker is ours and knows our extensions."""
+        return (self.server or "").startswith(_SERVER_OF_OURS)
+
+    # --- sending ---
+
+    async def send(
+        self,
+        destination: str,
+        body: bytes | str = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        receipt: bool = False,
+        timeout: float | None = None,
+    ) -> Receipt | None:
+        """SEND one message, and wait for the broker's answer if `receipt`.
+
+        Without a receipt it only waits while the link is full, and the message may be lost.
+        When a receipt came the broker has the message (our broker: on disk, if `persistent`).
+
+        Args:
+            destination: where to.
+            body: a `str` goes out as UTF-8 with `content-type:text/plain` unless `headers` has one.
+            headers: of the message.
+            receipt: ask for a RECEIPT and return it.
+            timeout: seconds to wait for it; None is for ever.
+
+        Raises:
+            Rejected: the receipt says that the message had no effect.
+            TimeoutError: no answer in time; it may still have its effect.
+            ServerError: the broker answered ERROR and ended the connection.
+            ConnectionLost: the connection has ended; with a receipt pending, the effect is unknown.
+        """
+        connection = self._live()
+        connection.check_alive()
+        octets, headers = encode_text(body, headers)
+        if not receipt:
+            connection.write(connection.protocol.send(destination, octets, headers))
+            with anyio.fail_after(timeout):
+                await connection.drain()
+            return None
+        name = connection.next_id()
+        frame = connection.protocol.send(destination, octets, headers, receipt=name)
+        answer = await connection.ask(name, frame, timeout)
+        if answer.verdict != ACCEPTED:
+            raise Rejected(answer.verdict, destination)
+        return answer
+
+    def post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """SEND at once: encoded and handed to the link before this returns; never blocks.
+
+        The link buffers without limit: whoever posts much awaits `drain` now and then.
+
+        Raises:
+            ConnectionLost: the connection has ended.
+        """
+        self._live().post(destination, body, headers)
+
+    def post_with_receipt(
+        self,
+        destination: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        on_receipt: Callable[[Receipt], None],
+    ) -> None:
+        """As `post`; `on_receipt` is called with the RECEIPT, whatever its verdict.
+
+        It is called at most once, synchronously, in the order of the broker's receipts, and
+        never if the connection ends first (`on_lost` tells of that). It must not raise.
+        """
+        self._live().post_with_receipt(destination, body, headers, on_receipt)
+
+    async def drain(self) -> None:
+        """Wait while more is unsent than the link should hold.
+
+        Raises:
+            ConnectionLost: the connection has ended.
+        """
+        await self._live().drain()
+
+    @asynccontextmanager
+    async def transaction(self, *, timeout: float | None = None) -> AsyncGenerator[Transaction]:
+        """BEGIN; COMMIT with a receipt when the block ends well, ABORT when it raises.
+
+        Args:
+            timeout: seconds to wait for the receipt of COMMIT; None is for ever.
+
+        Raises:
+            Rejected: the broker refused the COMMIT; nothing of it happened.
+            TimeoutError: no answer to COMMIT in time; whether it happened is unknown.
+            ServerError: the broker has no transactions, or found a fault, and ended the connection.
+            ConnectionLost: the connection has ended; if it was after COMMIT, the effect is unknown.
+        """
+        connection = self._live()
+        transaction = Transaction(connection, connection.next_id())
+        try:
+            yield transaction
+        except BaseException:
+            transaction.abort()
+            raise
+        await transaction.commit(timeout)
+
+    # --- receiving ---
+
+    @asynccontextmanager
+    async def subscribe(
+        self,
+        destination: str,
+        *,
+        ack: AckMode = AckMode.AUTO,
+        headers: Mapping[str, str] | None = None,
+        receipt: bool = True,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[Subscription]:
+        """SUBSCRIBE for the block: `async for message in subscription`.
+
+        Messages wait in memory until they are taken; see `max_buffered_bytes`. In the client
+        modes the broker's prefetch bounds them too (ours: `prefetch-count` among `headers`).
+
+        Args:
+            destination: what to subscribe to.
+            ack: when a message counts as consumed; in the client modes call `message.ack()`.
+            headers: the broker's extensions.
+            receipt: wait for the broker's answer before the block begins.
+            timeout: seconds to wait for it; None is for ever.
+
+        Raises:
+            Refused: the broker ignored it (`ignored`) or did not answer in time (`unanswered`).
+            ServerError: the broker answered ERROR and ended the connection.
+            ConnectionLost: the connection has ended.
+        """
+        subscription = Subscription(self._live())
+        await subscription.open(destination, ack, SubscribeOptions(headers or {}, receipt, timeout))
+        try:
+            yield subscription
+        finally:
+            subscription.close()
+
+    async def listen(
+        self,
+        destination: str,
+        on_message: Callable[[Message], None],
+        *,
+        ack: AckMode = AckMode.AUTO,
+        headers: Mapping[str, str] | None = None,
+        receipt: bool = True,
+        timeout: float | None = None,
+    ) -> Listener:
+        """SUBSCRIBE in push form: `on_message` is called for each message, see `Listener`.
+
+        Calls may come before this returns. Arguments and errors as for `subscribe`.
+        """
+        options = SubscribeOptions(headers or {}, receipt, timeout)
+        return await self._live().listen(destination, on_message, ack, options)
+
+    # --- the life of the connection ---
+
+    async def disconnect(self) -> None:
+        """Say good-bye: DISCONNECT, its RECEIPT for 5 s at most, close. Idempotent; never raises.
+
+        It cannot be cancelled half-way. Everything that still waits gets `ConnectionLost`.
+        """
+        with anyio.CancelScope(shield=True):
+            await self._live().disconnect(_DISCONNECT_SECONDS)
+
+    async def wait_lost(self) -> NebulaError:
+        """Wait for the end of the connection and return what those who waited got."""
+        connection = self._live()
+        never: Waiter[NebulaError] = new_waiter()
+        try:
+            return await connection.wait(never)
+        except (ServerError, ConnectionLost) as error:
+            return error
+
+    async def __aenter__(self) -> Self:
+        if self._tasks is not None:
+            raise LocalProtocolError("a client connects once: make a new one")
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        try:
+            await self._connect()
+        except BaseException as error:
+            await self._close(error)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # In a cancelled scope there is no time for manners.
+        if anyio.current_effective_deadline() > -math.inf:
+            await self.disconnect()
+        await self._close(error)
+
+    async def _connect(self) -> None:
+        assert self._tasks is not None
+        try:
+            with anyio.fail_after(self._connect_timeout):
+                link = await self._open_link()
+                self._connection = ClientConnection(
+                    self._protocol,
+                    link,
+                    max_buffered_bytes=self._max_buffered_bytes,
+                    on_lost=self._tell_lost,
+                )
+                link.start(self._connection, self._tasks)
+                await self._connection.open(
+                    host=self._address.virtual_host, login=self._login, passcode=self._passcode
+                )
+        except (OSError, ServerError, ConnectionLost) as error:
+            # A TimeoutError of ours has no text, one of the network's has.
+            reason = str(error) or f"no session within {self._connect_timeout:g} s"
+            where = f"{self._address.host}:{self._address.port}"
+            raise ConnectFailed(f"{where}: {reason}") from error
+        self._tasks.start_soon(self._connection.keep_alive, name="stomp heart-beats")
+
+    async def _open_tcp(self) -> Link:
+        return await connect_link(self._address.host, self._address.port)
+
+    async def _close(self, error: BaseException | None) -> None:
+        """Close the link and wait for the tasks."""
+        assert self._tasks is not None
+        if self._connection is not None:
+            self._connection.end("the client has disconnected")
+        # A task group wraps the block's own exception in a group; only a cancellation is its
+        # business, which ends the tasks at once.
+        if isinstance(error, anyio.get_cancelled_exc_class()):
+            await self._tasks.__aexit__(type(error), error, error.__traceback__)
+            return
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            if self._connection is not None:
+                await self._connection.link_ended.wait()
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+
+    def _tell_lost(self, error: NebulaError) -> None:
+        if self.on_lost is not None:
+            self.on_lost(error)
+
+    def _live(self) -> ClientConnection:
+        if self._connection is None:
+            raise LocalProtocolError("the client is not connected: enter it with `async with`")
+        return self._connection
+
+
+def _milliseconds(seconds: float) -> int:
+    # What is wanted more often than each millisecond is still wanted.
+    return max(1, round(seconds * 1000)) if seconds > 0 else 0

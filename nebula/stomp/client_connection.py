@@ -1,0 +1,338 @@
+"""A client's protocol joined to a link: who waits for what, and what happens when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+import anyio
+import structlog
+
+from nebula.errors import ConnectionLost, NebulaError, Refused, ServerError
+from nebula.headers import RESULT
+from nebula.stomp.client_protocol import ClientProtocol, State
+from nebula.stomp.frames import Frame
+from nebula.stomp.heartbeat import BEAT
+from nebula.stomp.link import Link
+from nebula.stomp.subscription import AckMode, Listener, Message, Receipt, SubscribeOptions
+from nebula.stomp.waiter import Waiter, new_waiter
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+# The value of `result` on the RECEIPT of a frame that had no effect (D.5).
+_IGNORED: Final = "ignored"
+
+# The loop may have been busy for longer than the peer's margin, with its beats unread. A
+# moment later they have been.
+_SECOND_LOOK = 0.05
+
+
+class ClientConnection:
+    """What is open on one connection: receipts awaited, listeners, octets buffered.
+
+    It is the link's receiver. All of it runs on the loop's thread. Everything but the methods
+    that wait is synchronous.
+
+    Args:
+        protocol: a new one.
+        link: an open one, not started.
+        max_buffered_bytes: beyond it the link is not read, see `count_buffered`.
+        on_lost: called once when the connection ends after CONNECTED and otherwise than by us.
+
+    Attributes:
+        ended: set when nothing can be sent or awaited any more.
+        link_ended: set when the link has ended, too.
+    """
+
+    def __init__(
+        self,
+        protocol: ClientProtocol,
+        link: Link,
+        *,
+        max_buffered_bytes: int,
+        on_lost: Callable[[NebulaError], None],
+    ) -> None:
+        self.protocol = protocol
+        self.ended = anyio.Event()
+        self.link_ended = anyio.Event()
+        self._link = link
+        self._on_lost = on_lost
+        self._connected: Waiter[None] = new_waiter()
+        self._is_wanted = False  # connected, and not leaving
+        self._ids = count(1)
+        self._listeners: dict[str, Listener] = {}
+        self._receipts: dict[str, Callable[[Receipt], None]] = {}
+        self._waiters: set[Waiter[Any]] = set()
+        self._end_reason = ""
+        self._server_error: ServerError | None = None
+        self._max_buffered_bytes = max_buffered_bytes
+        self._buffered_bytes = 0
+        self._is_reading = True
+
+    # --- sending ---
+
+    def next_id(self) -> str:
+        """An id for a receipt, a subscription or a transaction, unique on this connection."""
+        return str(next(self._ids))
+
+    def write(self, octets: bytes) -> None:
+        """Hand octets to the link."""
+        self._link.write(octets)
+        self.protocol.heartbeat.last_sent = monotonic()
+
+    def post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """SEND at once, see `StompClient.post`."""
+        self.check_alive()
+        self.write(self.protocol.send(destination, body, headers))
+
+    def post_with_receipt(
+        self,
+        destination: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        on_receipt: Callable[[Receipt], None],
+    ) -> None:
+        """SEND at once, see `StompClient.post_with_receipt`."""
+        self.check_alive()
+        receipt = self.next_id()
+        octets = self.protocol.send(destination, body, headers, receipt=receipt)
+        self._expect(receipt, on_receipt)
+        self.write(octets)
+
+    async def ask(self, receipt: str, octets: bytes, timeout: float | None) -> Receipt:
+        """Write a frame that bears this receipt id, and wait for its RECEIPT.
+
+        Raises:
+            TimeoutError: it did not come within `timeout` seconds.
+        """
+        waiter: Waiter[Receipt] = new_waiter()
+        self._expect(receipt, waiter.set)
+        try:
+            self.write(octets)
+            if timeout is None:
+                return await self.wait(waiter)
+            with anyio.fail_after(timeout):
+                return await self.wait(waiter)
+        finally:
+            self._receipts.pop(receipt, None)
+
+    async def drain(self) -> None:
+        """Wait while the link holds too much unsent."""
+        await self._link.drain()
+        self.check_alive()
+
+    async def listen(
+        self,
+        destination: str,
+        on_message: Callable[[Message], None],
+        ack: AckMode,
+        options: SubscribeOptions,
+    ) -> Listener:
+        """SUBSCRIBE, see `StompClient.listen`."""
+        self.check_alive()
+        listener = Listener(self, self.next_id(), destination, ack, on_message)
+        receipt = self.next_id() if options.receipt else None
+        octets = self.protocol.subscribe(listener.id, destination, ack, options.headers, receipt=receipt)
+        self._listeners[listener.id] = listener
+        if receipt is None:
+            self.write(octets)
+            return listener
+        try:
+            answer = await self.ask(receipt, octets, options.timeout)
+        except TimeoutError:
+            listener.close()
+            raise Refused("unanswered", f"SUBSCRIBE to {destination}") from None
+        except BaseException:
+            listener.close()
+            raise
+        if answer.headers.get(RESULT) == _IGNORED:
+            # The server holds no such subscription: it must not be told to end it.
+            listener.is_closed = True
+            del self._listeners[listener.id]
+            raise Refused(_IGNORED, f"SUBSCRIBE to {destination}")
+        return listener
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """UNSUBSCRIBE if there is still someone to tell."""
+        if self._listeners.pop(listener.id, None) and self.protocol.state is State.CONNECTED:
+            self.write(self.protocol.unsubscribe(listener.id))
+
+    def ack(self, message: Message, *, transaction: str | None = None) -> None:
+        """ACK in the version's form."""
+        self.check_alive()
+        self.write(self.protocol.ack(message.headers, transaction=transaction))
+
+    def nack(self, message: Message, headers: Mapping[str, str], *, transaction: str | None = None) -> None:
+        """NACK in the version's form."""
+        self.check_alive()
+        self.write(self.protocol.nack(message.headers, headers, transaction=transaction))
+
+    # --- waiting ---
+
+    async def wait(self, waiter: Waiter[T]) -> T:
+        """Wait for a waiter, or for the end of the connection.
+
+        Raises:
+            ServerError: the server sent ERROR meanwhile.
+            ConnectionLost: the connection ended meanwhile, or had ended before.
+        """
+        self.check_alive()
+        self._waiters.add(waiter)
+        try:
+            return await waiter.wait()
+        finally:
+            self._waiters.discard(waiter)
+
+    def check_alive(self) -> None:
+        """Raise `ConnectionLost` if the connection has ended."""
+        if self._end_reason:
+            raise ConnectionLost(self._end_reason) from self._server_error
+
+    def count_buffered(self, change: int) -> None:
+        """Count octets that wait in a subscription for a task that takes them.
+
+        The link is not read while more than `max_buffered_bytes` wait, until half of that is
+        gone. Not so while a receipt is awaited: the task that awaits it may be the one that
+        takes the messages, and the RECEIPT comes behind those that are under way.
+        """
+        self._buffered_bytes += change
+        self._choose_reading()
+
+    def _choose_reading(self) -> None:
+        if self._is_reading:
+            if self._buffered_bytes > self._max_buffered_bytes and not self._receipts:
+                self._is_reading = False
+                self.protocol.heartbeat.pause()
+                self._link.pause_reading()
+        elif self._buffered_bytes <= self._max_buffered_bytes // 2 or self._receipts:
+            self._is_reading = True
+            self.protocol.heartbeat.resume(monotonic())
+            self._link.resume_reading()
+
+    def _expect(self, receipt: str, on_receipt: Callable[[Receipt], None]) -> None:
+        self._receipts[receipt] = on_receipt
+        if not self._is_reading:
+            self._choose_reading()
+
+    # --- the life of the connection ---
+
+    async def open(self, *, host: str, login: str | None, passcode: str | None) -> None:
+        """CONNECT and wait for CONNECTED. The link has been started."""
+        self.check_alive()
+        self.write(self.protocol.connect(host=host, login=login, passcode=passcode))
+        await self.wait(self._connected)
+
+    async def disconnect(self, timeout: float) -> None:
+        """DISCONNECT, wait for its RECEIPT for `timeout` seconds at most, end."""
+        self._is_wanted = False
+        if self.protocol.state is State.CONNECTED:
+            receipt = self.next_id()
+            try:
+                await self.ask(receipt, self.protocol.disconnect(receipt), timeout)
+            except ServerError as error:
+                # Nobody waits for it any more, but what was posted last may be its reason.
+                log.warning("broker refused at disconnect", message=error.message)
+            except (ConnectionLost, TimeoutError):
+                pass  # STOMP 1.2, "Connection Lingering": a client can miss the last RECEIPT.
+        self.end("the client has disconnected")
+
+    def end(self, reason: str) -> None:
+        """Close the link and let everyone who waits fail. Idempotent."""
+        if self._end_reason:
+            return
+        self._end_reason = reason
+        self.protocol.end()
+        self.ended.set()
+        self._receipts.clear()
+        self._link.close()
+        for waiter in list(self._waiters):
+            waiter.fail(self._loss())
+
+    def _loss(self) -> NebulaError:
+        # One for each that waits: an exception that is raised twice collects both tracebacks.
+        if self._server_error is not None:
+            return ServerError(self._server_error.message, self._server_error.detail)
+        return ConnectionLost(self._end_reason)
+
+    def _lose(self, reason: str) -> None:
+        if not self._end_reason:
+            self.end(reason)
+            if self._is_wanted:
+                self._on_lost(self._loss())
+
+    async def keep_alive(self) -> None:
+        """Beat, and end the connection when the server does not. Runs until the end."""
+        heartbeat = self.protocol.heartbeat
+        while not self.ended.is_set():
+            if heartbeat.is_dead(monotonic()):
+                await anyio.sleep(_SECOND_LOOK)
+                if heartbeat.is_dead(monotonic()):
+                    self._lose(f"the broker sent nothing for {2 * heartbeat.receive_interval:g} s")
+                    return
+            now = monotonic()
+            if heartbeat.beat_due(now):
+                self.write(BEAT)
+            with anyio.move_on_after(heartbeat.next_deadline(now) - now):
+                await self.ended.wait()
+
+    # --- the link's receiver ---
+
+    def data_received(self, data: bytes) -> None:
+        """Octets came."""
+        if self._end_reason:
+            return
+        for frame in self.protocol.receive(data, monotonic()):
+            command = frame.command
+            if command == "MESSAGE":
+                self._deliver(frame)
+            elif command == "RECEIPT":
+                self._settle(frame)
+            elif command == "CONNECTED":
+                self._is_wanted = True
+                self._connected.set(None)
+            else:
+                self._fail(frame)
+        if self.protocol.failure is not None:
+            self._lose(f"the broker broke the protocol: {self.protocol.failure}")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The link ended."""
+        self.link_ended.set()
+        self._lose("the broker closed the connection" if error is None else f"the connection broke: {error}")
+
+    def _deliver(self, frame: Frame) -> None:
+        headers = frame.headers
+        name = headers.get("subscription")
+        listener = (
+            self._listeners.get(name) if name is not None else self._listener_at(headers["destination"])
+        )
+        if listener is None:
+            return  # It crossed our UNSUBSCRIBE, and the server has put it back.
+        try:
+            listener.on_message(Message(headers, frame.body, listener))
+        except Exception:
+            # A listener's bug must not take the frames behind this one from all others.
+            log.exception("listener failed", destination=listener.destination)
+
+    def _listener_at(self, destination: str) -> Listener | None:
+        # STOMP 1.0 servers may leave `subscription` out. Linear, but such clients have few.
+        return next((each for each in self._listeners.values() if each.destination == destination), None)
+
+    def _settle(self, frame: Frame) -> None:
+        # None: whoever asked has given up.
+        on_receipt = self._receipts.pop(frame.headers["receipt-id"], None)
+        if on_receipt is None:
+            return
+        try:
+            on_receipt(Receipt(frame.headers))
+        except Exception:
+            log.exception("receipt callback failed", receipt=frame.headers["receipt-id"])
+
+    def _fail(self, frame: Frame) -> None:
+        message = frame.headers.get("message", "ERROR")
+        self._server_error = ServerError(message, frame.body.decode(errors="replace"))
+        self._lose(f"the broker ended the connection: {message}")

@@ -1,0 +1,271 @@
+"""What carries the octets: a TCP connection on asyncio, or any byte stream of anyio.
+
+A link knows nothing of STOMP. Writing is synchronous and never blocks; `drain` is where a
+writer waits for a slow peer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, cast
+
+import anyio
+from anyio.abc import ByteStream, TaskGroup
+
+from nebula.stomp.waiter import Waiter, new_waiter, runs_on_asyncio
+
+# What asyncio's transports take: beyond it `drain` waits.
+_HIGH_WATER_BYTES = 64 * 1024
+_READ_BYTES = 256 * 1024
+
+_BROKEN = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError)
+
+# A peer that does not read its last octets holds a socket of ours for so long at most.
+_LINGER = 1.0
+
+
+class Receiver(Protocol):
+    """Where a link delivers. Called on the loop's thread, one call at a time."""
+
+    def data_received(self, data: bytes) -> None:
+        """Octets came, in order, at least one."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The last call, exactly one: the stream has ended; None if neither side failed."""
+
+
+class Link(Protocol):
+    """Carries octets both ways, in order, until one side closes or the network fails."""
+
+    def start(self, receiver: Receiver, tasks: TaskGroup) -> None:
+        """Begin to deliver to `receiver`; nothing is delivered before, and nothing is lost.
+
+        Args:
+            receiver: gets everything that comes.
+            tasks: for a link that needs tasks; they end soon after `close` or when cancelled.
+        """
+
+    def write(self, data: bytes) -> None:
+        """Send octets, at once or as soon as the peer takes them. Lost after `close`."""
+
+    async def drain(self) -> None:
+        """Wait while more is unsent than a link should hold; return when it has ended, too."""
+
+    def pause_reading(self) -> None:
+        """Deliver nothing until `resume_reading`, so that the peer is slowed down."""
+
+    def resume_reading(self) -> None:
+        """Deliver again."""
+
+    def close(self) -> None:
+        """End the stream. What was written still goes out, for a second at most. Idempotent."""
+
+
+async def connect_link(host: str, port: int) -> Link:
+    """Open a TCP connection with TCP_NODELAY, on asyncio or trio, whichever runs.
+
+    Raises:
+        OSError: the host is unknown, or nobody listens there.
+    """
+    if runs_on_asyncio():
+        loop = asyncio.get_running_loop()
+        # asyncio and uvloop set TCP_NODELAY by themselves, `connect_tcp` as well.
+        _, link = await loop.create_connection(AsyncioLink, host, port)
+        return link
+    return AnyioLink(await anyio.connect_tcp(host, port))
+
+
+class _WriteGate:
+    """Where `drain` waits while too much is unsent."""
+
+    def __init__(self) -> None:
+        self._is_open = True
+        self._waiters: list[Waiter[None]] = []
+
+    def shut(self) -> None:
+        self._is_open = False
+
+    def open(self) -> None:
+        self._is_open = True
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.set(None)
+
+    async def wait(self) -> None:
+        if not self._is_open:
+            waiter: Waiter[None] = new_waiter()
+            self._waiters.append(waiter)
+            await waiter.wait()
+
+
+class AsyncioLink(asyncio.Protocol):
+    """A link on an asyncio transport: no task, stream or lock stands between it and the socket."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._receiver: Receiver | None = None
+        # What happens between the connection and `start`.
+        self._early = bytearray()
+        self._gate = _WriteGate()
+        self._abort_timer: asyncio.TimerHandle | None = None
+        self._is_lost = False
+        self._loss: Exception | None = None
+
+    # --- the link ---
+
+    def start(self, receiver: Receiver, tasks: TaskGroup) -> None:  # noqa: ARG002 - needs none
+        self._receiver = receiver
+        if self._early:
+            early, self._early = bytes(self._early), bytearray()
+            receiver.data_received(early)
+        if self._is_lost:
+            receiver.connection_lost(self._loss)
+
+    def write(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(data)
+
+    async def drain(self) -> None:
+        await self._gate.wait()
+
+    def pause_reading(self) -> None:
+        assert self._transport is not None
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        assert self._transport is not None
+        self._transport.resume_reading()
+
+    def close(self) -> None:
+        if self._transport is None or self._abort_timer is not None or self._is_lost:
+            return
+        self._transport.close()
+        self._abort_timer = asyncio.get_running_loop().call_later(_LINGER, self._transport.abort)
+
+    # --- asyncio.Protocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._receiver is not None:
+            self._receiver.data_received(data)
+        else:
+            self._early += data
+
+    def pause_writing(self) -> None:
+        self._gate.shut()
+
+    def resume_writing(self) -> None:
+        self._gate.open()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        self._loss = exc
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
+        self._gate.open()
+        if self._receiver is not None:
+            self._receiver.connection_lost(exc)
+
+
+class AnyioLink:
+    """A link on a byte stream of anyio: a task that reads and one that writes.
+
+    What is written while the writer is busy goes out in one piece after it.
+    """
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._receiver: Receiver | None = None
+        self._outgoing: list[bytes] = []
+        self._unsent_bytes = 0
+        self._gate = _WriteGate()
+        self._writer_scope = anyio.CancelScope()
+        self._wake_writer = anyio.Event()
+        self._may_read = anyio.Event()
+        self._is_paused = False
+        self._is_closing = False
+        self._is_lost = False
+
+    def start(self, receiver: Receiver, tasks: TaskGroup) -> None:
+        self._receiver = receiver
+        tasks.start_soon(self._read, name="stomp link reader")
+        tasks.start_soon(self._write, name="stomp link writer")
+
+    def write(self, data: bytes) -> None:
+        if self._is_closing or self._is_lost:
+            return
+        self._outgoing.append(data)
+        self._unsent_bytes += len(data)
+        if self._unsent_bytes > _HIGH_WATER_BYTES:
+            self._gate.shut()
+        self._wake_writer.set()
+
+    async def drain(self) -> None:
+        await self._gate.wait()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        self._may_read.set()
+
+    def close(self) -> None:
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._writer_scope.deadline = anyio.current_time() + _LINGER
+        self._wake_writer.set()
+        # The reader ends when the writer has closed the stream, if it looks.
+        self.resume_reading()
+
+    async def _read(self) -> None:
+        assert self._receiver is not None
+        error: Exception | None = None
+        try:
+            while True:
+                self._receiver.data_received(await self._stream.receive(_READ_BYTES))
+                while self._is_paused:
+                    self._may_read = anyio.Event()
+                    await self._may_read.wait()
+        except anyio.EndOfStream:
+            pass
+        except _BROKEN as failure:
+            error = None if self._is_closing else failure
+        finally:
+            self._lose(error)
+
+    async def _write(self) -> None:
+        try:
+            with self._writer_scope:
+                while not self._is_lost and (self._outgoing or not self._is_closing):
+                    if self._outgoing:
+                        await self._send_outgoing()
+                    else:
+                        self._wake_writer = anyio.Event()
+                        await self._wake_writer.wait()
+        except _BROKEN as failure:
+            self._lose(failure)
+        finally:
+            # Ends the reader too.
+            await anyio.aclose_forcefully(self._stream)
+
+    async def _send_outgoing(self) -> None:
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
+        await self._stream.send(data)
+        self._unsent_bytes -= len(data)
+        if self._unsent_bytes <= _HIGH_WATER_BYTES:
+            self._gate.open()
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
+        self._gate.open()
+        self._wake_writer.set()
+        self.resume_reading()
+        assert self._receiver is not None
+        self._receiver.connection_lost(error)

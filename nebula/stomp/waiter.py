@@ -1,0 +1,85 @@
+"""One value for one waiting task: lighter than an event with a slot beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, Protocol, TypeVar
+
+import anyio
+
+T = TypeVar("T")
+
+
+def runs_on_asyncio() -> bool:
+    """The calling task is asyncio's (else it is trio's). False outside of any task."""
+    try:
+        # Not `get_running_loop`: trio may be a guest of an asyncio loop.
+        return asyncio.current_task() is not None
+    except RuntimeError:
+        return False
+
+
+class Waiter(Protocol[T]):
+    """Handed from the task that waits to the callback that knows the answer.
+
+    `set` and `fail` are synchronous, may be called from any callback on the loop's thread, and
+    do nothing once the waiter was answered or its task gave up.
+    """
+
+    def set(self, value: T) -> None:
+        """Let `wait` return `value`."""
+
+    def fail(self, error: Exception) -> None:
+        """Let `wait` raise `error`."""
+
+    async def wait(self) -> T:
+        """Wait for the answer. Called once; it can be cancelled."""
+        ...
+
+
+def new_waiter() -> Waiter[T]:
+    """Make a waiter for the calling task."""
+    # An `anyio.Event` costs several times a bare future, and a call waits once or twice.
+    return _FutureWaiter() if runs_on_asyncio() else _EventWaiter()
+
+
+class _FutureWaiter(Generic[T]):
+    __slots__ = ("_future",)
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def set(self, value: T) -> None:
+        if not self._future.done():
+            self._future.set_result(value)
+
+    def fail(self, error: Exception) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+
+    async def wait(self) -> T:
+        return await self._future
+
+
+class _EventWaiter(Generic[T]):
+    __slots__ = ("_error", "_event", "_value")
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+        self._error: Exception | None = None
+
+    def set(self, value: T) -> None:
+        if not self._event.is_set():
+            self._value = value
+            self._event.set()
+
+    def fail(self, error: Exception) -> None:
+        if not self._event.is_set():
+            self._error = error
+            self._event.set()
+
+    async def wait(self) -> T:
+        await self._event.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value
