@@ -44,7 +44,6 @@ test-foreign: $(TESTS) ## run our client and RPC against RabbitMQ (Debian: insta
 	@$(PYTHON) -m pytest -m foreign
 
 bench: $(TESTS) ## measure beside RabbitMQ, ActiveMQ and NATS (Debian: installs them)
-	@.ci/install-debian rabbitmq-server activemq nats-server
 	@$(PYTHON) -m benchmarks
 
 bench-quick: $(TESTS) ## measure Nebula alone, in a minute
