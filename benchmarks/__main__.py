@@ -93,12 +93,21 @@ def _run(rows: Sequence[Row], *, rounds: int, seconds: float, output: Path | Non
     with _brokers(rows) as brokers:
         taken = _measure(rows, brokers, rounds=rounds, seconds=seconds)
         versions = _versions(brokers)
-    for row in rows:
+    for row in [row for row in rows if report.lines(row, taken)]:
         console.print(report.table(row, taken), "")
     if output is not None:
         output.write_text(report.markdown(rows, taken, versions, rounds, seconds))
         console.print(f"written to {output.name}")
     console.print(f"{(time.monotonic() - started) / 60:.1f} minutes")
+    missed = sum(
+        len(taken[row.name, contestant.name]) < rounds
+        for row in rows
+        for contestant in row.contestants
+        if contestant.broker in brokers
+    )
+    if missed:
+        console.print(f"[red]{missed} measurements failed, see above")
+        raise typer.Exit(1)
 
 
 @contextmanager
@@ -141,7 +150,7 @@ def _measure(
 def _one(row: Row, contestant: Contestant, broker: Broker, seconds: float) -> list[Measurement]:
     try:
         return [contestant.measure(broker, seconds)]
-    except ConnectionError as error:
+    except OSError as error:
         console.print(f"[red]{row.name}: {contestant.name}: {error}", highlight=False)
         return []
 

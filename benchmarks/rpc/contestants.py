@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.echo import request_many
 from benchmarks.own import APP, PROGRAM
 from benchmarks.peers import Broker
-from benchmarks.processes import running, wait_until
+from benchmarks.processes import running, tail, wait_until
 from benchmarks.stream import Measurement
 
 _PATIENCE_SECONDS = 60.0
@@ -33,9 +33,12 @@ def call_service(
     with TemporaryDirectory(prefix="nebula-") as folder:
         log = Path(folder, "service.log")
         with running(service, log=log, environment=environment) if service else nullcontext():
-            done = subprocess.run(caller, capture_output=True, text=True, timeout=seconds + _PATIENCE_SECONDS)
-    if done.returncode != 0:
-        raise ConnectionError(f"{' '.join(caller[1:])} failed: {done.stderr.strip()[-600:]}")
+            try:
+                limit = seconds + _PATIENCE_SECONDS
+                done = subprocess.run(caller, capture_output=True, text=True, timeout=limit, check=True)
+            except subprocess.SubprocessError as error:
+                said = getattr(error, "stderr", None) or ""
+                raise ConnectionError(f"{error}: {str(said).strip()[-600:]}\n{tail(log)}") from error
     return Measurement(**json.loads(done.stdout.splitlines()[-1]))
 
 
