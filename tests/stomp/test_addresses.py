@@ -1,0 +1,88 @@
+"""Broker addresses: what they say, and what is said of those that cannot be used."""
+
+from __future__ import annotations
+
+import pytest
+
+from nebula.errors import SettingsError
+from nebula.stomp.addresses import Address, parse_address
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("stomp://broker", Address("broker", 61613)),
+        ("stomp://broker:1234", Address("broker", 1234)),
+        ("stomp://broker:1234/", Address("broker", 1234)),
+        ("STOMP://broker", Address("broker", 61613)),
+        ("stomp://127.0.0.1:61613", Address("127.0.0.1", 61613)),
+        ("stomp://[::1]:61613", Address("::1", 61613)),
+        ("stomp://me@broker", Address("broker", 61613, login="me")),
+        ("stomp://me:secret@broker", Address("broker", 61613, login="me", passcode="secret")),
+        ("stomp://m%40e:s%3A%2F%40@broker", Address("broker", 61613, login="m@e", passcode="s:/@")),
+        ("stomp://broker/orders", Address("broker", 61613, virtual_host="orders")),
+        ("stomp://broker/%2F", Address("broker", 61613, virtual_host="/")),
+    ],
+)
+def test_address_names_host_port_login_and_virtual_host(url: str, address: Address) -> None:
+    assert parse_address(url) == address
+
+
+def test_default_is_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NEBULA_BROKER", raising=False)
+
+    assert parse_address() == Address("127.0.0.1", 61613)
+
+
+def test_environment_names_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEBULA_BROKER", "stomp://elsewhere:7")
+
+    assert parse_address() == Address("elsewhere", 7)
+    assert parse_address("stomp://here") == Address("here", 61613)
+
+
+@pytest.mark.parametrize("scheme", ["stomps", "ws", "wss"])
+def test_address_of_a_later_scheme_says_that_it_comes_later(scheme: str) -> None:
+    with pytest.raises(SettingsError, match=f"{scheme}:// comes later"):
+        parse_address(f"{scheme}://broker")
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("", "not a scheme"),
+        ("broker", "not a scheme"),
+        ("broker:61613", "not a scheme"),
+        ("http://broker", "'http' is not a scheme"),
+        ("stomp:", "no host"),
+        ("stomp://", "no host"),
+        ("stomp://:61613", "no host"),
+        ("stomp://broker:port", "cannot be read"),
+        ("stomp://broker:99999", "cannot be read"),
+        ("stomp://broker:0", "port 0"),
+        ("stomp://[::1", "cannot be read"),
+        ("stomp://bro ker", "blank"),
+        ("stomp://broker\n", "blank"),
+        ("stomp://broker?a=b", "query"),
+        ("stomp://broker#a", "fragment"),
+    ],
+)
+def test_address_that_cannot_be_used_says_what_is_wrong_and_what_is_right(url: str, reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason) as caught:
+        parse_address(url)
+
+    assert "for example stomp://127.0.0.1:61613" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://me:secret@broker", "stomp://me:secret@bro\u2100ker", "stomp://me:secret@broker:x"]
+)
+def test_passcode_never_appears_in_an_error(url: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_address(url)
+
+    assert "secret" not in str(caught.value)
+
+
+def test_passcode_never_appears_in_a_repr() -> None:
+    assert "secret" not in repr(parse_address("stomp://me:secret@broker"))
