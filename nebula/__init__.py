@@ -1,3 +1,88 @@
-"""Nebula: microservice verbs and Spark jobs over STOMP."""
+"""Nebula: microservice verbs and Spark jobs over STOMP.
+
+The public names, loaded when they are first used, so that a client does not import a broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nebula import sync
+    from nebula.errors import (
+        CallTimeout,
+        ConnectFailed,
+        ConnectionLost,
+        JobEnded,
+        JobError,
+        NebulaError,
+        NoResponder,
+        Refused,
+        Rejected,
+        RemoteError,
+    )
+    from nebula.host.embedding import embedded
+    from nebula.rpc.client import Client
+    from nebula.rpc.context import Request
+    from nebula.rpc.errors import VerbError
+    from nebula.rpc.jobs import Job, JobHandle, JobState, JobStatus
+    from nebula.rpc.responder import Responder
+    from nebula.rpc.verbs import verb
+    from nebula.spark import Spark
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "CallTimeout",
+    "Client",
+    "ConnectFailed",
+    "ConnectionLost",
+    "Job",
+    "JobEnded",
+    "JobError",
+    "JobHandle",
+    "JobState",
+    "JobStatus",
+    "NebulaError",
+    "NoResponder",
+    "Refused",
+    "Rejected",
+    "RemoteError",
+    "Request",
+    "Responder",
+    "Spark",
+    "VerbError",
+    "embedded",
+    "sync",
+    "verb",
+]
+
+_HOMES = {
+    "Client": "nebula.rpc.client",
+    "Job": "nebula.rpc.jobs",
+    "JobHandle": "nebula.rpc.jobs",
+    "JobState": "nebula.rpc.jobs",
+    "JobStatus": "nebula.rpc.jobs",
+    "Request": "nebula.rpc.context",
+    "Responder": "nebula.rpc.responder",
+    "Spark": "nebula.spark",
+    "VerbError": "nebula.rpc.errors",
+    "embedded": "nebula.host.embedding",
+    "verb": "nebula.rpc.verbs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "sync":
+        return import_module("nebula.sync")
+    if name in __all__:
+        value = getattr(import_module(_HOMES.get(name, "nebula.errors")), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -16,7 +16,7 @@ import contextlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -108,19 +108,6 @@ class Server:
             connection.abort()
         if self._clock is not None:
             self._clock.cancel()
-
-    def connect(self, transport: Any, principal: str) -> Connection:
-        """Serve a byte stream that is no socket: a pipe to an app in this process.
-
-        Args:
-            transport: what the connection uses of `asyncio.Transport`. It calls the result's
-                `data_received`, `pause_writing`, `resume_writing` and `connection_lost` on this
-                server's loop.
-            principal: who the peer is.
-        """
-        connection = Connection(self, principal)
-        connection.connection_made(transport)
-        return connection
 
     def admit(self, connection: Connection) -> bool:
         """Count a connection in; False when there are too many."""

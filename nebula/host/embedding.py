@@ -1,0 +1,97 @@
+"""A whole system in one process: a broker and its apps, for as long as a block runs."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import AsyncIterator
+
+import anyio
+import anyio.to_thread
+
+from nebula.broker.limits import Limits
+from nebula.broker.server import Address, Server
+from nebula.host.apps import App, AppThread, shared_interpreter
+
+# What a stopping broker may take: it gives its peers half a second.
+_STOP_SECONDS = 5.0
+
+
+@contextlib.asynccontextmanager
+async def embedded(
+    *apps: App, host: str = "127.0.0.1", port: int = 0, limits: Limits | None = None
+) -> AsyncIterator[str]:
+    """Run a broker and `apps` in this process; the value is the broker's address.
+
+    Broker and apps have a thread and a loop each, so the caller may be on asyncio or trio. They
+    share one interpreter: verbs that compute for long belong into `nebula run`.
+
+    Args:
+        apps: responders; each is served before the block begins.
+        host: where to listen for others.
+        port: 0 takes a free one.
+        limits: what peers may use of the broker.
+
+    Raises:
+        OSError: the address cannot be had.
+        Exception: what an app raised while it started.
+    """
+    broker = _BrokerThread(Server([Address(host, port)], limits=limits))
+    threads: list[AppThread] = []
+    with shared_interpreter(apps):
+        await anyio.to_thread.run_sync(broker.start)
+        try:
+            for app in apps:
+                thread = AppThread(app, broker.server)
+                threads.append(thread)
+                await anyio.to_thread.run_sync(thread.start().result)
+            yield broker.server.urls[0]
+        finally:
+            with anyio.CancelScope(shield=True):
+                for thread in reversed(threads):
+                    await anyio.to_thread.run_sync(thread.stop)
+                await anyio.to_thread.run_sync(broker.stop)
+
+
+class _BrokerThread:
+    """A broker on a thread and loop of its own."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._started: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._stopped: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
+
+    def start(self) -> None:
+        """Begin, and return when it listens. Raises OSError when it cannot."""
+        self._thread.start()
+        self._started.result()
+
+    def stop(self) -> None:
+        """End it and wait for that."""
+        loop, stopped = self.server.loop, self._stopped
+        assert stopped is not None
+        loop.call_soon_threadsafe(stopped.set)
+        self._thread.join(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            import uvloop
+        except ImportError:
+            asyncio.run(self._main())
+        else:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._main())
+
+    async def _main(self) -> None:
+        self._stopped = asyncio.Event()
+        try:
+            await self.server.start()
+        except BaseException as error:
+            self._started.set_exception(error)
+            return
+        self._started.set_result(None)
+        await self._stopped.wait()
+        await self.server.stop()

@@ -1,0 +1,228 @@
+"""An in-memory byte stream between the broker's loop and another one, each in a thread of its own.
+
+It behaves like a socket: ordered, bounded, and a side that does not read slows the other down.
+Each direction has one writing and one reading thread, and all that was written meanwhile costs
+the reader one wake-up. There are no locks: a deque carries the octets, and of the two counters
+that tell how much is under way each has one writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+import anyio
+
+from nebula.broker.connection import Connection
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from nebula.stomp.link import Receiver
+
+# What a side may have written that the other has not read: a socket's buffers hold about that.
+HIGH_WATER_BYTES = 256 * 1024
+_LOW_WATER_BYTES = 64 * 1024
+
+# What one turn hands over, so that a busy pipe leaves the loop to others.
+_TURN_BYTES = 256 * 1024
+
+
+class _End:
+    """One end: reads on its own loop, and is woken there by the other end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.peer: _End = self
+        self.high_water_bytes = HIGH_WATER_BYTES
+        self._incoming: deque[bytes | None] = deque()  # None: the other end is closed
+        self._given_bytes = 0  # written by the peer's thread only
+        self._taken_bytes = 0  # written by ours only
+        self._is_signalled = False
+        self._is_reading = True
+        self._is_writable = True
+        self._is_closed = False
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the peer wrote and we have not taken yet."""
+        return self._given_bytes - self._taken_bytes
+
+    def write(self, data: bytes) -> None:
+        """Give octets to the other end; lost once either end is closed."""
+        if self._is_closed or not data:
+            return
+        peer = self.peer
+        peer._given_bytes += len(data)
+        peer._incoming.append(data)
+        peer._signal()
+        if self._is_writable and peer.unread_bytes > self.high_water_bytes:
+            self._is_writable = False
+            self._on_full()
+            # The other thread may have emptied it before it could see the flag.
+            if peer.unread_bytes <= _LOW_WATER_BYTES:
+                self._resume_writing()
+
+    def pause_reading(self) -> None:
+        """Take nothing until `resume_reading`."""
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        """Take again."""
+        if not self._is_reading:
+            self._is_reading = True
+            self._signal()
+
+    def close(self) -> None:
+        """End both directions, after what was written. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.peer._incoming.append(None)
+        self.peer._signal()
+        self.loop.call_soon(self._on_end)
+
+    def _signal(self) -> None:
+        """Wake the reading loop, once for all that comes until it looks."""
+        if not self._is_signalled:
+            self._is_signalled = True
+            try:
+                self.loop.call_soon_threadsafe(self._receive)
+            except RuntimeError:
+                # The loop is closed: nobody reads any more.
+                self._is_closed = True
+
+    def _receive(self) -> None:
+        self._is_signalled = False
+        if not self._is_reading or self._is_closed:
+            return
+        chunks: list[bytes] = []
+        size = 0
+        while self._incoming and size < _TURN_BYTES:
+            chunk = self._incoming.popleft()
+            if chunk is None:
+                self._is_closed = True
+                break
+            chunks.append(chunk)
+            size += len(chunk)
+        self._taken_bytes += size
+        if not self.peer._is_writable and self.unread_bytes <= _LOW_WATER_BYTES:
+            self._wake_writer()
+        if self._incoming and not self._is_closed:
+            self._signal()
+        if chunks:
+            self._on_data(b"".join(chunks))
+        if self._is_closed:
+            self._on_end()
+
+    def _wake_writer(self) -> None:
+        try:
+            self.peer.loop.call_soon_threadsafe(self.peer._resume_writing)
+        except RuntimeError:
+            self._is_closed = True
+
+    def _resume_writing(self) -> None:
+        if not self._is_writable:
+            self._is_writable = True
+            self._on_room()
+
+    def _on_data(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def _on_end(self) -> None:
+        raise NotImplementedError
+
+    def _on_full(self) -> None:
+        raise NotImplementedError
+
+    def _on_room(self) -> None:
+        raise NotImplementedError
+
+
+class BrokerEnd(_End):
+    """What a broker's `Connection` takes for its transport."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.connection: Connection | None = None
+        self._is_ended = False
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        """How much may be under way to the app before the broker holds back."""
+        self.high_water_bytes = high
+
+    def get_write_buffer_size(self) -> int:
+        """What the app has not taken yet."""
+        return self.peer.unread_bytes
+
+    def can_write_eof(self) -> bool:
+        """No: a pipe ends as a whole, by `close`."""
+        return False
+
+    def abort(self) -> None:
+        """End the pipe."""
+        self.close()
+
+    def _on_data(self, data: bytes) -> None:
+        assert self.connection is not None
+        self.connection.data_received(data)
+
+    def _on_end(self) -> None:
+        if not self._is_ended and self.connection is not None:
+            self._is_ended = True
+            self.connection.connection_lost(None)
+
+    def _on_full(self) -> None:
+        assert self.connection is not None
+        self.connection.pause_writing()
+
+    def _on_room(self) -> None:
+        assert self.connection is not None
+        self.connection.resume_writing()
+
+
+class AppEnd(_End):
+    """The link of a `StompClient` that is served by the broker in this process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._receiver: Receiver | None = None
+        self._room = anyio.Event()
+        self._is_ended = False
+        self._is_reading = False  # until `start`
+
+    def start(self, receiver: Receiver, tasks: TaskGroup) -> None:  # noqa: ARG002  # needs none
+        """Begin to deliver."""
+        self._receiver = receiver
+        self.resume_reading()
+
+    async def drain(self) -> None:
+        """Wait until the broker takes more."""
+        while not self._is_writable and not self._is_closed:
+            await self._room.wait()
+
+    def _on_data(self, data: bytes) -> None:
+        assert self._receiver is not None
+        self._receiver.data_received(data)
+
+    def _on_end(self) -> None:
+        self._room.set()
+        if not self._is_ended and self._receiver is not None:
+            self._is_ended = True
+            self._receiver.connection_lost(None)
+
+    def _on_full(self) -> None:
+        self._room = anyio.Event()
+
+    def _on_room(self) -> None:
+        self._room.set()
+
+
+def make_pipe(
+    broker_loop: asyncio.AbstractEventLoop, app_loop: asyncio.AbstractEventLoop
+) -> tuple[BrokerEnd, AppEnd]:
+    """Two ends that are joined. The broker's still needs its `connection`."""
+    broker_end, app_end = BrokerEnd(broker_loop), AppEnd(app_loop)
+    broker_end.peer, app_end.peer = app_end, broker_end
+    return broker_end, app_end
