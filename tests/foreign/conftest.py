@@ -1,0 +1,29 @@
+"""A RabbitMQ for the tests here: `make test-foreign` installs it where it is missing, starts and ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from benchmarks import peers
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[peers.Broker]:
+    """RabbitMQ with its STOMP plugin. Where it cannot be had the tests fail: who asked for them wants it."""
+    with peers.rabbitmq() as broker:
+        yield broker
+
+
+@pytest.fixture
+def rabbitmq_url(rabbitmq: peers.Broker) -> str:
+    """Its address, with login and passcode."""
+    return f"stomp://{rabbitmq.login}:{rabbitmq.passcode}@127.0.0.1:{rabbitmq.port}"
+
+
+@pytest.fixture
+def queue() -> str:
+    """The destination of a queue that no other test uses."""
+    return f"/queue/test-{uuid4().hex}"
