@@ -142,7 +142,7 @@ class ServerProtocol:
         elif self.heartbeat.beat_due(now) and not self.session.outbox:
             self.heartbeat.last_sent = now
             self.session.say(BEAT)
-        return self.heartbeat.next_deadline()
+        return self.heartbeat.next_deadline(now)
 
     def fail(self, message: str, now: float) -> None:
         """End the connection with an ERROR, for a reason that lies outside its frames."""
