@@ -1,0 +1,144 @@
+"""The boundary between the job service and whatever runs a job's code: a thread here, an engine elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import anyio
+
+__all__ = ["JobFailure", "JobListener", "JobOutput", "JobRunner", "JobTask", "Progress", "TaskCounts"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobTask:
+    """One attempt at one job, as a runner gets it.
+
+    Attributes:
+        job: the ULID alone; the service's name is added at the edge.
+        attempt: from 1 on. A job that is run again keeps its id: what an earlier attempt still says is
+            told apart by this number.
+        function: `module:qualname`, importable in another process.
+        parameters: validated and JSON-able; the function's keyword arguments.
+        timeout: seconds that the run may take, or None. The service watches it; a runner need not.
+    """
+
+    job: str
+    attempt: int
+    verb: str
+    function: str
+    parameters: Mapping[str, Any]
+    timeout: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCounts:
+    """Small units of work inside a job, such as Spark's tasks: finished, known so far, running now."""
+
+    done: int
+    known: int
+    active: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job says it is.
+
+    Attributes:
+        fraction: 0 to 1, or None where nobody knows. It may jump: the service makes it monotonous.
+        note: a short text for people.
+        step: number from 1, how many there are, and its name.
+    """
+
+    fraction: float | None = None
+    note: str = ""
+    step: tuple[int, int, str] | None = None
+    tasks: TaskCounts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutput:
+    """What a job returned: a small JSON value, or the place of a large one with what is known of it."""
+
+    value: Any | None = None
+    path: str | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    schema: Any | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailure:
+    """Why a job failed: a stable kebab-case code, one line for its caller, and the full trace for its log."""
+
+    code: str
+    message: str
+    sqlstate: str | None = None
+    trace: str = ""
+
+
+class JobListener(Protocol):
+    """What a runner tells.
+
+    Called on the event loop's thread, for one job in order, never from within `submit` or `cancel`. Each
+    attempt that was submitted ends with exactly one of `on_done`, `on_failed`, `on_cancelled`, `on_lost`.
+    """
+
+    def on_starting(self, job: str, attempt: int, incarnation: str) -> None:
+        """The job was handed to the engine whose start bears this name."""
+
+    def on_started(self, job: str, attempt: int) -> None:
+        """Its code runs."""
+
+    def on_progress(self, job: str, attempt: int, progress: Progress) -> None:
+        """It is so far; as often as the runner likes."""
+
+    def on_done(self, job: str, attempt: int, result: JobOutput) -> None:
+        """Its code returned."""
+
+    def on_failed(self, job: str, attempt: int, failure: JobFailure) -> None:
+        """Its code raised, or could not be started."""
+
+    def on_cancelled(self, job: str, attempt: int, *, slots_free: bool) -> None:
+        """It was ended by `cancel`. `slots_free` False: something of it still holds resources."""
+
+    def on_slots_free(self, job: str, attempt: int) -> None:
+        """What a cancelled job still held is free now."""
+
+    def on_lost(self, job: str, attempt: int, reason: str) -> None:
+        """Whatever ran it is gone."""
+
+    def on_log(self, job: str, attempt: int, text: str) -> None:
+        """A line for the job's log."""
+
+
+class JobRunner(Protocol):
+    """Runs jobs' code somewhere.
+
+    Attributes:
+        max_running: how many jobs it wants at a time; the service keeps the others queued.
+        is_broken: why no job can run now, as a sentence, or None.
+    """
+
+    max_running: int
+    is_broken: str | None
+
+    def submit(self, task: JobTask) -> None:
+        """Run this as soon as possible. Never blocks, never raises; also before `run` is ready."""
+
+    def cancel(self, job: str, attempt: int, *, reason: Literal["cancelled", "timed-out"]) -> None:
+        """End this attempt. Never blocks; nothing happens where it has ended already."""
+
+    def status(self) -> Mapping[str, Any]:
+        """What `engine.status` answers: JSON-able facts."""
+
+    def restart(self) -> None:
+        """Replace what runs the jobs; the open ones are told as lost."""
+
+    async def run(self, listener: JobListener, *, started: anyio.Event | None = None) -> None:
+        """Run jobs until cancelled; returns only when nothing that it started is alive.
+
+        Args:
+            started: set when jobs are taken.
+        """
