@@ -14,6 +14,7 @@ import typer
 from nebula import __version__
 from nebula.cli.broker import broker
 from nebula.cli.exits import exit_of, sentence_of
+from nebula.cli.service import run
 from nebula.errors import NebulaError
 
 __all__ = ["main"]
@@ -26,7 +27,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command()(broker)
+for command in (broker, run):
+    app.command()(command)
 
 
 def _show_version(is_wanted: bool) -> None:

@@ -43,7 +43,7 @@ def sentence_of(error: NebulaError) -> str:
     match error:
         case NoResponder():
             return f"nobody listens on {error.destination}; is the service running?"
-        case ConnectFailed():
+        case ConnectFailed(__cause__=OSError()):
             return f"{error}; is a broker running there (nebula broker)?"
         case RemoteError(details=[*details]) if details:
             return "\n  ".join((str(error), *(_detail(detail) for detail in details)))

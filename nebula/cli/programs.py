@@ -5,35 +5,60 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any
+
+import anyio
+import anyio.to_thread
 
 from nebula import logs
 from nebula.broker.policies import DestinationPolicy
 from nebula.broker.server import Address, Server
 from nebula.broker.settings import BrokerSettings
+from nebula.cli.arguments import find_app
 from nebula.errors import SettingsError
+from nebula.host.apps import App, AppThread, shared_interpreter
+from nebula.logs import Level
+from nebula.rpc.responder import Responder
 
 
 def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) -> None:
-    """Run a broker until SIGTERM or SIGINT; then end its connections and return within a second.
+    """Run a broker and the services it hosts until SIGTERM or SIGINT, then end its connections.
+
+    It returns within a second, plus what hosted services need to answer the requests under way.
 
     Args:
         settings: everything it is told.
-        on_listening: called with each URL once all of them listen.
+        on_listening: called with each URL once all of them listen and all services take requests.
 
     Raises:
-        SettingsError: an address cannot be had.
+        SettingsError: an address cannot be had, or a service that is no service.
+        BaseException: what a hosted service ended with: the broker does not go on without it.
     """
+    apps = [find_app(target) for target in settings.app]
     logs.configure(settings.log_level)
-    _run(_serve_broker(settings, on_listening))
+    _run(_serve_broker(settings, apps, on_listening))
 
 
-async def _serve_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) -> None:
-    # From here on a signal is never lost: one that comes while we start ends us right after.
-    stopping = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+def run_service(app: Responder, url: str | None, level: Level, on_serving: Callable[[], None]) -> None:
+    """Run a service until SIGTERM or SIGINT; requests under way are answered before it returns.
+
+    Args:
+        app: the service.
+        url: of the broker; None for the environment's, else the usual one.
+        level: of the log.
+        on_serving: called once every queue is listened to.
+
+    Raises:
+        NebulaError: as `Responder.run`.
+    """
+    logs.configure(level)
+    _run(_serve_app(app, url, on_serving))
+
+
+async def _serve_broker(
+    settings: BrokerSettings, apps: Sequence[App], on_listening: Callable[[str], None]
+) -> None:
     server = Server(
         [Address(listener.host, listener.port) for listener in settings.listener],
         limits=settings.limits,
@@ -43,12 +68,74 @@ async def _serve_broker(settings: BrokerSettings, on_listening: Callable[[str], 
         await server.start()
     except OSError as error:
         raise SettingsError(f"the broker cannot listen: {error.strerror or error}") from error
+    with _until_signal():
+        try:
+            async with _hosting(server, apps) as ended:
+                for url in server.urls:
+                    on_listening(url)
+                await ended
+        finally:
+            with anyio.CancelScope(shield=True):
+                await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def _hosting(server: Server, apps: Sequence[App]) -> AsyncIterator[asyncio.Future[None]]:
+    """Apps on the broker's threads; the value raises what the first of them that fails ended with."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def fail(error: BaseException) -> None:
+        if not ended.done():
+            ended.set_exception(error)
+
+    def on_end(error: BaseException | None) -> None:
+        if error is not None:
+            loop.call_soon_threadsafe(fail, error)
+
+    threads: list[AppThread] = []
+    with shared_interpreter(apps):
+        try:
+            for app in apps:
+                threads.append(AppThread(app, server, on_end))
+                await asyncio.wrap_future(threads[-1].start())
+            yield ended
+        finally:
+            with anyio.CancelScope(shield=True):
+                for thread in reversed(threads):
+                    await anyio.to_thread.run_sync(thread.stop)
+
+
+async def _serve_app(app: Responder, url: str | None, on_serving: Callable[[], None]) -> None:
+    started = anyio.Event()
+
+    async def announce() -> None:
+        await started.wait()
+        on_serving()
+
+    announcing = asyncio.ensure_future(announce())
     try:
-        for url in server.urls:
-            on_listening(url)
-        await stopping.wait()
+        with _until_signal():
+            await app.run(url, started=started)
     finally:
-        await server.stop()
+        announcing.cancel()
+
+
+@contextlib.contextmanager
+def _until_signal() -> Iterator[None]:
+    """Cancel what runs inside when SIGTERM or SIGINT comes; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def leave() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+        scope.cancel()
+
+    with anyio.CancelScope() as scope:
+        for number in numbers:
+            loop.add_signal_handler(number, leave)
+        yield
 
 
 def _run(program: Coroutine[Any, Any, None]) -> None:
