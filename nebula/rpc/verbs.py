@@ -201,6 +201,12 @@ def options_of(function: Any) -> VerbOptions | None:
     return options if isinstance(options, VerbOptions) else None
 
 
+def verb_name_of(function: Callable[..., Any]) -> str:
+    """What a function is asked for by: the name that `@verb` gave it, else its own."""
+    options = options_of(function)
+    return (options and options.name) or function.__name__
+
+
 def set_target(function: Callable[..., Any], target: Target) -> None:
     """Remember on a function whom to ask for it.
 

@@ -1,0 +1,253 @@
+"""From one request to its one answer: the rules of the protocol (PROTOCOL C.1, D.13, D.37, D.46, D.50)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from nebula import headers as names
+from nebula.errors import ConnectionLost
+from nebula.rpc.context import Request
+from nebula.rpc.envelope import (
+    BOO,
+    ERROR,
+    SUCCESS,
+    Envelope,
+    content_type_of,
+    dump_json,
+    encode,
+    media_of,
+    parse,
+)
+from nebula.rpc.errors import VerbError
+from nebula.stomp.subscription import Message
+
+if TYPE_CHECKING:
+    from nebula.rpc.verbs import Verb
+
+_log = structlog.get_logger()
+
+# "Nothing to report", as the gem writes it (C.5).
+_NO_PARAMETERS: Final = b"[]"
+
+
+class Post(Protocol):
+    """Sends a message at once: `StompClient.post`."""
+
+    def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None: ...
+
+
+@dataclass(slots=True)
+class Answer:
+    """The body of a reply: the fields of an envelope, with parameters as JSON octets."""
+
+    verb: str
+    parameters: bytes | None = None
+    description: str | None = None
+    code: str | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one verb did since the service started; times in seconds."""
+
+    requests: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRules:
+    """How a responder deals with requests; see `Responder` for each."""
+
+    max_attempts: int = 3
+    acks_early: bool = False
+    debug: bool = False
+    trusts_sender: bool = False
+
+
+def success(parameters: bytes = _NO_PARAMETERS, description: str = "") -> Answer:
+    """The answer that says: it worked. Without parameters: and there is nothing to report."""
+    return Answer(SUCCESS, parameters, description)
+
+
+def failure(error: VerbError) -> Answer:
+    """The `error` reply in our shape (C.2)."""
+    fields = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    if error.details is not None:
+        fields["details"] = error.details
+    return Answer(ERROR, dump_json(fields), error.message, error.code)
+
+
+def is_answer(envelope: Envelope, headers: Mapping[str, str]) -> bool:
+    """Whether a message is an answer, which is never answered, so that no loop can be (D.46)."""
+    return (
+        envelope.verb in (SUCCESS, ERROR)
+        or headers.get(names.RESPONSE) == "true"
+        or (names.IN_REPLY_TO in headers and names.REPLY_TO not in headers)
+    )
+
+
+class Answerer:
+    """Answers requests with verbs.
+
+    Every valid request is answered once, whatever its handler does, unless it asks for no answer or its
+    time is over. The answer goes out before the ACK, so that a crash between them brings the request
+    again (at least once); with `acks_early` the ACK goes first (at most once).
+
+    Args:
+        verbs: by name.
+        post: sends the answers.
+        rules: of the responder.
+        limiter: of the threads that plain functions run in.
+    """
+
+    def __init__(
+        self, verbs: Mapping[str, Verb], post: Post, rules: AnswerRules, limiter: anyio.CapacityLimiter
+    ) -> None:
+        self._verbs = verbs
+        self._post = post
+        self._rules = rules
+        self._limiter = limiter
+        self.tallies: dict[str, Tally] = {name: Tally() for name in verbs}
+        self.expired = 0
+        self.skipped = 0
+        self.refused = 0
+
+    async def serve(self, message: Message, arrived: float) -> None:
+        """Deal with one message of a request queue: answer and ACK it. `arrived`: when it came.
+
+        Raises nothing that a message could cause.
+        """
+        try:
+            if self._rules.acks_early:
+                message.ack()
+            if await self._deal_with(message, arrived):
+                if not self._rules.acks_early:
+                    message.ack()
+            elif not self._rules.acks_early:
+                # Nobody could be told, and nobody will ever understand it.
+                message.nack(requeue="false")
+        except ConnectionLost:
+            # What was not acked comes again; the responder's own task says what happened.
+            return
+
+    async def _deal_with(self, message: Message, arrived: float) -> bool:
+        """Answer if need be; False if the message is of no use to anybody."""
+        headers = message.headers
+        envelope = parse(content_type_of(headers), message.body)
+        if message.body == BOO or is_answer(envelope, headers):
+            self.skipped += 1
+            return True
+        deadline = _deadline_of(headers, arrived)
+        if deadline is not None and monotonic() >= deadline:
+            self.expired += 1
+            return True
+        if envelope.verb is None and names.REPLY_TO not in headers:
+            self.refused += 1
+            _log.warning("unreadable request refused", destination=message.destination)
+            return False
+        request = Request(
+            envelope,
+            headers,
+            destination=message.destination,
+            principal=headers.get(names.SENDER) if self._rules.trusts_sender else None,
+            deadline=deadline,
+        )
+        answer = await self._answer(request, envelope)
+        if headers.get(names.NO_REPLY) != "true":
+            self._send(request, answer)
+        return True
+
+    async def _answer(self, request: Request, envelope: Envelope) -> Answer:
+        verb = None if envelope.verb is None else self._verbs.get(envelope.verb)
+        if verb is None:
+            self.refused += 1
+            return failure(_no_verb(envelope))
+        tally = self.tallies[verb.name]
+        tally.requests += 1
+        started = monotonic()
+        try:
+            self._check_attempts(request)
+            if not verb.may_be_called_by(request.principal):
+                raise VerbError(
+                    "not-allowed", f"{request.principal or 'nobody known'} may not call {verb.name}"
+                )
+            return await self._run(verb, request, is_text=envelope.is_text)
+        except VerbError as error:
+            tally.errors += 1
+            return failure(error)
+        except Exception as error:
+            tally.errors += 1
+            # The traceback is for the log: a peer learns nothing of our inside.
+            _log.exception("verb failed", verb=verb.name)
+            text = repr(error) if self._rules.debug else "the service failed; its log says why"
+            return failure(VerbError("internal", text))
+        finally:
+            seconds = monotonic() - started
+            tally.seconds += seconds
+            tally.longest = max(tally.longest, seconds)
+
+    async def _run(self, verb: Verb, request: Request, *, is_text: bool) -> Answer:
+        arguments = verb.signature.bind(request.parameters, is_text=is_text)
+        if verb.is_async:
+            result = await verb.invoke(arguments, request)
+        else:
+            # A thread cannot be stopped: at the end of the service it is left to itself.
+            result = await anyio.to_thread.run_sync(
+                verb.invoke, arguments, request, limiter=self._limiter, abandon_on_cancel=True
+            )
+        if isinstance(result, Answer):
+            return result
+        if result is None:
+            return success()
+        return Answer(verb.response, verb.signature.dump(result))
+
+    def _check_attempts(self, request: Request) -> None:
+        # D.37: a handler that kills its process must not do so for ever.
+        if _attempts_before(request.headers) >= self._rules.max_attempts:
+            raise VerbError(
+                "too-many-attempts", f"delivered {self._rules.max_attempts} times without an answer"
+            )
+
+    def _send(self, request: Request, answer: Answer) -> None:
+        content_type = media_of(content_type_of(request.headers)).reply_type
+        headers = {"content-type": content_type, names.RESPONSE: "true"}
+        if (reply_id := request.reply_id) is not None:
+            headers[names.IN_REPLY_TO] = reply_id
+        if answer.code is not None:
+            headers[names.ERROR_CODE] = answer.code
+        body = encode(content_type, answer.verb, answer.parameters, answer.description)
+        self._post(request.reply_to, body, headers)
+
+
+def _no_verb(envelope: Envelope) -> VerbError:
+    if envelope.verb is None:
+        return VerbError("bad-request", "the body has no verb; send JSON or text with one")
+    return VerbError("unknown-verb", f"no verb {envelope.verb!r} here; `describe` lists them")
+
+
+def _deadline_of(headers: Mapping[str, str], arrived: float) -> float | None:
+    text = headers.get(names.TIMEOUT)
+    if text is None or not (text.isascii() and text.isdigit()):
+        return None  # foreign brokers pass on what they do not check
+    return arrived + int(text) / 1000
+
+
+def _attempts_before(headers: Mapping[str, str]) -> int:
+    """How often the request was delivered before, as far as the broker tells."""
+    count = headers.get(names.DELIVERY_COUNT) or headers.get(_RABBITMQ_COUNT)
+    if count is not None and count.isascii() and count.isdigit():
+        return int(count)
+    return 1 if headers.get(names.REDELIVERED) == "true" else 0
+
+
+# What its quorum queues write; its classic queues say `redelivered` only, and never how often.
+_RABBITMQ_COUNT: Final = "x-delivery-count"

@@ -1,0 +1,364 @@
+"""The caller's side: requests out, answers in."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
+
+import anyio
+from anyio.abc import TaskGroup
+from pydantic import TypeAdapter, ValidationError
+
+from nebula.errors import CallTimeout, ConnectionLost, LocalProtocolError
+from nebula.headers import ERROR_CODE, NO_REPLY, PERSISTENT, REQUIRE_CONSUMERS, TIMEOUT
+from nebula.rpc.context import Request
+from nebula.rpc.envelope import (
+    ERROR,
+    JSON_TYPE,
+    SUCCESS,
+    content_type_of,
+    dump_json,
+    encode,
+    encode_free,
+    parse,
+)
+from nebula.rpc.errors import UnexpectedReply, remote_error
+from nebula.rpc.inbox import Inbox
+from nebula.rpc.responder import destination_of
+from nebula.rpc.signature import Signature
+from nebula.rpc.verbs import Target, contract_of, target_of, verb_name_of
+from nebula.stomp.client import Message, StompClient
+from nebula.stomp.link import Link
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Success without parameters, as both forms of body write it.
+_NOTHING: Final[tuple[Any, ...]] = ([], "[]", "", None)
+
+
+class Client:
+    """Calls verbs of services, over one connection.
+
+    An async context manager: entering it connects and opens the inbox, leaving it disconnects. Any number
+    of tasks may call at once. When the connection ends, every call in flight and every later one fails;
+    there is no reconnecting here.
+
+    A request is a function (`client.call(quote, "ABC", qty=2)`: checked and typed by its signature, sent to
+    the service that declared it) or names (`client.call("prices", "quote", {"symbol": "ABC"})`).
+
+    Args:
+        url: of the broker, see `StompClient`.
+        timeout: seconds that a call waits unless it, or an anyio scope around it, says otherwise.
+        link: opens what carries the octets, instead of TCP to the address.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        timeout: float = 30.0,
+        link: Callable[[], Awaitable[Link]] | None = None,
+    ) -> None:
+        self._stomp = StompClient(url, link=link)
+        self._default_timeout = timeout
+        self._timeout: float | None = None
+        self._service: str | None = None
+        self._inbox: Inbox | None = None
+        self._tasks: TaskGroup | None = None
+
+    # --- life ---
+
+    async def __aenter__(self) -> Self:
+        await self._stomp.__aenter__()
+        try:
+            inbox = Inbox(self._stomp)
+            await inbox.open()
+            self._stomp.on_lost = inbox.lose
+            self._tasks = anyio.create_task_group()
+            await self._tasks.__aenter__()
+            self._tasks.start_soon(inbox.sweep, name="call deadlines")
+        except BaseException as error:
+            await self._stomp.__aexit__(type(error), error, error.__traceback__)
+            raise
+        self._inbox = inbox
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._inbox is not None
+        assert self._tasks is not None
+        self._inbox.lose(ConnectionLost("the client has disconnected"))
+        self._tasks.cancel_scope.cancel()
+        # The group has no part in the block's error; it would only wrap it.
+        is_cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+        try:
+            await self._tasks.__aexit__(*((kind, error, trace) if is_cancelled else (None, None, None)))
+        finally:
+            await self._stomp.__aexit__(kind, error, trace)
+
+    @property
+    def stomp(self) -> StompClient:
+        """The connection, for subscriptions and messages that are no calls."""
+        return self._stomp
+
+    # --- views ---
+
+    def with_options(self, *, timeout: float) -> Self:
+        """The same client with another `timeout` in seconds, above all for calls by function."""
+        view = copy.copy(self)
+        view._timeout = timeout
+        return view
+
+    def service(self, name: str) -> Self:
+        """The same client, whose calls by function go to the service `name`.
+
+        For functions with the bare `@verb` mark, which do not know their service.
+        """
+        view = copy.copy(self)
+        view._service = name
+        return view
+
+    # --- calling ---
+
+    @overload
+    async def call(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: type[T],
+        timeout: float | None = None,
+    ) -> T: ...
+    @overload
+    async def call(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: Any = ...,
+        timeout: float | None = None,
+    ) -> Any: ...
+    @overload
+    async def call(
+        self, function: Callable[Concatenate[Request, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    @overload
+    async def call(
+        self, function: Callable[Concatenate[Request, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    @overload
+    async def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def call(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Ask a service and wait for its answer.
+
+        The request may have been handled although no answer came (`CallTimeout`, `ConnectionLost`), and a
+        service may run it again if it died before it answered: calls have to bear that, or carry a key of
+        their own. A cancelled call is forgotten here; what the service does goes on.
+
+        Args:
+            target: a function that a service declared, followed by its arguments; or the name of a service
+                (or a destination), followed by:
+            verb: its name.
+            parameters: an object for keywords, a list for positions, a scalar for the single one; whatever
+                pydantic can write as JSON.
+            result: the type to read the answer as; by default JSON's.
+            timeout: seconds; else those of `with_options`, of the anyio scopes around, or the client's.
+
+        Returns:
+            The verb's value, None for `success` with nothing to report.
+
+        Raises:
+            RemoteError: the service answered `error`.
+            NoResponder: nobody listens there; nothing was stored.
+            Rejected: the broker refused the request; it had no effect.
+            CallTimeout: no answer in time.
+            UnexpectedReply: the answer's value is not of the type asked for.
+            ConnectionLost, ServerError: the connection ended first.
+            TypeError: the arguments do not fit the function, or nobody knows its service.
+        """
+        if isinstance(target, str):
+            return await self._call_named(target, *args, **kwargs)
+        known, contract = self._resolve(target)
+        if known.is_job:
+            raise TypeError(f"{known.verb} is a job: use client.start(…), and .result() of what it returns")
+        body = _request_body(known.verb, contract.pack(args, kwargs))
+        return read_value(await self._ask(known.destination, body, None), contract.load)
+
+    async def _call_named(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: Any = Any,
+        timeout: float | None = None,
+    ) -> Any:
+        answer = await self._ask(destination_of(service), _request_body(verb, parameters), timeout)
+        return read_value(answer, None if result is Any else _reader_of(result))
+
+    async def _ask(self, destination: str, body: bytes, timeout: float | None) -> Message:
+        inbox = self._open_inbox()
+        seconds = self._seconds(timeout)
+        headers = {
+            "content-type": JSON_TYPE,
+            # Whole milliseconds; 0 would be over before it began.
+            TIMEOUT: str(max(1, int(seconds * 1000))),
+        }
+        # Foreign brokers know no such thing, and their receipts have no verdict.
+        if is_nebula := self._stomp.is_nebula:
+            headers[REQUIRE_CONSUMERS] = "true"
+        return await inbox.ask(destination, body, headers, timeout=seconds, wants_verdict=is_nebula)
+
+    def _seconds(self, timeout: float | None) -> float:
+        ambient = anyio.current_effective_deadline() - anyio.current_time()
+        if timeout is None:
+            timeout = self._timeout
+        if timeout is None:
+            return ambient if ambient != float("inf") else self._default_timeout
+        return min(timeout, ambient)
+
+    # --- sending without an answer ---
+
+    @overload
+    async def send(
+        self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
+    ) -> None: ...
+    @overload
+    async def send(
+        self, function: Callable[Concatenate[Request, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> None: ...
+    @overload
+    async def send(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
+    async def send(self, target: Any, /, *args: Any, **kwargs: Any) -> None:
+        """Put a request into a service's queue, and ask for no answer (D.50).
+
+        When this returns the broker has it, also if nobody listens yet: it is run once a service comes,
+        at least once.
+
+        Args:
+            target: as for `call`, with its arguments, or followed by verb and parameters.
+            expires_in: seconds after which nobody should run it any more; by default never.
+
+        Raises:
+            Rejected: the broker refused it; it had no effect.
+            CallTimeout: the broker did not confirm it in time; it may have it.
+            ConnectionLost, ServerError: the connection ended first; the broker may have it.
+        """
+        if isinstance(target, str):
+            await self._send_named(target, *args, **kwargs)
+            return
+        known, contract = self._resolve(target)
+        await self._send_named(known.destination, known.verb, contract.pack(args, kwargs))
+
+    async def _send_named(
+        self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
+    ) -> None:
+        headers = {"content-type": JSON_TYPE, PERSISTENT: "true", NO_REPLY: "true"}
+        if expires_in is not None:
+            headers[TIMEOUT] = str(max(1, int(expires_in * 1000)))
+        await self._deliver(destination_of(service), _request_body(verb, parameters), headers)
+
+    async def publish(
+        self,
+        destination: str,
+        body: Any,
+        *,
+        content_type: str = JSON_TYPE,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send a message that is no request, and wait until the broker has it.
+
+        Args:
+            destination: a topic or queue.
+            body: octets as they are, a string as it is if `content_type` is text, else anything that
+                pydantic can write as JSON.
+            content_type: of the body.
+            headers: more of them.
+
+        Raises:
+            Rejected, CallTimeout, ConnectionLost, ServerError: as for `send`.
+        """
+        fields = {"content-type": content_type, PERSISTENT: "true", **(headers or {})}
+        await self._deliver(destination, encode_free(content_type, body), fields)
+
+    async def _deliver(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        self._open_inbox()
+        try:
+            await self._stomp.send(destination, body, headers, receipt=True, timeout=self._seconds(None))
+        except TimeoutError as error:
+            raise CallTimeout(f"the broker did not confirm a message to {destination} in time") from error
+
+    def _resolve(self, function: Callable[..., Any]) -> tuple[Target, Signature]:
+        """Whom to ask for a function, and its contract."""
+        known = target_of(function)
+        if self._service is not None:
+            name = known.verb if known is not None else verb_name_of(function)
+            return Target(self._service, destination_of(self._service), name), contract_of(function)
+        if known is None:
+            name = getattr(function, "__qualname__", repr(function))
+            raise TypeError(
+                f"no service declared {name}: say whom to ask, with client.service(NAME).call({name}, …)"
+            )
+        return known, contract_of(function)
+
+    def _open_inbox(self) -> Inbox:
+        if self._inbox is None:
+            raise LocalProtocolError("the client is not connected: enter it with `async with`")
+        return self._inbox
+
+
+def read_value(answer: Message, read: Callable[[Any], Any] | None) -> Any:
+    """The value of an answer: what `call` returns.
+
+    Args:
+        answer: as it came.
+        read: makes the asked-for type of it; None takes it as JSON gave it.
+
+    Raises:
+        RemoteError: it is an `error`.
+        UnexpectedReply: `read` refuses it.
+    """
+    headers = answer.headers
+    envelope = parse(content_type_of(headers), answer.body)
+    if envelope.verb == ERROR:
+        raise remote_error(envelope, headers.get(ERROR_CODE))
+    # Rule 2: the body of an answer need not be verb and parameters.
+    value = envelope.body if envelope.verb is None else envelope.parameters
+    if envelope.verb == SUCCESS and value in _NOTHING:
+        value = None
+    if read is None:
+        return value
+    try:
+        return read(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = "".join(f" at {one}" for one in first["loc"])
+        raise UnexpectedReply(f"the answer is not what was asked for{place}: {first['msg']}") from None
+
+
+def _request_body(verb: str, parameters: Any) -> bytes:
+    return encode(JSON_TYPE, verb, None if parameters is None else dump_json(parameters))
+
+
+def _reader_of(result: Any) -> Callable[[Any], Any]:
+    try:
+        return _cached_reader_of(result)
+    except TypeError:  # a type that cannot be hashed: some `Annotated[…]`
+        return TypeAdapter(result).validate_python
+
+
+@lru_cache(maxsize=1024)
+def _cached_reader_of(result: Any) -> Callable[[Any], Any]:
+    return TypeAdapter(result).validate_python

@@ -1,0 +1,173 @@
+"""Where a client's answers come in: one queue of its own, and the calls that wait for them."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import count
+from time import monotonic
+from uuid import uuid4
+
+import anyio
+
+from nebula.errors import CallTimeout, NebulaError, NoResponder, Rejected
+from nebula.headers import (
+    ACCEPTED,
+    AUTO_DELETE,
+    EXCLUSIVE,
+    IN_REPLY_TO,
+    INBOX_PREFIX,
+    REJECTED_NO_CONSUMER,
+    REPLY_ID,
+    REPLY_TO,
+)
+from nebula.stomp.client import AckMode, Message, Receipt, StompClient
+from nebula.stomp.waiter import Waiter, new_waiter
+
+# A call may wait that much longer than its deadline, so that calls whose time ends together end in one
+# sweep.
+_GRAIN = 0.005
+
+
+class _Call:
+    """One request in flight."""
+
+    __slots__ = ("deadline", "destination", "waiter")
+
+    def __init__(self, destination: str, deadline: float) -> None:
+        self.destination = destination
+        self.deadline = deadline
+        self.waiter: Waiter[Message] = new_waiter()
+
+
+class Inbox:
+    """Gives each request an id, and each answer to the request it names.
+
+    The inbox is read with automatic acks. It is exclusive, so no other reader could be given what was not
+    acked; and with the connection, which alone can lose an answer, all its calls fail anyway.
+
+    No task, scope or timer belongs to a call: all deadlines are swept by one task, `sweep`.
+
+    Args:
+        client: connected.
+
+    Attributes:
+        late: answers that came when nobody waited for them any more.
+    """
+
+    def __init__(self, client: StompClient) -> None:
+        self._client = client
+        name = f"{INBOX_PREFIX}{uuid4()}"
+        self._destination = name
+        self._reply_to = _as_seen_by_repliers(name, client.server)
+        # Unique beyond this connection: a reply queue may be shared, and services keep ids in logs.
+        self._id_prefix = f"{uuid4().hex}-"
+        self._numbers = count(1)
+        self._calls: dict[str, _Call] = {}
+        self._next_sweep = float("inf")
+        self._earlier: Waiter[None] | None = None
+        self._loss: NebulaError | None = None
+        self.late = 0
+
+    async def open(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            Refused: the broker gives us no inbox.
+            ConnectionLost: the connection ended.
+        """
+        headers = {EXCLUSIVE: "true", AUTO_DELETE: "true"}
+        await self._client.listen(self._destination, self._on_answer, ack=AckMode.AUTO, headers=headers)
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that wait."""
+        return len(self._calls)
+
+    async def ask(
+        self,
+        destination: str,
+        body: bytes,
+        headers: dict[str, str],
+        *,
+        timeout: float,
+        wants_verdict: bool,
+    ) -> Message:
+        """Send a request and wait for its answer.
+
+        Args:
+            destination: of the service.
+            body: of the request.
+            headers: of the request; reply address and id are added to them.
+            timeout: seconds.
+            wants_verdict: ask the broker whether it took the request, so that a rejection ends the call at
+                once. The answer counts even if it is first.
+
+        Raises:
+            CallTimeout: no answer in time.
+            NoResponder: nobody listens there (only if `headers` has `require-consumers`).
+            Rejected: the broker refused the request.
+            ConnectionLost, ServerError: the connection ended first.
+        """
+        if self._loss is not None:
+            raise self._loss
+        number = f"{self._id_prefix}{next(self._numbers)}"
+        headers[REPLY_TO] = self._reply_to
+        headers[REPLY_ID] = number
+        call = _Call(destination, monotonic() + timeout)
+        self._calls[number] = call
+        try:
+            if wants_verdict:
+                self._client.post_with_receipt(destination, body, headers, partial(self._on_receipt, call))
+            else:
+                self._client.post(destination, body, headers)
+            if call.deadline < self._next_sweep:
+                self._sweep_earlier(call.deadline)
+            return await call.waiter.wait()
+        finally:
+            self._calls.pop(number, None)
+
+    def lose(self, error: NebulaError) -> None:
+        """Fail every call in flight, and every later one: the connection ended."""
+        self._loss = error
+        for call in self._calls.values():
+            call.waiter.fail(error)
+
+    async def sweep(self) -> None:
+        """End the calls whose time is over, for ever. One task for all."""
+        while True:
+            self._earlier = new_waiter()
+            # Deadlines only ever end with the sweep, so the next look is at the earliest of them.
+            self._next_sweep = min((call.deadline for call in self._calls.values()), default=float("inf"))
+            with anyio.move_on_after(max(self._next_sweep - monotonic(), 0) + _GRAIN):
+                await self._earlier.wait()
+            now = monotonic()
+            for call in self._calls.values():
+                if call.deadline <= now:
+                    call.waiter.fail(CallTimeout(f"{call.destination} did not answer in time"))
+
+    def _sweep_earlier(self, deadline: float) -> None:
+        self._next_sweep = deadline
+        if self._earlier is not None:
+            self._earlier.set(None)
+
+    def _on_answer(self, message: Message) -> None:
+        call = self._calls.get(message.headers.get(IN_REPLY_TO, ""))
+        if call is None:
+            self.late += 1
+        else:
+            call.waiter.set(message)
+
+    def _on_receipt(self, call: _Call, receipt: Receipt) -> None:
+        verdict = receipt.verdict
+        if verdict != ACCEPTED:
+            # Does nothing if the answer was first.
+            kind = NoResponder if verdict == REJECTED_NO_CONSUMER else Rejected
+            call.waiter.fail(kind(verdict, call.destination))
+
+
+def _as_seen_by_repliers(inbox: str, server: str | None) -> str:
+    # RabbitMQ declares the queue of a SEND to /queue/… anew, with other properties than an inbox has, and
+    # ends the connection over it. Under /amq/queue/… it sends to what is there.
+    if server is not None and server.startswith("RabbitMQ/"):
+        return inbox.replace("/queue/", "/amq/queue/", 1)
+    return inbox

@@ -1,0 +1,109 @@
+"""The workers of one request queue: a fixed number, started as they are needed, none per request."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+import anyio
+from anyio.abc import TaskGroup
+
+from nebula.stomp.subscription import Message
+from nebula.stomp.waiter import Waiter, new_waiter
+
+Serve = Callable[[Message, float], Awaitable[None]]
+
+
+class Lane:
+    """Takes requests as they come and gives each to one of `concurrency` workers.
+
+    Requests are begun in the order in which they came. A task and a scope for each request would cost
+    a third of the rate; here a burst of requests whose handlers do not suspend is one task's work in
+    one turn of the loop.
+
+    Args:
+        serve: handles one request; the second argument is when it came, on `time.monotonic`'s clock.
+        concurrency: how many requests are handled at once, at most.
+    """
+
+    def __init__(self, serve: Serve, concurrency: int) -> None:
+        self._serve = serve
+        self._concurrency = concurrency
+        self._waiting: deque[tuple[Message, float]] = deque()
+        self._idle: list[Waiter[None]] = []
+        self._tasks: TaskGroup | None = None
+        self._workers = 0
+        # One worker is on its way: it was woken or started and has not yet looked at `_waiting`.
+        self._is_waking = False
+        self._is_closed = False
+        self._closed = anyio.Event()
+        self._finished = anyio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that came and are not begun."""
+        return len(self._waiting)
+
+    @property
+    def busy(self) -> int:
+        """Requests that are being handled."""
+        return self._workers - len(self._idle) - self._is_waking
+
+    def put(self, message: Message) -> None:
+        """Take a request. Synchronous, for `StompClient.listen`; after `close` it does nothing."""
+        if not self._is_closed:
+            self._waiting.append((message, monotonic()))
+            self._wake_one()
+
+    def close(self) -> None:
+        """Begin nothing more. What is waiting stays unacked, so the broker gives it to others."""
+        self._is_closed = True
+        self._waiting.clear()
+        self._closed.set()
+
+    async def run(self, grace: float) -> None:
+        """Keep the workers until `close`; then give them `grace` seconds to finish, and cancel them.
+
+        Shielded: only `close` ends it.
+        """
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                if self._waiting:
+                    self._wake_one()
+                await self._closed.wait()
+                if self.busy:
+                    with anyio.move_on_after(grace):
+                        await self._finished.wait()
+                tasks.cancel_scope.cancel()
+
+    def _wake_one(self) -> None:
+        if self._is_waking or self._tasks is None:
+            return
+        if self._idle:
+            self._is_waking = True
+            self._idle.pop().set(None)
+        elif self._workers < self._concurrency:
+            self._is_waking = True
+            self._workers += 1
+            self._tasks.start_soon(self._work, name="worker")
+
+    async def _work(self) -> None:
+        while True:
+            self._is_waking = False
+            while self._waiting:
+                message, arrived = self._waiting.popleft()
+                if self._waiting:
+                    # Should this handler suspend, somebody else has to go on with the rest. If it does
+                    # not, that one wakes to an empty table once in a burst.
+                    self._wake_one()
+                await self._serve(message, arrived)
+            await self._rest()
+
+    async def _rest(self) -> None:
+        waiter: Waiter[None] = new_waiter()
+        self._idle.append(waiter)
+        if self._is_closed and not self.busy:
+            self._finished.set()
+        await waiter.wait()

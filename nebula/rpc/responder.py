@@ -1,0 +1,274 @@
+"""A service: verbs under one name, answering on one queue or several."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from time import monotonic
+from typing import Any, Final, Literal, TypeVar, overload
+
+import anyio
+import structlog
+
+from nebula.errors import NebulaError
+from nebula.headers import PREFETCH_COUNT
+from nebula.rpc.answering import Answerer, AnswerRules
+from nebula.rpc.lane import Lane
+from nebula.rpc.verbs import (
+    Target,
+    Verb,
+    VerbOptions,
+    VerbRegistry,
+    describe_all,
+    marked_members,
+    set_target,
+)
+from nebula.stomp.client import AckMode, StompClient
+from nebula.stomp.link import Link
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_log = structlog.get_logger()
+
+# No dot: `<service>.<instance>` names a queue, and `job.` begins a verb.
+_SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Responder:
+    """A service: declare verbs on it, then `run` it.
+
+    Nothing happens at declaration but bookkeeping. Every valid request is answered: with the verb's value,
+    `success` for None, or `error` with a code of `nebula.rpc.errors.CODES` (or the verb's own, see
+    `VerbError`). `async def` handlers run on the event loop, plain ones in worker threads. `ping`,
+    `describe` and `stats` are there without being declared.
+
+    Args:
+        name: letters, digits, `-`, `_`. Callers ask for the service by it.
+        queues: where requests are taken from, `/queue/<name>` by default; names or destinations. The first
+            is the service's address. Each has workers of its own, so that slow requests on one do not hold
+            up quick ones on another.
+        concurrency: requests handled at once, per queue; twice as many are fetched from the broker.
+        ack: `late`: ACK after the answer was written, so that a crash brings the request again (at least
+            once). `early`: before the handler runs (at most once).
+        max_attempts: deliveries after which a request is answered `too-many-attempts`, not run again. Counts
+            on brokers that tell the number, as ours does.
+        debug: `internal` errors show the exception to the caller.
+
+    Raises:
+        ValueError: an argument that cannot be used.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        queues: Sequence[str] | None = None,
+        concurrency: int = 64,
+        ack: Literal["late", "early"] = "late",
+        max_attempts: int = 3,
+        debug: bool = False,
+    ) -> None:
+        if not _SERVICE_NAME.fullmatch(name):
+            raise ValueError(f"service {name!r}: a name has letters, digits, - and _, and no dot")
+        if concurrency < 1 or max_attempts < 1:
+            raise ValueError(f"service {name!r}: concurrency and max_attempts are 1 or more")
+        if ack not in ("late", "early"):
+            raise ValueError(f"service {name!r}: ack is 'late' or 'early', not {ack!r}")
+        if queues is not None and not queues:
+            raise ValueError(f"service {name!r}: queues=[] would hear nobody")
+        self.name = name
+        self.destinations = tuple(destination_of(one) for one in queues or [name])
+        self._concurrency = concurrency
+        self._rules = AnswerRules(max_attempts, ack == "early", debug)
+        self._registry = VerbRegistry()
+        self._lanes: list[Lane] = []
+        self._answerer: Answerer | None = None
+        self._started_at = 0.0
+        for function in (self._ping, self._describe, self._stats):
+            self._registry.add(Verb(function, VerbOptions(name=function.__name__.removeprefix("_"))))
+
+    # --- declaring ---
+
+    @overload
+    def verb(self, function: _F, /) -> _F: ...
+    @overload
+    def verb(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        response: str | None = None,
+        allow: Iterable[str] | None = None,
+        queue: str | None = None,
+    ) -> Callable[[_F], _F]: ...
+    def verb(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        response: str | None = None,
+        allow: Iterable[str] | None = None,
+        queue: str | None = None,
+    ) -> Any:
+        """Declare a function as a verb, with or without parentheses.
+
+        The function itself is returned, marked with this service, so that `client.call(function, …)`
+        knows whom to ask. Its signature is the contract; a parameter of type `Request` gets the request.
+
+        Args:
+            function: given when used without parentheses.
+            name: the verb, by default the function's name.
+            response: the verb of its value replies, by default `<name>response`.
+            allow: the principals that may call it, by default everybody. Only our broker vouches for
+                principals: elsewhere a list lets nobody in.
+            queue: the one of the service's queues where callers should ask for it, by default the first.
+
+        Raises:
+            TypeError: the function cannot be a verb.
+            ValueError: the name is reserved or taken, or the queue is not one of the service's.
+        """
+        options = VerbOptions(name, response, None if allow is None else frozenset(allow), queue)
+
+        def declare(function: _F) -> _F:
+            self._declare(function, options)
+            return function
+
+        return declare if function is None else declare(function)
+
+    def include(self, holder: object) -> None:
+        """Declare every function or method of a module or object that bears the bare `@verb` mark.
+
+        Such functions may be included by several services; callers use `client.service(name).call(…)`.
+
+        Raises:
+            ValueError: nothing in it is marked; or as for `verb`.
+            TypeError: as for `verb`.
+        """
+        members = list(marked_members(holder))
+        if not members:
+            raise ValueError(f"{holder!r} has no function marked with @verb")
+        for function in members:
+            self._registry.declare(Verb(function))
+
+    def _declare(self, function: Callable[..., Any], options: VerbOptions) -> None:
+        one = Verb(function, options)
+        destination = self._announced_at(one)
+        self._registry.declare(one)
+        set_target(function, Target(self.name, destination, one.name))
+
+    def _announced_at(self, one: Verb) -> str:
+        if one.queue is None:
+            return self.destinations[0]
+        destination = destination_of(one.queue)
+        if destination not in self.destinations:
+            raise ValueError(f"verb {one.name!r}: queue {one.queue!r} is not among {self.destinations}")
+        return destination
+
+    # --- the verbs that every service has ---
+
+    async def _ping(self) -> None:
+        """Answer `success`: the service is there."""
+
+    async def _describe(self) -> dict[str, Any]:
+        """List the verbs with description, queue, and JSON Schema of parameters and result."""
+        queues = {one.name: self._announced_at(one) for one in self._registry}
+        verbs = [{**one, "queue": queues[one["verb"]]} for one in describe_all(self._registry)]
+        return {"service": self.name, "queues": list(self.destinations), "verbs": verbs}
+
+    async def _stats(self) -> dict[str, Any]:
+        """Count requests, errors and seconds by verb since the start, and what is waiting now."""
+        assert self._answerer is not None
+        verbs = {
+            name: {
+                "requests": tally.requests,
+                "errors": tally.errors,
+                "mean_seconds": tally.seconds / tally.requests,
+                "longest_seconds": tally.longest,
+            }
+            for name, tally in self._answerer.tallies.items()
+            if tally.requests
+        }
+        return {
+            "service": self.name,
+            "uptime_seconds": monotonic() - self._started_at,
+            "waiting": sum(lane.waiting for lane in self._lanes),
+            "busy": sum(lane.busy for lane in self._lanes),
+            "expired": self._answerer.expired,
+            "skipped": self._answerer.skipped,
+            "refused": self._answerer.refused,
+            "verbs": verbs,
+        }
+
+    # --- serving ---
+
+    async def run(
+        self,
+        url: str | None = None,
+        *,
+        started: anyio.Event | None = None,
+        grace: float = 5.0,
+        link: Callable[[], Awaitable[Link]] | None = None,
+    ) -> None:
+        """Serve until cancelled, or until the connection ends.
+
+        When cancelled, no further request is begun, those under way have `grace` seconds to be answered,
+        and what was not answered goes back to the broker for another instance.
+
+        Args:
+            url: of the broker, see `StompClient`.
+            started: set when every queue is being listened to.
+            grace: seconds.
+            link: opens what carries the octets, instead of TCP to the address.
+
+        Raises:
+            ConnectFailed: there is no broker, or it refuses.
+            ConnectionLost, ServerError: the connection ended. There is no reconnecting here: a supervisor
+                starts the service again.
+            Refused: the broker does not let the service listen to its queues.
+        """
+        async with StompClient(url, link=link) as client:
+            try:
+                ended = await self._serve(client, started, grace)
+            finally:
+                # Also when cancelled: the last answers and ACKs are still on their way.
+                await client.disconnect()
+        raise ended
+
+    async def _serve(self, client: StompClient, started: anyio.Event | None, grace: float) -> NebulaError:
+        """Run the lanes; return why the connection ended."""
+        rules = AnswerRules(
+            self._rules.max_attempts, self._rules.acks_early, self._rules.debug, client.is_nebula
+        )
+        limiter = anyio.CapacityLimiter(self._concurrency)
+        verbs = {one.name: one for one in self._registry}
+        self._answerer = Answerer(verbs, client.post, rules, limiter)
+        self._lanes = [Lane(self._answerer.serve, self._concurrency) for _ in self.destinations]
+        self._started_at = monotonic()
+        async with anyio.create_task_group() as tasks:
+            for lane in self._lanes:
+                tasks.start_soon(lane.run, grace, name="lane")
+            try:
+                ended = await self._listen(client, started)
+            finally:
+                for lane in self._lanes:
+                    lane.close()
+        return ended
+
+    async def _listen(self, client: StompClient, started: anyio.Event | None) -> NebulaError:
+        # Enough for each worker to find its next request waiting when it has answered one.
+        headers = {PREFETCH_COUNT: str(2 * self._concurrency)}
+        try:
+            for destination, lane in zip(self.destinations, self._lanes, strict=True):
+                await client.listen(destination, lane.put, ack=AckMode.CLIENT_INDIVIDUAL, headers=headers)
+        except NebulaError as error:
+            return error
+        _log.info("service started", service=self.name, queues=self.destinations, verbs=len(self._registry))
+        if started is not None:
+            started.set()
+        return await client.wait_lost()
+
+
+def destination_of(queue: str) -> str:
+    """The destination of a queue or service given by name; a destination stays as it is."""
+    return queue if queue.startswith("/") else f"/queue/{queue}"
