@@ -47,6 +47,8 @@ _MAX_KNOWN_HEADS: Final = 32
 _MAX_KNOWN_HEAD_BYTES: Final = 512
 _LONGEST_COMMAND: Final = max(map(len, CLIENT_COMMANDS | SERVER_COMMANDS))
 _RECEIPT: Final = b"\nreceipt:"
+_NUL_IN_HEAD: Final = "a NUL octet before the end of the headers"
+_MOST_DIGITS: Final = 19
 
 # Length of a body that ends at the first NUL.
 _UNTIL_NUL: Final = -1
@@ -78,15 +80,16 @@ class FrameParser:
         self._heads: dict[bytes, _Head] = {}
         # What is held of an unfinished frame, and what it waits for.
         self._held = bytearray()
-        self._missing_bytes = 0
-        self._waits_for_nul = False
-        self._lines_held = 0
+        self._missing_bytes = 0  # of a body of known length, and its NUL
+        self._room_bytes = 0  # how far a body that ends at a NUL may go on
+        self._lines_held = self._line_begin = self._searched_bytes = 0  # of a head
 
     def begin(self, dialect: Dialect) -> None:
         """Read on by the rules of `dialect`. Call `feed(b"")` for what is held already."""
         self._dialect = dialect
         self._max_body_bytes = self._limits.max_body_bytes
         self._is_halted = False
+        self._heads.clear()  # read by other rules
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take octets as they come and return the frames that they complete, in order.
@@ -98,11 +101,13 @@ class FrameParser:
             return []
         frames: list[Frame] = []
         try:
-            if self._held:
+            if self._held or self._is_halted:
                 if not self._may_go_on(data):
                     return frames
                 data = bytes(self._held)
                 self._held.clear()
+                self._missing_bytes = self._room_bytes = 0
+                self._lines_held = self._line_begin = self._searched_bytes = 0
             end = self._parse(data, frames)
             if end < len(data):
                 self._held += data[end:]
@@ -117,21 +122,24 @@ class FrameParser:
         """Append the frames in `data`; return where the first unfinished one begins."""
         size = len(data)
         known_heads = self._heads
-        has_cr = self._dialect.allows_crlf and b"\r" in data
+        max_body_bytes = self._max_body_bytes
+        is_opening = self._dialect is OPENING
+        has_cr = self._dialect.allows_crlf and 13 in data
         position = 0
         blank = 0  # where the next LF LF is; a head of CR LF lines must not search for it anew
         receipt: str | None = None
         try:
-            while position < size and not self._is_halted:
-                octet = data[position]
-                if octet == 10:
-                    position += 1
-                    continue
-                if octet == 13 and data[position : position + 2] in (b"\r", b"\r\n"):
-                    if position + 1 == size:
+            while position < size:
+                if data[position] <= 13:  # LF or CR, or the beginning of a fault
+                    if data[position] == 10:
+                        position += 1
+                        continue
+                    following = data[position : position + 2]
+                    if following == b"\r\n":
+                        position += 2
+                        continue
+                    if following == b"\r":
                         break
-                    position += 2
-                    continue
                 receipt = None
                 if 0 <= blank <= position:
                     blank = data.find(b"\n\n", position)
@@ -141,22 +149,33 @@ class FrameParser:
                     if crlf >= 0:
                         end, start = crlf, crlf + 3
                 if end < 0:
-                    self._check_unfinished_head(data, position)
+                    self._scan_head(data[position:])
                     break
                 head = data[position:end]
-                if _RECEIPT in head:
-                    head, receipt = self._cut_receipt(head)
+                if has_cr:
+                    head = head.replace(b"\r\n", b"\n").removesuffix(b"\r")
+                    if 13 in head and not is_opening:
+                        # STOMP 1.2, "Augmented BNF": CR has an escape and never stands for itself.
+                        raise RemoteProtocolError("a CR inside a header")
+                cut = head.find(_RECEIPT)
+                if cut >= 0:
+                    head, receipt = self._cut_receipt(head, cut)
                 known = known_heads.get(head)
-                command, headers, length = known if known is not None else self._read_head(head)
+                command, headers, length = known if known is not None else self._read_head(head, receipt)
+                # The limit of the opening frame counts its head too (A.5).
+                counted_from = position if is_opening else start
                 if length == _UNTIL_NUL:
                     stop = data.find(b"\0", start)
-                    if (stop if stop >= 0 else size) - start > self._max_body_bytes:
-                        raise RemoteProtocolError(f"a body exceeds {self._max_body_bytes} octets")
+                    room = max_body_bytes - (stop if stop >= 0 else size) + counted_from
+                    if room < 0:
+                        raise self._too_large()
                     if stop < 0:
-                        self._waits_for_nul = True
+                        self._room_bytes = room + 1  # and its NUL
                         break
                 else:
                     stop = start + length
+                    if stop - counted_from > max_body_bytes:
+                        raise self._too_large()
                     if stop >= size:
                         self._missing_bytes = stop + 1 - size
                         break
@@ -167,154 +186,167 @@ class FrameParser:
                     body = self._stray_body(command)
                 frames.append(Frame(command, headers, body, receipt))
                 position = stop + 1
-                if self._dialect is OPENING:
+                if is_opening:
                     self._is_halted = True
+                    break
         except RemoteProtocolError as error:
             error.receipt = receipt
             raise
         return position
 
     def _may_go_on(self, data: bytes) -> bool:
-        """Add `data` to what is held; tell whether parsing it again can get any further."""
-        held = self._held
-        searched = max(0, len(held) - 2)  # the end of a head is three octets at most
-        held += data
+        """Add `data` to what is held; tell whether parsing it again can get any further.
+
+        Looks at each octet once, however small the pieces are.
+        """
+        if self._is_halted and data and len(self._held) > self._limits.max_opening_frame_bytes:
+            # The chunk with the opening frame may bring any number of octets behind it: whoever
+            # reads chose its size. After that a peer has to wait for its answer.
+            raise RemoteProtocolError("too much was sent before the opening frame was answered")
+        self._held += data
         if self._is_halted:
             return False
         if self._missing_bytes > 0:
             self._missing_bytes -= len(data)
             return self._missing_bytes <= 0
-        if self._waits_for_nul:
-            if b"\0" not in data and len(held) <= self._max_body_bytes:
-                return False
-            self._waits_for_nul = False
-            return True
-        # Inside a head: go on at its end, at a NUL (a fault), at the first line's end (the
-        # command can be judged), or when a limit may have been passed.
-        lines = data.count(b"\n")
-        was_first = not self._lines_held
-        self._lines_held += lines
-        return (
-            (was_first and (lines > 0 or len(held) > _LONGEST_COMMAND))
-            or held.find(b"\n\n", searched) >= 0
-            or held.find(b"\n\r\n", searched) >= 0
-            or b"\0" in data
-            or self._lines_held > self._limits.max_headers
-            or len(held) - held.rfind(b"\n", searched) > self._limits.max_header_line_bytes
-        )
+        if self._room_bytes > 0:
+            self._room_bytes -= len(data)
+            return self._room_bytes <= 0 or 0 in data
+        return self._scan_head(self._held)
 
-    def _check_unfinished_head(self, data: bytes, position: int) -> None:
-        """Refuse early what can never become a legal head, before more of it is held."""
-        if data.find(b"\0", position) >= 0:
-            raise RemoteProtocolError("a NUL octet before the end of the headers")
-        self._lines_held = data.count(b"\n", position)
-        limits = self._limits
-        if self._dialect is OPENING and len(data) - position > limits.max_opening_frame_bytes:
-            raise RemoteProtocolError(f"the opening frame exceeds {limits.max_opening_frame_bytes} octets")
-        lines = data[position:].split(b"\n")
-        if len(lines) == 1:
-            if len(lines[0]) > _LONGEST_COMMAND + 1:
-                raise RemoteProtocolError("not a STOMP command")
-        else:
-            self._read_command(lines[0].decode(errors="replace"))
-            self._check_lines(lines[1:])
+    def _scan_head(self, held: bytes | bytearray) -> bool:
+        """Go over the new octets of an unfinished head; tell whether its empty line came.
 
-    def _check_lines(self, lines: list[bytes]) -> None:
-        if len(lines) > self._limits.max_headers + 1:
-            raise RemoteProtocolError(f"more than {self._limits.max_headers} headers")
-        if max(map(len, lines)) > self._limits.max_header_line_bytes:
-            raise RemoteProtocolError(f"a header line exceeds {self._limits.max_header_line_bytes} octets")
+        Refuses early what can never become a legal head, before more of it is held. It may be
+        laxer than `_read_head` and never stricter, so that no verdict hangs on how octets come.
+        """
+        while (end := held.find(b"\n", self._searched_bytes)) >= 0:
+            line = held[self._line_begin : end]
+            # Between frames CR LF is skipped in every version.
+            if not line or (line == b"\r" and (self._dialect.allows_crlf or not self._lines_held)):
+                return True
+            if not self._lines_held:
+                self._check_command(line)
+            self._lines_held += 1
+            self._line_begin = self._searched_bytes = end + 1
+            self._check_head_so_far(line, len(line))
+        new = held[self._searched_bytes :]
+        self._searched_bytes = len(held)
+        self._check_head_so_far(new, len(held) - self._line_begin)
+        if not self._lines_held and len(held) > _LONGEST_COMMAND + 1:
+            self._check_command(held)
+        if self._dialect is OPENING and len(held) > self._max_body_bytes:
+            raise self._too_large()
+        return False
 
-    def _read_command(self, line: str) -> str:
-        command = line.removesuffix("\r") if self._dialect.allows_crlf else line
-        if command not in self._commands:
-            raise RemoteProtocolError(f"unknown command {command[:_LONGEST_COMMAND]!r}")
-        return command
+    def _check_command(self, line: bytes | bytearray) -> None:
+        command = line.removesuffix(b"\r") if self._dialect.allows_crlf else line
+        text = command[: _LONGEST_COMMAND + 1].decode(errors="replace")
+        if text not in self._commands:
+            raise _unknown(text)
 
-    def _cut_receipt(self, head: bytes) -> tuple[bytes, str]:
-        """Take the first `receipt` line out of a head; returns what is left, and its value."""
-        begin = head.find(_RECEIPT)
+    def _check_head_so_far(self, new: bytes | bytearray, line_bytes: int) -> None:
+        if 0 in new:
+            raise RemoteProtocolError(_NUL_IN_HEAD)
+        if self._lines_held > self._limits.max_headers + 1:
+            raise self._too_many_headers()
+        if line_bytes > self._limits.max_header_line_bytes + 1:  # with a CR
+            raise self._too_long_line()
+
+    def _cut_receipt(self, head: bytes, begin: int) -> tuple[bytes, str]:
+        """Take the `receipt` line at `begin` out of a head; returns what is left, and its value."""
         end = head.find(b"\n", begin + 1)
-        line = head[begin + 1 :] if end < 0 else head[begin + 1 : end]
-        if len(line) > self._limits.max_header_line_bytes:
-            self._check_lines([line])
-        _, value = self._read_line(self._decoded(line))
-        return (head[:begin] if end < 0 else head[:begin] + head[end:]), value
+        if end < 0:
+            end = len(head)
+        if end - begin - 1 > self._limits.max_header_line_bytes:
+            raise self._too_long_line()
+        return head[:begin] + head[end:], self._unescaped(_decoded(head[begin + len(_RECEIPT) : end]))
 
-    def _decoded(self, octets: bytes) -> str:
-        try:
-            return octets.decode()
-        except UnicodeDecodeError:
-            raise RemoteProtocolError("a header is not UTF-8") from None
-
-    def _read_line(self, line: str) -> tuple[str, str]:
-        if self._dialect.allows_crlf:
-            line = line.removesuffix("\r")
-            if "\r" in line and self._dialect is not OPENING:
-                # STOMP 1.2, "Augmented BNF": CR has an escape and never stands for itself.
-                raise RemoteProtocolError("a CR inside a header")
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise RemoteProtocolError(f"a header line without a colon: {line[:40]!r}")
-        if self._dialect.trims_values:
-            name, value = name.strip(" "), value.strip(" ")
-        if not name:
-            raise RemoteProtocolError("a header without a name")
-        return self._dialect.unescape(name), self._dialect.unescape(value)
-
-    def _read_head(self, head: bytes) -> _Head:
+    def _read_head(self, head: bytes, receipt: str | None) -> _Head:
         """Read a head that is not known yet, and remember it if it may come again."""
-        if b"\0" in head:
-            raise RemoteProtocolError("a NUL octet before the end of the headers")
-        if len(head) > self._limits.max_header_line_bytes:
-            self._check_lines(head.split(b"\n"))
-        line, _, block = self._decoded(head).partition("\n")
-        command = line if line in self._commands else self._read_command(line)
-        headers = self._read_headers(block) if block else Headers()
-        length = self._body_length(headers) if "content-length" in headers else _UNTIL_NUL
+        limits = self._limits
+        if len(head) > limits.max_header_line_bytes:
+            self._check_line_lengths(head)
+        lines = _decoded(head).split("\n")
+        command = lines.pop(0)
+        if command not in self._commands:
+            raise _unknown(command)
+        if len(lines) + (receipt is not None) > limits.max_headers:
+            raise self._too_many_headers()
+        headers = self._read_headers(lines, needs_care=92 in head or self._dialect.trims_values)
+        if receipt is not None:
+            headers.pop("receipt", None)  # a repeated one
+        length = self._body_length(headers["content-length"]) if "content-length" in headers else _UNTIL_NUL
         read = command, headers, length
         # ACKs and MESSAGEs each name a message of their own: they would only push SENDs out.
-        if command == "SEND" and len(head) <= _MAX_KNOWN_HEAD_BYTES:
+        # With one header to spare: a receipt must not be one too many because of what came before.
+        if command == "SEND" and len(head) <= _MAX_KNOWN_HEAD_BYTES and len(lines) < limits.max_headers:
             if len(self._heads) == _MAX_KNOWN_HEADS:
                 self._heads.clear()
             self._heads[head] = read
         return read
 
-    def _read_headers(self, block: str) -> Headers:
-        lines = block.split("\n")
-        if len(lines) > self._limits.max_headers:
-            raise RemoteProtocolError(f"more than {self._limits.max_headers} headers")
-        if not ("\\" in block or "\r" in block or self._dialect.trims_values):
-            # Nothing to trim or to unescape: let `dict` do the work, and check what it made.
-            try:
-                headers = Headers([line.split(":", 1) for line in lines])
-            except ValueError:
-                headers = Headers()
-            if len(headers) == len(lines) and "" not in headers:
-                headers.pop("receipt", None)
-                return headers
+    def _read_headers(self, lines: list[str], *, needs_care: bool) -> Headers:
         headers = Headers()
+        # STOMP 1.2, "Repeated Header Entries": the first one counts.
+        add = headers.setdefault
         for line in lines:
-            name, value = self._read_line(line)
-            # STOMP 1.2, "Repeated Header Entries": the first one counts.
-            headers.setdefault(name, value)
-        headers.pop("receipt", None)
+            name, colon, value = line.partition(":")
+            if not name or not colon:
+                what = "without a name" if colon else "without a colon"
+                raise RemoteProtocolError(f"a header line {what}: {line[:40]!r}")
+            if needs_care:
+                add(self._dialect.unescape(name), self._unescaped(value))
+            else:
+                add(name, value)
         return headers
 
-    def _body_length(self, headers: Headers) -> int:
-        text = headers["content-length"]
+    def _unescaped(self, value: str) -> str:
+        dialect = self._dialect
+        if dialect.trims_values:
+            value = value.strip(" ")
+        return dialect.unescape(value) if "\\" in value else value
+
+    def _check_line_lengths(self, head: bytes) -> None:
+        if max(map(len, head.split(b"\n"))) > self._limits.max_header_line_bytes:
+            raise self._too_long_line()
+
+    def _body_length(self, text: str) -> int:
         # `int` would take signs, spaces and digits of other scripts too.
         if not (text.isascii() and text.isdigit()):
             raise RemoteProtocolError(f"content-length {text[:20]!r} is not a number")
         # A number of many digits is too large before it is worth converting.
-        if len(text) > 19 or int(text) > self._max_body_bytes:
-            raise RemoteProtocolError(f"a body exceeds {self._max_body_bytes} octets")
+        if len(text) > _MOST_DIGITS:
+            raise self._too_large()
         return int(text)
+
+    def _too_large(self) -> RemoteProtocolError:
+        what = "the opening frame" if self._dialect is OPENING else "a body"
+        return RemoteProtocolError(f"{what} exceeds {self._max_body_bytes} octets")
+
+    def _too_many_headers(self) -> RemoteProtocolError:
+        return RemoteProtocolError(f"more than {self._limits.max_headers} headers")
+
+    def _too_long_line(self) -> RemoteProtocolError:
+        return RemoteProtocolError(f"a header line exceeds {self._limits.max_header_line_bytes} octets")
 
     def _stray_body(self, command: str) -> bytes:
         if not self._dialect.ignores_stray_bodies:
             raise RemoteProtocolError(f"{command} must not have a body")
         return b""
+
+
+def _decoded(octets: bytes) -> str:
+    if 0 in octets:
+        raise RemoteProtocolError(_NUL_IN_HEAD)
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        raise RemoteProtocolError("a header is not UTF-8") from None
+
+
+def _unknown(command: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"unknown command {command[: _LONGEST_COMMAND + 1]!r}")
 
 
 def serialize(frame: Frame, dialect: Dialect) -> bytes:

@@ -26,8 +26,8 @@ class Dialect:
         escapes: octet after a backslash → what it stands for; empty: headers are not escaped
             ("Value Encoding"; in 1.0 a backslash is itself).
         allows_crlf: a line may end with CR LF (1.2, "Augmented BNF").
-        trims_values: spaces around values are dropped (1.0's examples pad them; 1.1 and 1.2
-            forbid it, "Repeated Header Entries" and below).
+        trims_values: spaces around values, not names, are dropped (1.0's examples pad them;
+            1.1 and 1.2 forbid it, "Repeated Header Entries" and below).
         ignores_stray_bodies: a body on a frame that may have none is ignored (1.0,
             "SUBSCRIBE"), not a fault (1.1, "Body").
         announces_version: CONNECTED carries `version` and `heart-beat` (1.1, "Protocol
@@ -51,17 +51,23 @@ class Dialect:
 
     def __post_init__(self) -> None:
         # What a version cannot express becomes a space: refusing the frame would let one
-        # sender hurt the receivers of another version.
-        table = {10: " ", 13: " "}
+        # sender hurt the receivers of another version. NUL has no escape in any of them.
+        table = {0: " ", 10: " ", 13: " "}
         table.update({ord(plain): f"\\{letter}" for letter, plain in self.escapes.items()})
         object.__setattr__(self, "_table", table)
 
     def escape(self, text: str) -> str:
-        """Write `text` as a header name or value of this version."""
-        # Four look-ups cost less than a translation, and hardly a value needs one.
-        if ":" in text or "\n" in text or "\\" in text or "\r" in text:
+        """Write `text` as a header value of this version."""
+        # Three looks cost less than a translation, and hardly a value needs one. LF, CR and NUL
+        # are among what is not printable.
+        if ":" in text or "\\" in text or not text.isprintable():
             return text.translate(self._table)
         return text
+
+    def _without_colon(self, name: str) -> str:
+        # Where nothing is escaped a colon ends the name: left there, a sender of another version
+        # could name a header so that it is read as one that only the server may write.
+        return self.escape(name.replace(":", " "))
 
     def unescape(self, text: str) -> str:
         """Read a header name or value; one pass from left to right.
@@ -95,9 +101,11 @@ class Dialect:
             ) from None
 
     def header_block(self, headers: Iterable[tuple[str, str]]) -> bytes:
-        """Encode `name:value` lines, each ended by LF."""
+        """Encode `name:value` lines, each ended by LF. A lone surrogate becomes `?`."""
         escape = self.escape
-        return "".join([f"{escape(name)}:{escape(value)}\n" for name, value in headers]).encode()
+        escape_name = escape if self.escapes else self._without_colon
+        lines = [f"{escape_name(name)}:{escape(value)}\n" for name, value in headers]
+        return "".join(lines).encode("utf-8", "replace")
 
 
 V1_0 = Dialect(
