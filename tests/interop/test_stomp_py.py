@@ -1,0 +1,203 @@
+"""stomp.py, in the three versions that it speaks, against `nebula broker`."""
+
+from __future__ import annotations
+
+import queue as queues
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import stomp  # type: ignore[import-untyped] # it has no types
+
+from tests.interop.bodies import DEADLINE, EVERY_OCTET, HEADER_TEXT, MEBIBYTE
+
+_CONNECTIONS = {
+    "1.0": stomp.StompConnection10,
+    "1.1": stomp.StompConnection11,
+    "1.2": stomp.StompConnection12,
+}
+every_version = pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+since_1_1 = pytest.mark.parametrize("version", ["1.1", "1.2"])
+
+
+class _Peer(stomp.ConnectionListener):  # type: ignore[misc] # it has no types
+    """A connection and what it heard."""
+
+    def __init__(self, connection: Any, version: str) -> None:
+        self.connection = connection
+        self.told = False
+        self._version = version
+        self.connected: queues.Queue[Any] = queues.Queue()
+        self.messages: queues.Queue[Any] = queues.Queue()
+        self.receipts: queues.Queue[Any] = queues.Queue()
+        self.errors: queues.Queue[Any] = queues.Queue()
+        self.beats: queues.Queue[None] = queues.Queue()
+
+    def on_connected(self, frame: Any) -> None:
+        self.connected.put(frame)
+
+    def on_message(self, frame: Any) -> None:
+        self.messages.put(frame)
+
+    def on_receipt(self, frame: Any) -> None:
+        self.receipts.put(frame)
+
+    def on_error(self, frame: Any) -> None:
+        self.told = True
+        self.errors.put(frame)
+
+    def on_heartbeat(self) -> None:
+        self.beats.put(None)
+
+    def take(self, count: int = 1) -> list[Any]:
+        """The next messages; fails where they do not come."""
+        return [self.messages.get(timeout=DEADLINE) for _ in range(count)]
+
+    def settle(self, method: Callable[..., None], message: Any) -> None:
+        """ACK or NACK in the form of the version."""
+        if self._version == "1.2":
+            method(message.headers["ack"])
+        elif self._version == "1.1":
+            method(message.headers["message-id"], message.headers["subscription"])
+        else:
+            method(message.headers["message-id"])
+
+    def ack(self, message: Any) -> None:
+        self.settle(self.connection.ack, message)
+
+    def nack(self, message: Any) -> None:
+        self.settle(self.connection.nack, message)
+
+
+@contextmanager
+def _connected(port: int, version: str, **options: Any) -> Iterator[_Peer]:
+    connection = _CONNECTIONS[version]([("127.0.0.1", port)], auto_decode=False, **options)
+    peer = _Peer(connection, version)
+    connection.set_listener("test", peer)
+    connection.connect(wait=True)
+    try:
+        yield peer
+    finally:
+        # After an ERROR the broker has closed, and there is nobody to say good-bye to.
+        if not peer.told:
+            connection.disconnect("bye")
+            peer.receipts.get(timeout=DEADLINE)
+
+
+@every_version
+def test_stomp_py_connects(broker_port: int, version: str) -> None:
+    with _connected(broker_port, version) as peer:
+        headers = peer.connected.get(timeout=DEADLINE).headers
+
+    assert headers["session"]
+    # STOMP 1.0 knows no such header, and a client of it sends no `accept-version`.
+    assert headers.get("version") == (None if version == "1.0" else version)
+
+
+@every_version
+def test_stomp_py_receives_auto_messages_in_order(broker_port: int, queue: str, version: str) -> None:
+    with _connected(broker_port, version) as peer:
+        peer.connection.subscribe(queue, id="1")
+        for number in range(100):
+            peer.connection.send(queue, str(number))
+        messages = peer.take(100)
+
+    assert [int(message.body) for message in messages] == list(range(100))
+
+
+@every_version
+def test_stomp_py_acks_cumulatively(broker_port: int, queue: str, version: str) -> None:
+    with _connected(broker_port, version) as peer:
+        peer.connection.subscribe(queue, id="1", ack="client")
+        for number in range(3):
+            peer.connection.send(queue, str(number))
+        peer.ack(peer.take(3)[1])
+    with _connected(broker_port, version) as peer:
+        peer.connection.subscribe(queue, id="1")
+        (left,) = peer.take()
+
+    assert left.body == b"2"
+    assert left.headers["redelivered"] == "true"
+
+
+@since_1_1
+def test_stomp_py_acks_individually(broker_port: int, queue: str, version: str) -> None:
+    with _connected(broker_port, version) as peer:
+        peer.connection.subscribe(queue, id="1", ack="client-individual")
+        for number in range(3):
+            peer.connection.send(queue, str(number))
+        peer.ack(peer.take(3)[1])
+    with _connected(broker_port, version) as peer:
+        peer.connection.subscribe(queue, id="1")
+        left = peer.take(2)
+
+    assert [message.body for message in left] == [b"0", b"2"]
+
+
+@since_1_1
+def test_stomp_py_gets_a_nacked_message_again(broker_port: int, queue: str, version: str) -> None:
+    with _connected(broker_port, version) as peer:
+        peer.connection.subscribe(queue, id="1", ack="client-individual")
+        peer.connection.send(queue, "again")
+        peer.nack(peer.take()[0])
+        (second,) = peer.take()
+        peer.ack(second)
+
+    assert second.body == b"again"
+    assert second.headers["redelivered"] == "true"
+
+
+@every_version
+@pytest.mark.parametrize("body", [b"", EVERY_OCTET, MEBIBYTE], ids=["empty", "every octet", "1 MiB"])
+def test_stomp_py_bodies_arrive_unchanged(broker_port: int, queue: str, version: str, body: bytes) -> None:
+    with _connected(broker_port, version) as peer:
+        peer.connection.subscribe(queue, id="1")
+        peer.connection.send(queue, body, content_type="application/octet-stream")
+
+        # stomp.py's name for no body.
+        assert (peer.take()[0].body or b"") == body
+
+
+@since_1_1
+def test_stomp_py_headers_arrive_unchanged(broker_port: int, queue: str, version: str) -> None:
+    with _connected(broker_port, version) as peer:
+        peer.connection.subscribe(queue, id="1")
+        # stomp.py escapes values, but no names.
+        peer.connection.send(queue, "", headers={"grüße": HEADER_TEXT})
+
+        assert peer.take()[0].headers["grüße"] == HEADER_TEXT
+
+
+@every_version
+def test_stomp_py_receives_its_receipts_in_order(broker_port: int, queue: str, version: str) -> None:
+    with _connected(broker_port, version) as peer:
+        for number in range(50):
+            peer.connection.send(queue, "", receipt=f"r{number}")
+        answered = [peer.receipts.get(timeout=DEADLINE).headers["receipt-id"] for _ in range(50)]
+
+    assert answered == [f"r{number}" for number in range(50)]
+
+
+@every_version
+def test_stomp_py_is_told_what_was_wrong(broker_port: int, version: str) -> None:
+    with _connected(broker_port, version) as peer:
+        peer.connection.send_frame("SUBSCRIBE", {"id": "1", "receipt": "r1"})
+        error = peer.errors.get(timeout=DEADLINE)
+
+    assert "destination" in error.headers["message"]
+    assert error.headers["receipt-id"] == "r1"
+
+
+def test_idle_stomp_py_connections_live_by_their_heart_beats(broker_port: int, queue: str) -> None:
+    with (
+        _connected(broker_port, "1.1", heartbeats=(1000, 1000)) as older,
+        _connected(broker_port, "1.2", heartbeats=(1000, 1000)) as newer,
+    ):
+        for peer in (older, newer):
+            # They come twice a second, and the broker takes 2 s of our silence for death.
+            for _ in range(6):
+                peer.beats.get(timeout=DEADLINE)
+            peer.connection.send(queue, "alive", receipt="r1")
+
+            assert peer.receipts.get(timeout=DEADLINE).headers["receipt-id"] == "r1"
