@@ -31,8 +31,7 @@ from nebula.stomp.waiter import Waiter, new_waiter
 
 __all__ = ["AckMode", "Listener", "Message", "Receipt", "StompClient", "Subscription", "Transaction"]
 
-# How long a polite good-bye may take, and how long the link may take to close after it.
-_DISCONNECT_SECONDS = 5.0
+# How long the link may take to close; those of ours linger for a second at most.
 _CLOSE_SECONDS = 2.0
 
 _SERVER_OF_OURS: Final = "nebula/"
@@ -42,7 +41,7 @@ class StompClient:
     """One connection to a STOMP broker.
 
     An async context manager that connects once: entering it connects, leaving it disconnects
-    gracefully (DISCONNECT, its RECEIPT for 5 s at most, close) unless the scope is cancelled or
+    gracefully (DISCONNECT, RECEIPT, close) unless the scope is cancelled or
     the connection lost, and always closes the link. It belongs to the loop's thread.
 
     Frames leave in the order of the calls. What was sent without a receipt may be lost with the
@@ -59,6 +58,7 @@ class StompClient:
         heart_beat: seconds within which we send something, and desire something to come;
             0 is never. The broker's numbers may lengthen both.
         connect_timeout: seconds for everything up to CONNECTED.
+        disconnect_timeout: seconds to wait for the RECEIPT of DISCONNECT.
         limits: what a frame of the broker's may be at most.
         max_buffered_bytes: what may wait in subscriptions before the broker is read no further.
         link: opens what carries the octets, instead of TCP to the address.
@@ -80,6 +80,7 @@ class StompClient:
         versions: Sequence[str] = VERSIONS,
         heart_beat: tuple[float, float] = (10.0, 10.0),
         connect_timeout: float = 10.0,
+        disconnect_timeout: float = 5.0,
         limits: FrameLimits | None = None,
         max_buffered_bytes: int = 16 * 1024 * 1024,
         link: Callable[[], Awaitable[Link]] | None = None,
@@ -94,6 +95,7 @@ class StompClient:
             limits=limits,
         )
         self._connect_timeout = connect_timeout
+        self._disconnect_timeout = disconnect_timeout
         self._max_buffered_bytes = max_buffered_bytes
         self._open_link = link or self._open_tcp
         self._tasks: TaskGroup | None = None
@@ -275,12 +277,12 @@ class StompClient:
     # --- the life of the connection ---
 
     async def disconnect(self) -> None:
-        """Say good-bye: DISCONNECT, its RECEIPT for 5 s at most, close. Idempotent; never raises.
+        """Say good-bye: DISCONNECT, its RECEIPT, close. Idempotent; never raises.
 
         It cannot be cancelled half-way. Everything that still waits gets `ConnectionLost`.
         """
         with anyio.CancelScope(shield=True):
-            await self._live().disconnect(_DISCONNECT_SECONDS)
+            await self._live().disconnect(self._disconnect_timeout)
 
     async def wait_lost(self) -> NebulaError:
         """Wait for the end of the connection and return what those who waited got."""

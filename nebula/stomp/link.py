@@ -107,6 +107,7 @@ class AsyncioLink(asyncio.Protocol):
         # What happens between the connection and `start`.
         self._early = bytearray()
         self._gate = _WriteGate()
+        self._undrained_bytes = 0
         self._abort_timer: asyncio.TimerHandle | None = None
         self._is_lost = False
         self._loss: Exception | None = None
@@ -124,8 +125,14 @@ class AsyncioLink(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         assert self._transport is not None
         self._transport.write(data)
+        self._undrained_bytes += len(data)
 
     async def drain(self) -> None:
+        if self._undrained_bytes > _HIGH_WATER_BYTES:
+            # uvloop sends, and finds out that it cannot, when the loop comes round. It also
+            # keeps a writer that never has to wait from taking the loop for itself.
+            self._undrained_bytes = 0
+            await asyncio.sleep(0)
         await self._gate.wait()
 
     def pause_reading(self) -> None:
