@@ -134,12 +134,9 @@ class FrameParser:
                     if data[position] == 10:
                         position += 1
                         continue
-                    following = data[position : position + 2]
-                    if following == b"\r\n":
+                    if data[position : position + 2] == b"\r\n":
                         position += 2
                         continue
-                    if following == b"\r":
-                        break
                 receipt = None
                 if 0 <= blank <= position:
                     blank = data.find(b"\n\n", position)

@@ -38,6 +38,42 @@ def always(_: Dialect) -> bool:
     return True
 
 
+def escapes(dialect: Dialect) -> bool:
+    return bool(dialect.escapes)
+
+
+def escapes_cr(dialect: Dialect) -> bool:
+    return "r" in dialect.escapes
+
+
+def allows_crlf(dialect: Dialect) -> bool:
+    return dialect.allows_crlf
+
+
+def lacks_crlf(dialect: Dialect) -> bool:
+    return not dialect.allows_crlf
+
+
+def lacks_escapes(dialect: Dialect) -> bool:
+    return not dialect.escapes
+
+
+def trims(dialect: Dialect) -> bool:
+    return dialect.trims_values
+
+
+def keeps_spaces(dialect: Dialect) -> bool:
+    return not dialect.trims_values
+
+
+def ignores_stray_bodies(dialect: Dialect) -> bool:
+    return dialect.ignores_stray_bodies
+
+
+def send(body: bytes = b"", receipt: str | None = None, /, **headers: str) -> Frame:
+    return Frame("SEND", {"destination": "/queue/a", **headers}, body, receipt)
+
+
 class Example(NamedTuple):
     """Octets and the frames in them. `is_canonical`: the serializer writes just these octets."""
 
