@@ -207,6 +207,8 @@ class ServerProtocol:
         self._unread = b""
         self._handlers = _LEGAL[State.CLOSED]
         self._broker.close_session(self.session, self._now, lost=lost)
+        # Also who has nothing more to be told is to be closed by the shell.
+        self.session.dirty.append(self.session)
 
     def _say_receipt(self, frame: Frame, result: str | None = None) -> None:
         if frame.receipt is not None:
