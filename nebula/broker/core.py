@@ -107,6 +107,8 @@ class Broker:
             lost: the connection broke; without it the peer said DISCONNECT, and its deliveries
                 do not count as attempts (DESIGN 4).
         """
+        # What one of its subscriptions gives back must not go to another one that ends too.
+        session.is_choked = True
         for subscription in list(session.subscriptions.values()):
             self.unsubscribe(subscription, now, lost=lost)
         self._paused.pop(session, None)

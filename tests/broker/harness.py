@@ -1,0 +1,242 @@
+"""The broker without sockets, loop and clock: peers that say and hear frames, time that moves by a call.
+
+`BrokerHarness` does what the shell does (`Server.work`, `Connection.flush`), synchronously and in
+the same order. After every step it checks all invariants, and everything that was said and heard is
+kept as a transcript, which a failure prints: paste it into tests/conformance as a new test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nebula.broker.core import Broker
+from nebula.broker.limits import Limits
+from nebula.broker.policies import DestinationPolicy, PolicyTable
+from nebula.broker.server_protocol import ServerProtocol
+from nebula.stomp.codec import FrameParser
+from nebula.stomp.dialects import DIALECTS
+from nebula.stomp.frames import SERVER_COMMANDS
+from tests.broker import invariants
+from tests.broker.script import Received, octets, shown, written
+
+# The shell lets time pass for the core this often.
+_ADVANCE_SECONDS = 0.25
+
+# An input that sets more in motion than this never comes to rest.
+_MOST_ROUNDS = 10_000
+
+
+class Peer:
+    """One connection, seen from its client's end. Made by `BrokerHarness.accept` and `connect`.
+
+    Attributes:
+        octets: everything that was ever written to it.
+        is_closed: the broker ended the connection, or it was lost.
+    """
+
+    def __init__(self, harness: BrokerHarness, name: str, principal: str) -> None:
+        self.name = name
+        self.octets = b""
+        self.is_closed = False
+        self.is_blocked = False
+        self._harness = harness
+        self._in_the_kernel = b""
+        self._parser = FrameParser(SERVER_COMMANDS)
+        self._inbox: list[Received] = []
+        self.session = harness.broker.open_session(f"session-{name}", principal, connection=self)
+        self._protocol = ServerProtocol(harness.broker, self.session, server="nebula/test", now=harness.now)
+
+    @property
+    def is_held_back(self) -> bool:
+        """The broker does not read it for now."""
+        return self._protocol.is_held_back
+
+    def send(self, octets: str | bytes) -> None:
+        """Octets as they go over the wire, any number of frames or a part of one."""
+        data = octets.encode() if isinstance(octets, str) else octets
+        self._harness.record(f"{self.name}>> {data.decode('latin-1').encode('unicode_escape').decode()}")
+        self.feed(data)
+
+    def feed(self, data: bytes) -> None:
+        """Like `send`, without a line in the transcript. What is not read waits in the kernel."""
+        if self.is_held_back or self.is_closed:
+            self._in_the_kernel += data
+        else:
+            self._protocol.receive_data(data, self._harness.now)
+        self._harness.settle()
+
+    def say(self, *lines: str) -> None:
+        """Frames, each written as a line: `SEND destination:/queue/a; receipt:r1 | body`."""
+        for line in lines:
+            self._harness.record(f"{self.name}> {line}")
+        self.feed(b"".join(octets(line) for line in lines))
+
+    def subscribe(self, destination: str, *headers: str, id: str = "s") -> None:  # noqa: A002
+        """SUBSCRIBE with these further `name:value` headers."""
+        self.say("; ".join((f"SUBSCRIBE id:{id}; destination:{destination}", *headers)))
+
+    def publish(self, destination: str, *bodies: str, headers: Sequence[str] = ()) -> None:
+        """SEND each of these bodies."""
+        start = "; ".join((f"SEND destination:{destination}", *headers))
+        self.say(*(f"{start} | {body}" for body in bodies))
+
+    def ack(self, message: Received, *headers: str, command: str = "ACK") -> None:
+        """ACK (or NACK) a MESSAGE in the form of the version that was negotiated."""
+        fields = message[1]
+        by_version = {
+            "1.2": f"id:{fields.get('ack')}",
+            "1.1": f"subscription:{fields.get('subscription')}; message-id:{fields['message-id']}",
+            "1.0": f"message-id:{fields['message-id']}",
+        }
+        self.say("; ".join((f"{command} {by_version[self._protocol.version or '1.0']}", *headers)))
+
+    def nack(self, message: Received, *headers: str) -> None:
+        """NACK a MESSAGE."""
+        self.ack(message, *headers, command="NACK")
+
+    def received(self) -> list[Received]:
+        """The frames that came since the last call, beats left out."""
+        frames, self._inbox = self._inbox, []
+        for frame in frames:
+            self._harness.record(f"{self.name}< {written(frame)}")
+        return frames
+
+    def bodies(self) -> list[str]:
+        """The bodies of all that came since the last call: all of it was messages."""
+        frames = self.received()
+        assert {frame[0] for frame in frames} <= {"MESSAGE"}, frames
+        return [frame[2] if len(frame) == 3 else "" for frame in frames]
+
+    def disconnect(self) -> None:
+        """DISCONNECT, and see the broker close."""
+        self.say("DISCONNECT")
+        assert self.is_closed
+
+    def lose(self) -> None:
+        """The connection breaks, or the client goes without a word."""
+        self._harness.record(f"lose {self.name}")
+        self._protocol.receive_eof(self._harness.now)
+        self.is_closed = True
+        self._harness.settle()
+
+    def block(self) -> None:
+        """The socket takes no more: its reader is slow."""
+        self._harness.record(f"block {self.name}")
+        self.is_blocked = self.session.is_choked = True
+        self._harness.settle()
+
+    def unblock(self) -> None:
+        """The socket takes octets again."""
+        self._harness.record(f"unblock {self.name}")
+        self.is_blocked = False
+        self.flush()
+        self._harness.settle()
+
+    # What the shell's `Connection` does
+
+    def flush(self) -> None:
+        """Write what the session was told, unless the socket takes no more."""
+        if self.session.is_too_slow:
+            self._protocol.fail("too slow", self._harness.now)
+        if self.is_closed or (self.is_blocked and not self._protocol.is_finished):
+            return
+        if self.session.outbox:
+            self._read(self._protocol.take_output(self._harness.now))
+        self.is_closed = self._protocol.is_finished
+
+    def go_on(self, *, in_vain: bool) -> None:
+        """The broker reads on."""
+        self._protocol.go_on(self._harness.now, in_vain=in_vain)
+        if not self.is_held_back and self._in_the_kernel and not self.is_closed:
+            data, self._in_the_kernel = self._in_the_kernel, b""
+            self._protocol.receive_data(data, self._harness.now)
+
+    def tick(self) -> None:
+        """Let the connection's timer fire."""
+        deadline = self._protocol.tick(self._harness.now)
+        assert deadline > self._harness.now or self._protocol.is_finished, "a timer that never rests"
+
+    def _read(self, data: bytes) -> None:
+        self.octets += data
+        while frames := self._parser.feed(data):
+            for frame in frames:
+                if frame.command == "CONNECTED":
+                    self._parser.begin(DIALECTS[frame.headers.get("version", "1.0")])
+                self._inbox.append(shown(frame))
+            data = b""
+        assert self._parser.failure is None, self._parser.failure
+
+
+class BrokerHarness:
+    """A broker and its peers, in a world where nothing waits.
+
+    Attributes:
+        broker: the core.
+        now: seconds; it begins at 0 and moves by `advance` only.
+        transcript: every step so far, in the language of tests/conformance.
+    """
+
+    def __init__(self, limits: Limits | None = None, policies: Sequence[DestinationPolicy] = ()) -> None:
+        self.broker = Broker(limits, PolicyTable(policies), incarnation="m")
+        self.now = 0.0
+        self.transcript: list[str] = []
+        self._peers: list[Peer] = []
+
+    def accept(self, name: str = "", *, principal: str = "anonymous") -> Peer:
+        """A peer that has said nothing yet."""
+        peer = Peer(self, name or f"peer{len(self._peers) + 1}", principal)
+        self._peers.append(peer)
+        return peer
+
+    def connect(
+        self, version: str = "1.2", *, name: str = "", principal: str = "anonymous", heart_beat: str = "0,0"
+    ) -> Peer:
+        """A peer that has connected; its CONNECTED is taken already."""
+        peer = self.accept(name, principal=principal)
+        self.record(f"connect {peer.name} {version}")
+        offer = "" if version == "1.0" else f"accept-version:{version}\nhost:h\nheart-beat:{heart_beat}\n"
+        peer.feed(f"CONNECT\n{offer}\n\0".encode())
+        assert [frame[0] for frame in peer._inbox] == ["CONNECTED"]
+        peer._inbox.clear()
+        return peer
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, with the timers of the shell."""
+        self.record(f"advance {seconds:g}")
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(self.now + _ADVANCE_SECONDS, end)
+            self.broker.advance(self.now)
+            for peer in self._peers:
+                peer.tick()
+            self.settle()
+
+    def settle(self) -> None:
+        """Do all that the core decided, then check that everything is in order."""
+        try:
+            self._work()
+            self._peers = [peer for peer in self._peers if not peer.is_closed]
+            open_ = [peer.session for peer in self._peers]
+            invariants.check(self.broker, open_, [peer.session for peer in self._peers if peer.is_blocked])
+        except AssertionError as error:
+            error.add_note("\n".join(("the transcript so far:", *self.transcript)))
+            raise
+
+    def record(self, line: str) -> None:
+        """Add a line to the transcript."""
+        self.transcript.append(line)
+
+    def _work(self) -> None:
+        for _ in range(_MOST_ROUNDS):
+            work = self.broker.take_work(self.now)
+            for session in work.dirty:
+                session.connection.flush()  # type: ignore[attr-defined]
+            for session, in_vain in work.resumed:
+                session.connection.go_on(in_vain=in_vain)  # type: ignore[attr-defined]
+            if not work.dirty and not work.resumed:
+                choked = [each for each in self._peers if each.session.is_choked and not each.is_blocked]
+                if not choked:
+                    return
+                for peer in choked:
+                    self.broker.resume(peer.session, self.now)
+        raise AssertionError("the broker never comes to rest")
