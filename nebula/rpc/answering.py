@@ -70,7 +70,6 @@ class AnswerRules:
     max_attempts: int = 3
     acks_early: bool = False
     debug: bool = False
-    trusts_sender: bool = False
 
 
 def success(parameters: bytes = _NO_PARAMETERS, description: str = "") -> Answer:
@@ -104,22 +103,30 @@ class Answerer:
 
     Args:
         verbs: by name.
-        post: sends the answers.
         rules: of the responder.
         limiter: of the threads that plain functions run in.
     """
 
-    def __init__(
-        self, verbs: Mapping[str, Verb], post: Post, rules: AnswerRules, limiter: anyio.CapacityLimiter
-    ) -> None:
+    def __init__(self, verbs: Mapping[str, Verb], rules: AnswerRules, limiter: anyio.CapacityLimiter) -> None:
         self._verbs = verbs
-        self._post = post
+        self._post: Post | None = None
+        self._trusts_sender = False
         self._rules = rules
         self._limiter = limiter
         self.tallies: dict[str, Tally] = {name: Tally() for name in verbs}
         self.expired = 0
         self.skipped = 0
         self.refused = 0
+
+    def connect(self, post: Post, *, trusts_sender: bool) -> None:
+        """Say where answers go; call it before the first request.
+
+        Args:
+            post: sends them.
+            trusts_sender: the broker itself writes the `sender` header.
+        """
+        self._post = post
+        self._trusts_sender = trusts_sender
 
     async def serve(self, message: Message, arrived: float) -> None:
         """Deal with one message of a request queue: answer and ACK it. `arrived`: when it came.
@@ -158,7 +165,7 @@ class Answerer:
             envelope,
             headers,
             destination=message.destination,
-            principal=headers.get(names.SENDER) if self._rules.trusts_sender else None,
+            principal=headers.get(names.SENDER) if self._trusts_sender else None,
             deadline=deadline,
         )
         answer = await self._answer(request, envelope)
@@ -225,6 +232,7 @@ class Answerer:
         if answer.code is not None:
             headers[names.ERROR_CODE] = answer.code
         body = encode(content_type, answer.verb, answer.parameters, answer.description)
+        assert self._post is not None
         self._post(request.reply_to, body, headers)
 
 

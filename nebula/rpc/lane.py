@@ -63,20 +63,16 @@ class Lane:
         self._closed.set()
 
     async def run(self, grace: float) -> None:
-        """Keep the workers until `close`; then give them `grace` seconds to finish, and cancel them.
-
-        Shielded: only `close` ends it.
-        """
-        with anyio.CancelScope(shield=True):
-            async with anyio.create_task_group() as tasks:
-                self._tasks = tasks
-                if self._waiting:
-                    self._wake_one()
-                await self._closed.wait()
-                if self.busy:
-                    with anyio.move_on_after(grace):
-                        await self._finished.wait()
-                tasks.cancel_scope.cancel()
+        """Keep the workers until `close`; then give them `grace` seconds to finish, and cancel them."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            if self._waiting:
+                self._wake_one()
+            await self._closed.wait()
+            if self.busy:
+                with anyio.move_on_after(grace):
+                    await self._finished.wait()
+            tasks.cancel_scope.cancel()
 
     def _wake_one(self) -> None:
         if self._is_waking or self._tasks is None:

@@ -8,12 +8,9 @@ from time import monotonic
 from typing import Any, Final, Literal, TypeVar, overload
 
 import anyio
-import structlog
 
-from nebula.errors import NebulaError
-from nebula.headers import PREFETCH_COUNT
-from nebula.rpc.answering import Answerer, AnswerRules
-from nebula.rpc.lane import Lane
+from nebula.rpc.answering import AnswerRules
+from nebula.rpc.serving import Serving
 from nebula.rpc.verbs import (
     Target,
     Verb,
@@ -23,12 +20,9 @@ from nebula.rpc.verbs import (
     marked_members,
     set_target,
 )
-from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.link import Link
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-_log = structlog.get_logger()
 
 # No dot: `<service>.<instance>` names a queue, and `job.` begins a verb.
 _SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -81,9 +75,7 @@ class Responder:
         self._concurrency = concurrency
         self._rules = AnswerRules(max_attempts, ack == "early", debug)
         self._registry = VerbRegistry()
-        self._lanes: list[Lane] = []
-        self._answerer: Answerer | None = None
-        self._started_at = 0.0
+        self._serving: Serving | None = None
         for function in (self._ping, self._describe, self._stats):
             self._registry.add(Verb(function, VerbOptions(name=function.__name__.removeprefix("_"))))
 
@@ -178,7 +170,8 @@ class Responder:
 
     async def _stats(self) -> dict[str, Any]:
         """Count requests, errors and seconds by verb since the start, and what is waiting now."""
-        assert self._answerer is not None
+        assert self._serving is not None
+        answerer, lanes = self._serving.answerer, self._serving.lanes
         verbs = {
             name: {
                 "requests": tally.requests,
@@ -186,17 +179,17 @@ class Responder:
                 "mean_seconds": tally.seconds / tally.requests,
                 "longest_seconds": tally.longest,
             }
-            for name, tally in self._answerer.tallies.items()
+            for name, tally in answerer.tallies.items()
             if tally.requests
         }
         return {
             "service": self.name,
-            "uptime_seconds": monotonic() - self._started_at,
-            "waiting": sum(lane.waiting for lane in self._lanes),
-            "busy": sum(lane.busy for lane in self._lanes),
-            "expired": self._answerer.expired,
-            "skipped": self._answerer.skipped,
-            "refused": self._answerer.refused,
+            "uptime_seconds": monotonic() - self._serving.started_at,
+            "waiting": sum(lane.waiting for lane in lanes),
+            "busy": sum(lane.busy for lane in lanes),
+            "expired": answerer.expired,
+            "skipped": answerer.skipped,
+            "refused": answerer.refused,
             "verbs": verbs,
         }
 
@@ -227,46 +220,15 @@ class Responder:
                 starts the service again.
             Refused: the broker does not let the service listen to its queues.
         """
-        async with StompClient(url, link=link) as client:
-            try:
-                ended = await self._serve(client, started, grace)
-            finally:
-                # Also when cancelled: the last answers and ACKs are still on their way.
-                await client.disconnect()
-        raise ended
-
-    async def _serve(self, client: StompClient, started: anyio.Event | None, grace: float) -> NebulaError:
-        """Run the lanes; return why the connection ended."""
-        rules = AnswerRules(
-            self._rules.max_attempts, self._rules.acks_early, self._rules.debug, client.is_nebula
+        self._serving = Serving(
+            self.name,
+            self.destinations,
+            list(self._registry),
+            self._rules,
+            concurrency=self._concurrency,
+            grace=grace,
         )
-        limiter = anyio.CapacityLimiter(self._concurrency)
-        verbs = {one.name: one for one in self._registry}
-        self._answerer = Answerer(verbs, client.post, rules, limiter)
-        self._lanes = [Lane(self._answerer.serve, self._concurrency) for _ in self.destinations]
-        self._started_at = monotonic()
-        async with anyio.create_task_group() as tasks:
-            for lane in self._lanes:
-                tasks.start_soon(lane.run, grace, name="lane")
-            try:
-                ended = await self._listen(client, started)
-            finally:
-                for lane in self._lanes:
-                    lane.close()
-        return ended
-
-    async def _listen(self, client: StompClient, started: anyio.Event | None) -> NebulaError:
-        # Enough for each worker to find its next request waiting when it has answered one.
-        headers = {PREFETCH_COUNT: str(2 * self._concurrency)}
-        try:
-            for destination, lane in zip(self.destinations, self._lanes, strict=True):
-                await client.listen(destination, lane.put, ack=AckMode.CLIENT_INDIVIDUAL, headers=headers)
-        except NebulaError as error:
-            return error
-        _log.info("service started", service=self.name, queues=self.destinations, verbs=len(self._registry))
-        if started is not None:
-            started.set()
-        return await client.wait_lost()
+        await self._serving.run(url, link, started)
 
 
 def destination_of(queue: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -59,3 +60,12 @@ def serving(broker_url: str) -> Serving:
 async def client(broker_url: str) -> AsyncGenerator[Client]:
     async with Client(broker_url, timeout=5) as one:
         yield one
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port where nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
