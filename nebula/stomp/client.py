@@ -308,10 +308,12 @@ class StompClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # In a cancelled scope there is no time for manners.
-        if anyio.current_effective_deadline() > -math.inf:
-            await self.disconnect()
-        await self._close(error)
+        try:
+            # In a cancelled scope there is no time for manners.
+            if anyio.current_effective_deadline() > -math.inf:
+                await self.disconnect()
+        finally:
+            await self._close(error)
 
     async def _connect(self) -> None:
         assert self._tasks is not None

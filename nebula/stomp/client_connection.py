@@ -203,6 +203,8 @@ class ClientConnection:
         self._choose_reading()
 
     def _choose_reading(self) -> None:
+        if self._end_reason:
+            return
         if self._is_reading:
             if self._buffered_bytes > self._max_buffered_bytes and not self._receipts:
                 self._is_reading = False
@@ -262,7 +264,11 @@ class ClientConnection:
         if not self._end_reason:
             self.end(reason)
             if self._is_wanted:
-                self._on_lost(self._loss())
+                try:
+                    self._on_lost(self._loss())
+                except Exception:
+                    # The link's own clean-up comes after it.
+                    log.exception("loss callback failed")
 
     async def keep_alive(self) -> None:
         """Beat, and end the connection when the server does not. Runs until the end."""
