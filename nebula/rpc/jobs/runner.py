@@ -20,7 +20,7 @@ class JobTask:
         attempt: from 1 on. A job that is run again keeps its id: what an earlier attempt still says is
             told apart by this number.
         function: `module:qualname`, importable in another process.
-        parameters: validated and JSON-able; the function's keyword arguments.
+        parameters: validated JSON, as `Signature.bind` takes it: mostly an object, the keyword arguments.
         timeout: seconds that the run may take, or None. The service watches it; a runner need not.
     """
 
@@ -28,7 +28,7 @@ class JobTask:
     attempt: int
     verb: str
     function: str
-    parameters: Mapping[str, Any]
+    parameters: Any
     timeout: float | None
 
 

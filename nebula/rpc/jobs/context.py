@@ -1,0 +1,93 @@
+"""What a job's own code may ask for, and how it learns that it shall end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Job", "JobCancelled"]
+
+
+class JobCancelled(BaseException):
+    """Raised inside a job's code to end it because it was cancelled.
+
+    No `Exception`, for the same reason as asyncio's and trio's own: code that goes on after any error
+    must not go on after this one.
+    """
+
+
+class Job(ABC):
+    """The context of one attempt at a job: a parameter of this type in a job's function gets it.
+
+    It is no part of the verb's contract. Its methods may be called from any thread of the job's, as often
+    as the job likes: what is reported goes out at the service's pace, the latest first.
+    """
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """The job's ULID: the same for each attempt, and in the names of files and destinations."""
+
+    @property
+    @abstractmethod
+    def attempt(self) -> int:
+        """1 for the first run, more after a loss."""
+
+    @property
+    @abstractmethod
+    def verb(self) -> str:
+        """The verb that was asked for."""
+
+    @property
+    @abstractmethod
+    def spark(self) -> Any:
+        """A Spark session of this attempt's own: its views and settings are seen by no other job.
+
+        Raises:
+            JobError: the job does not run in a Spark engine.
+        """
+
+    @property
+    @abstractmethod
+    def is_cancelled(self) -> bool:
+        """Whether the job shall end now."""
+
+    @abstractmethod
+    def step(self, number: int, total: int, name: str = "") -> AbstractContextManager[None]:
+        """Begin step `number` (from 1) of `total`, at once; `with` is for the reader. Steps weigh the same.
+
+        Raises:
+            JobCancelled: the job was cancelled; not in an engine that ends it by itself.
+        """
+
+    @abstractmethod
+    def progress(self, done: float, total: float, note: str = "") -> None:
+        """Say how much of the step is done. It is shown only if it is more than before.
+
+        Args:
+            done: from 0 to `total`.
+            total: in the same unit; 0 if nobody knows.
+            note: a short text for people.
+
+        Raises:
+            JobCancelled: as for `step`.
+        """
+
+    @abstractmethod
+    def log(self, text: str) -> None:
+        """Write a line to the job's log, which its caller can read. Old lines go when there are too many."""
+
+    @abstractmethod
+    def output(self, path: str | Path) -> Path:
+        """Where to write what shall be at `path`, all at once, when the job is done.
+
+        What is written there is renamed to `path` after the job's code returned, and removed when it
+        failed, was cancelled or lost.
+        """
+
+    def raise_if_cancelled(self) -> None:
+        """Raise `JobCancelled` if the job shall end now: for loops that report nothing."""
+        if self.is_cancelled:
+            raise JobCancelled
