@@ -101,7 +101,8 @@ def _parse_json(body: bytes, charset: str | None) -> Envelope:
             value = from_json(text)
         except ValueError:
             return Envelope(body=text)
-    if isinstance(value, dict) and (verb := _field(value, "verb")) is not None:
+    verb = value.get("verb") if isinstance(value, dict) else None
+    if verb is not None and verb is not False:
         if not isinstance(verb, str):
             verb = to_json(verb).decode()
         return Envelope(
@@ -135,12 +136,14 @@ def _fields_of_text(text: str) -> dict[str, str] | None:
     return fields
 
 
-def _field(fields: Mapping[str, Any], name: str, alias: str | None = None) -> Any:
-    """A field by its full name, which beats the alias; null and false count as absent (C.2)."""
+def _field(fields: Mapping[str, Any], name: str, alias: str) -> Any:
+    """A field by its full name, which beats the alias; null and false fall through to it (C.2)."""
     value = fields.get(name)
-    if (value is None or value is False) and alias is not None:
-        value = fields.get(alias)
-    return None if value is False else value
+    if value is None or value is False:
+        other = fields.get(alias)
+        # Without an alias false is a value: the gem loses it, but verbs do return it.
+        return value if other is None else other
+    return value
 
 
 def _text(value: Any) -> str | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from typing import Any
 
 import anyio
 import pytest
@@ -19,23 +20,43 @@ from nebula.rpc.responder import Responder
 Serving = Callable[..., AbstractAsyncContextManager[None]]
 
 
+class RunningBroker:
+    """A broker on a thread and loop of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="broker")
+        self._thread.start()
+        self._server = Server([Address("127.0.0.1", 0)])
+        self._do(self._server.start())
+        self.url = self._server.urls[0]
+
+    def stop(self) -> None:
+        """End it, with all its connections. Idempotent."""
+        if self._thread.is_alive():
+            self._do(self._server.stop())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(10)
+            self._loop.close()
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+
 @pytest.fixture(scope="session")
 def broker_url() -> Iterator[str]:
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="broker")
-    thread.start()
+    """The broker that most tests share; each uses queues of its own."""
+    broker = RunningBroker()
+    yield broker.url
+    broker.stop()
 
-    async def start() -> Server:
-        server = Server([Address("127.0.0.1", 0)])
-        await server.start()
-        return server
 
-    server = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
-    yield server.urls[0]
-    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
-    loop.close()
+@pytest.fixture
+def mortal_broker() -> Iterator[RunningBroker]:
+    """A broker for this test alone, which may stop it."""
+    broker = RunningBroker()
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture
@@ -47,7 +68,7 @@ def serving(broker_url: str) -> Serving:
         async with anyio.create_task_group() as tasks:
             for app in apps:
                 started = anyio.Event()
-                tasks.start_soon(partial(app.run, broker_url, started=started))
+                tasks.start_soon(partial(app.run, broker_url, started=started, grace=0.05))
                 with anyio.fail_after(5):
                     await started.wait()
             yield

@@ -9,15 +9,17 @@ from typing import Any
 from uuid import uuid4
 
 import anyio
+import anyio.to_thread
 import pytest
 
-from nebula.errors import CallTimeout, ConnectFailed, NoResponder, RemoteError, ServerError
+from nebula.errors import CallTimeout, ConnectFailed, ConnectionLost, NoResponder, RemoteError, ServerError
 from nebula.rpc.client import Client
 from nebula.rpc.context import Request
 from nebula.rpc.responder import Responder
 from nebula.rpc.verbs import target_of, verb
 from nebula.stomp.client import AckMode, StompClient
-from tests.rpc.conftest import Serving
+from nebula.stomp.link import Link
+from tests.rpc.conftest import RunningBroker, Serving
 
 
 def fresh(**options: Any) -> Responder:
@@ -378,3 +380,31 @@ async def test_service_whose_queue_is_taken_says_so(broker_url: str) -> None:
     async with StompClient(broker_url) as other, other.subscribe(queue, headers={"exclusive": "true"}):
         with anyio.fail_after(5), pytest.raises(ServerError):
             await app.run(broker_url)
+
+
+@pytest.mark.anyio
+async def test_service_ends_with_an_error_when_its_connection_does(mortal_broker: RunningBroker) -> None:
+    app = fresh()
+    started = anyio.Event()
+
+    async def stop_it() -> None:
+        await started.wait()
+        await anyio.to_thread.run_sync(mortal_broker.stop)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stop_it)
+        with anyio.fail_after(5), pytest.raises((ConnectionLost, ServerError)):
+            await app.run(mortal_broker.url, started=started)
+
+
+@pytest.mark.anyio
+async def test_service_can_be_stopped_while_it_connects() -> None:
+    async def never() -> Link:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    with anyio.fail_after(5):
+        with anyio.move_on_after(0.01) as scope:
+            await fresh().run(link=never)
+
+    assert scope.cancelled_caught
