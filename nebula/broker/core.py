@@ -274,7 +274,7 @@ class Broker:
             if len(self._destinations) >= self.limits.max_destinations:
                 raise Refused("too-many-destinations", f"the broker has {len(self._destinations)}")
             if name.startswith(TOPIC_PREFIX):
-                destination = Topic(name, lambda: self._make_queue(name))
+                destination = Topic(name, lambda: self._make_queue(name, auto_delete=True))
             else:
                 destination = self._make_queue(name, auto_delete=request.auto_delete)
             self._destinations[name] = destination
@@ -288,14 +288,16 @@ class Broker:
     def _make_queue(self, name: str, *, auto_delete: bool = False) -> Queue:
         policy = self._policies.lookup(name) or DestinationPolicy()
         limits = self.limits
+        is_inbox = name.startswith(INBOX_PREFIX)
         return Queue(
             name,
             self.account,
             max_messages=policy.max_messages or limits.max_queue_messages,
             max_bytes=policy.max_bytes or limits.max_queue_bytes,
             max_deliveries=policy.max_deliveries or limits.max_deliveries,
-            auto_delete=auto_delete,
-            is_inbox=name.startswith(INBOX_PREFIX),
+            # D.48: an inbox exists through its subscription only, whatever that asked for.
+            auto_delete=auto_delete or is_inbox,
+            is_inbox=is_inbox,
         )
 
     def _forget_if_idle(self, destination: Destination, now: float) -> None:

@@ -101,6 +101,13 @@ class Peer:
             self._harness.record(f"{self.name}< {written(frame)}")
         return frames
 
+    def message(self) -> tuple[dict[str, str], str]:
+        """Headers and body of the one MESSAGE that came since the last call."""
+        (frame,) = self.received()
+        command, headers, *body = frame
+        assert command == "MESSAGE", frame
+        return headers, "".join(body)
+
     def bodies(self) -> list[str]:
         """The bodies of all that came since the last call: all of it was messages."""
         frames = self.received()
@@ -230,9 +237,9 @@ class BrokerHarness:
         for _ in range(_MOST_ROUNDS):
             work = self.broker.take_work(self.now)
             for session in work.dirty:
-                session.connection.flush()  # type: ignore[attr-defined]
+                session.connection.flush()
             for session, in_vain in work.resumed:
-                session.connection.go_on(in_vain=in_vain)  # type: ignore[attr-defined]
+                session.connection.go_on(in_vain=in_vain)
             if not work.dirty and not work.resumed:
                 choked = [each for each in self._peers if each.session.is_choked and not each.is_blocked]
                 if not choked:

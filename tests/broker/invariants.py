@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import pairwise
 
 from nebula.broker.core import Broker
 from nebula.broker.destinations.queue import Queue
@@ -72,7 +73,7 @@ def _check_queue(queue: Queue) -> None:
 
 
 def _rises(messages: list[Message]) -> bool:
-    return all(one.number < next_one.number for one, next_one in zip(messages, messages[1:], strict=False))
+    return all(one.number < following.number for one, following in pairwise(messages))
 
 
 def _check_turns(queue: Queue) -> None:

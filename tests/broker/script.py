@@ -1,10 +1,10 @@
-"""Frames as one line each, `SEND destination:/queue/a; receipt:r1 | body`: what tests and transcripts write."""
+"""Frames as one line each: `SEND destination:/queue/a; receipt:r1 | body`."""
 
 from __future__ import annotations
 
 from nebula.stomp.frames import Frame
 
-Received = tuple[str, dict[str, str]] | tuple[str, dict[str, str], str]
+Received = tuple[str, dict[str, str], *tuple[str, ...]]
 """A frame as tests compare it: command, headers without `content-length`, the body if there is one."""
 
 
