@@ -98,7 +98,7 @@ class Encoder:
                 continue
             subscription, message, attempts = item
             start, ack = subscription.label
-            if message.shared is not None and not ack:
+            if message.shared is not None and not ack and attempts is None:
                 common = message.shared.get(dialect)
                 if common is None:
                     common = b"%d%b" % (message.number, self._common(message))

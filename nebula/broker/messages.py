@@ -23,10 +23,11 @@ class Verdict(Enum):
     __hash__ = object.__hash__
 
 
-# What keeping a message costs beside its body, and a head beside its text: the objects of CPython
-# around them. Counting a little too much is safe, counting too little is not.
+# What keeping a message costs beside its body, a head beside its headers, and a header beside its
+# text: the objects of CPython around them. Counting a little too much is safe, too little is not.
 MESSAGE_COST_BYTES = 320
 HEAD_COST_BYTES = 1000
+HEADER_COST_BYTES = 180
 
 
 class Head:
@@ -64,9 +65,10 @@ class Head:
         self.headers = passed_on
         self.requires_consumers = requires_consumers
         self.time_to_live = time_to_live
-        # Twice: as text and as an encoded block.
-        text = sum([len(name) + len(value) for name, value in passed_on])
-        self.cost_bytes = HEAD_COST_BYTES + 2 * text
+        # Twice: as text and as an encoded block. One rare character makes a text four times as wide.
+        text = "".join(map("".join, passed_on))
+        text_bytes = len(text) * (2 if text.isascii() else 8)
+        self.cost_bytes = HEAD_COST_BYTES + HEADER_COST_BYTES * len(passed_on) + text_bytes
         self.blocks: dict[Any, bytes] = {}
 
 

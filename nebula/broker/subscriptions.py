@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from nebula.broker.session import Session
 
 
-# What a MESSAGE has beside its body, about: an outbox is bounded roughly, but cheaply.
-DELIVERY_COST_BYTES = 200
-
-
 class AckMode(Enum):
     """STOMP 1.2, "SUBSCRIBE ack Header"."""
 
@@ -88,7 +84,7 @@ class Subscription:
         if not outbox:
             session.dirty.append(session)
         outbox.append((self, message, attempts))
-        session.outbox_bytes += len(message.body) + DELIVERY_COST_BYTES
+        session.outbox_bytes += message.size_bytes
         if session.outbox_bytes >= session.high_water_bytes:
             session.choke()
 

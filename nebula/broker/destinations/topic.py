@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.messages import Message, Verdict
-from nebula.broker.subscriptions import DELIVERY_COST_BYTES, AckMode, Subscription
+from nebula.broker.subscriptions import AckMode, Subscription
 
 
 class Topic:
@@ -45,7 +45,7 @@ class Topic:
         if self.consumer_count > 1:
             message.shared = {}
         # `Subscription.deliver` written out: the call would cost a third of the fan-out.
-        size = len(message.body) + DELIVERY_COST_BYTES
+        size = message.size_bytes
         for subscription in self._direct:
             session = subscription.session
             outbox = session.outbox
