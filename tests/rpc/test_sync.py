@@ -1,0 +1,108 @@
+"""The client without `await`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from decimal import Decimal
+from uuid import uuid4
+
+import anyio
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from nebula.errors import CallTimeout, ConnectFailed, LocalProtocolError, NoResponder, RemoteError
+from nebula.rpc.responder import Responder
+from nebula.rpc.verbs import verb
+from nebula.sync import Client
+
+app = Responder(f"shop-{uuid4().hex}")
+
+
+@app.verb
+async def quote(symbol: str, qty: int = 1) -> Decimal:
+    if not symbol:
+        raise ValueError
+    return Decimal("1.5") * qty
+
+
+@app.verb
+async def forever() -> None:
+    await anyio.sleep_forever()
+
+
+@verb
+def shout(word: str) -> str:
+    return word.upper()
+
+
+app.include(type("Holder", (), {"shout": staticmethod(shout)}))
+
+
+@pytest.fixture
+def client(broker_url: str) -> Iterator[Client]:
+    with start_blocking_portal() as portal:
+        started = portal.call(anyio.Event)
+
+        async def serve() -> None:
+            with scope:
+                await app.run(broker_url, started=started, grace=0.05)
+
+        scope = portal.call(anyio.CancelScope)
+        serving = portal.start_task_soon(serve)
+        portal.call(started.wait)
+        with Client(broker_url, timeout=5) as one:
+            yield one
+        portal.call(scope.cancel)
+        serving.result(5)
+
+
+def test_calls_by_name_and_by_function_return_values(client: Client) -> None:
+    assert client.call(app.name, "quote", {"symbol": "ABC", "qty": 2}, result=Decimal) == Decimal("3.0")
+    assert client.call(quote, "ABC", qty=2) == Decimal("3.0")
+    assert client.service(app.name).call(shout, "x") == "X"
+
+
+def test_errors_are_those_of_the_async_client(client: Client) -> None:
+    with pytest.raises(RemoteError):
+        client.call(quote, "")
+    with pytest.raises(NoResponder):
+        client.call("nobody", "ping")
+    with pytest.raises(CallTimeout):
+        client.with_options(timeout=0.05).call(app.name, "forever")
+
+
+def test_messages_without_an_answer_are_sent(client: Client) -> None:
+    client.send(quote, "ABC")
+    client.publish(f"/topic/{uuid4().hex}", {"a": 1})
+
+    assert client.call(app.name, "stats")["verbs"]["quote"]["requests"] >= 1
+
+
+def test_threads_may_share_a_client(client: Client) -> None:
+    totals: list[Decimal] = []
+    threads = [
+        threading.Thread(target=lambda qty=qty: totals.append(client.call(quote, "A", qty=qty)))
+        for qty in range(10)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+
+    assert sorted(totals) == [Decimal("1.5") * qty for qty in range(10)]
+
+
+def test_client_that_finds_no_broker_says_so(free_port: int) -> None:
+    with pytest.raises(ConnectFailed), Client(f"stomp://127.0.0.1:{free_port}"):
+        raise AssertionError
+
+
+def test_call_outside_of_the_context_is_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="`with`"):
+        Client().call("prices", "ping")
+
+
+def test_error_of_the_block_comes_out_as_it_is(client: Client, broker_url: str) -> None:
+    with pytest.raises(KeyError, match="mine"), Client(broker_url):
+        raise KeyError("mine")

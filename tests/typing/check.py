@@ -1,0 +1,81 @@
+"""Calls as the type checker sees them. Checked, not run.
+
+A line marked `wrong` must be rejected with the code it names: mypy reports an ignore that it did not need.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, assert_type
+
+from nebula.rpc.client import Client
+from nebula.rpc.context import Request
+from nebula.rpc.responder import Responder
+from nebula.rpc.verbs import verb
+from nebula.sync import Client as SyncClient
+
+app = Responder("prices")
+
+
+@app.verb
+async def quote(symbol: str, qty: int = 1) -> Decimal:
+    return Decimal(qty)
+
+
+@app.verb(name="compute")
+def crunch(values: list[int]) -> int:
+    return sum(values)
+
+
+@verb(allow=["alice"])
+async def look(request: Request, word: str) -> str:
+    return word
+
+
+@verb
+def peek(request: Request, word: str) -> bytes:
+    return word.encode()
+
+
+async def decorators_keep_the_signature() -> None:
+    assert_type(await quote("ABC"), Decimal)
+    assert_type(crunch([1]), int)
+    crunch(["x"])  # type: ignore[list-item]  # wrong
+
+
+async def calls_have_the_handlers_type(client: Client) -> None:
+    assert_type(await client.call(quote, "ABC", qty=2), Decimal)
+    assert_type(await client.call(crunch, [1, 2]), int)
+    assert_type(await client.call(look, "x"), str)
+    assert_type(await client.call(peek, word="x"), bytes)
+    assert_type(await client.with_options(timeout=5).call(quote, "ABC"), Decimal)
+    assert_type(await client.service("other").call(look, "x"), str)
+
+
+async def calls_by_name_have_the_type_asked_for(client: Client) -> None:
+    assert_type(await client.call("prices", "quote", {"symbol": "ABC"}, result=Decimal, timeout=5), Decimal)
+    assert_type(await client.call("prices", "quote", result=list[int]), list[int])
+    assert_type(await client.call("prices", "quote", {"symbol": "ABC"}), Any)
+
+
+async def wrong_calls_are_rejected(client: Client) -> None:
+    await client.call(quote, 7)  # type: ignore[call-overload]  # wrong
+    await client.call(quote)  # type: ignore[call-overload]  # wrong
+    await client.call(quote, "ABC", quantity=2)  # type: ignore[arg-type, call-arg]  # wrong
+    await client.call(look)  # type: ignore[call-overload]  # wrong
+    await client.call(look, 7)  # type: ignore[call-overload]  # wrong
+    await client.call("prices")  # type: ignore[call-overload]  # wrong
+    await client.call("prices", "quote", timeout="5")  # type: ignore[call-overload]  # wrong
+    await client.send(quote, 7)  # type: ignore[call-overload]  # wrong
+    wrong: str = await client.call(crunch, [1])  # type: ignore[call-overload]  # wrong
+    del wrong
+
+
+def sync_calls_are_the_same_without_await(client: SyncClient) -> None:
+    assert_type(client.call(quote, "ABC", qty=2), Decimal)
+    assert_type(client.call(crunch, [1, 2]), int)
+    assert_type(client.call(look, "x"), str)
+    assert_type(client.call("prices", "quote", result=Decimal), Decimal)
+    client.call(quote)  # type: ignore[call-overload]  # wrong
+    client.call(crunch, ["x"])  # type: ignore[call-overload]  # wrong
+    client.send(look, 7)  # type: ignore[call-overload]  # wrong
