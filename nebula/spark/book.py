@@ -1,0 +1,160 @@
+"""What a supervisor knows of its jobs: which wait, which the host has, and whom to tell what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nebula.rpc.jobs.runner import (
+    JobFailure,
+    JobListener,
+    JobOutput,
+    JobTask,
+    Progress,
+    TaskCounts,
+)
+from nebula.spark import lines
+
+# A job's name everywhere in here: its id and the number of the attempt.
+Key = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Open:
+    task: JobTask
+    is_cancelling: bool = False
+
+
+class JobBook:
+    """Jobs on their way through an engine, and the listener that hears of each step, once, in order.
+
+    A job waits until the host takes it (`hand_over`), is open until its one end, and a cancelled one
+    may hold task slots for some seconds more (`settling`). What the host says of a job that is in no
+    list is late and is dropped.
+    """
+
+    def __init__(self, listener: JobListener) -> None:
+        self._listener = listener
+        self._waiting: dict[Key, JobTask] = {}
+        self._open: dict[Key, _Open] = {}
+        self._settling: set[Key] = set()
+        self._stuck: set[Key] = set()
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a job waits for the host."""
+        return bool(self._waiting)
+
+    @property
+    def has_open(self) -> bool:
+        """Whether the host runs a job whose end has not been told."""
+        return bool(self._open)
+
+    @property
+    def has_stuck(self) -> bool:
+        """Whether a cancelled job's code does not end."""
+        return bool(self._stuck)
+
+    def counts(self) -> dict[str, int]:
+        """How many jobs are in each list."""
+        return {
+            "waiting": len(self._waiting),
+            "open": len(self._open),
+            "settling": len(self._settling),
+            "stuck": len(self._stuck),
+        }
+
+    def add(self, task: JobTask) -> None:
+        """A job was submitted."""
+        self._waiting[task.job, task.attempt] = task
+
+    def hand_over(self, incarnation: str) -> Iterator[JobTask]:
+        """The waiting jobs, first come first; each counts as given to the host when it is yielded."""
+        while self._waiting:
+            key = next(iter(self._waiting))
+            task = self._waiting.pop(key)
+            self._open[key] = _Open(task)
+            self._listener.on_starting(*key, incarnation)
+            yield task
+
+    def cancel(self, key: Key) -> bool:
+        """A cancel came. True: the host has the job, tell it; a waiting job ends here."""
+        if self._waiting.pop(key, None) is not None:
+            self._listener.on_cancelled(*key, slots_free=True)
+        opened = self._open.get(key)
+        if opened is None or opened.is_cancelling:
+            return False
+        opened.is_cancelling = True
+        return True
+
+    def refuse_waiting(self, message: str) -> None:
+        """The engine cannot start: what waits for it fails now, since silence would be worse."""
+        waiting, self._waiting = self._waiting, {}
+        for key in waiting:
+            failure = JobFailure(code="engine-unavailable", message=message, sqlstate=None, trace="")
+            self._listener.on_failed(*key, failure)
+
+    def lose_all(self, reason: str) -> None:
+        """The host is gone, with everything that it had."""
+        opened, self._open = self._open, {}
+        settling, self._settling = self._settling, set()
+        self._stuck.clear()
+        for key, job in opened.items():
+            # Whoever cancelled it has what they asked for: it runs no more.
+            if job.is_cancelling:
+                self._listener.on_cancelled(*key, slots_free=True)
+            else:
+                self._listener.on_lost(*key, reason)
+        for key in settling:
+            self._listener.on_slots_free(*key)
+
+    def hear(self, line: lines.Line) -> None:
+        """Pass on what the host says of a job."""
+        match line:
+            case lines.SlotsFree():
+                self._settle((line.job, line.attempt))
+            case lines.Stuck():
+                self._stuck.add((line.job, line.attempt))
+                self._listener.on_log(line.job, line.attempt, "cancelled, but its code does not stop")
+            case lines.Started() | lines.Progressed() | lines.Logged():
+                if (line.job, line.attempt) in self._open:
+                    self._hear_running(line)
+            case lines.Done() | lines.Failed() | lines.Cancelled():
+                if self._open.pop((line.job, line.attempt), None) is not None:
+                    self._hear_end(line)
+            case _:
+                pass
+
+    def _hear_running(self, line: lines.Started | lines.Progressed | lines.Logged) -> None:
+        job, attempt = line.job, line.attempt
+        if isinstance(line, lines.Started):
+            self._listener.on_started(job, attempt)
+        elif isinstance(line, lines.Logged):
+            self._listener.on_log(job, attempt, line.text)
+        else:
+            tasks = None if line.tasks is None else TaskCounts(*line.tasks)
+            progress = Progress(fraction=line.fraction, note=line.note, step=line.step, tasks=tasks)
+            self._listener.on_progress(job, attempt, progress)
+
+    def _hear_end(self, line: lines.Done | lines.Failed | lines.Cancelled) -> None:
+        key = (line.job, line.attempt)
+        if isinstance(line, lines.Done):
+            output = JobOutput(
+                value=line.value, path=line.path, rows=line.rows, bytes=line.bytes, schema=line.schema
+            )
+            self._listener.on_done(*key, output)
+        elif isinstance(line, lines.Failed):
+            failure = JobFailure(
+                code=line.code, message=line.message, sqlstate=line.sqlstate, trace=line.trace
+            )
+            self._listener.on_failed(*key, failure)
+        else:
+            if not line.slots_free:
+                self._settling.add(key)
+            self._listener.on_cancelled(*key, slots_free=line.slots_free)
+
+    def _settle(self, key: Key) -> None:
+        self._stuck.discard(key)
+        if key in self._settling:
+            self._settling.remove(key)
+            self._listener.on_slots_free(*key)

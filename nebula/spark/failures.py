@@ -1,0 +1,150 @@
+"""What an exception from a job means: a stable code, one line for people, Spark's SQLSTATE.
+
+Spark's exceptions are read by their shape, so that this module needs no pyspark.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nebula.errors import JobError
+from nebula.rpc.errors import VerbError
+
+_MAX_MESSAGE_CHARS = 300
+_MAX_TRACE_CHARS = 64 * 1024
+
+# Spark's texts end with hints for the person who wrote the query; the caller of a verb cannot set
+# spark.sql.ansi.enabled, nor read a query context.
+_HINT = re.compile(
+    r"\s*(If necessary,? set .*|To return NULL instead, use .*|== SQL.*|SQLSTATE: \w+.*)$", re.DOTALL
+)
+_CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_SQLSTATE = re.compile(r"SQLSTATE: (\w{5})")
+_JAVA_CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]*(?:Exception|Error)\w*:\s*")
+
+# The ways in which py4j says that the JVM does not answer; only then it is worth asking whether it lives.
+_CONNECTION_ERRORS = ("Py4JNetworkError", "Py4JError")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a job failed. `message` is one short line without a stack; `trace` belongs in the job's log."""
+
+    code: str
+    message: str
+    sqlstate: str | None
+    trace: str
+
+
+class ResultError(Exception):
+    """What the job returned cannot travel: too large, or not a value that JSON has."""
+
+    def __init__(self, message: str, *, code: str = "job") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def describe(error: BaseException) -> Failure:
+    """Map any exception of a job (never raises; unknown ones are the job's own, code `job`)."""
+    texts = [text for text in _texts(error) if text]
+    sqlstate = _sqlstate(error, texts)
+    code = _code(error, texts, sqlstate)
+    trace = "".join(traceback.format_exception(error))[-_MAX_TRACE_CHARS:]
+    return Failure(code, _one_line(_message(error, code, texts)), sqlstate, trace)
+
+
+def may_be_engine_loss(error: BaseException) -> bool:
+    """Whether this exception may come from a JVM that is gone: ask the JVM before believing it."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, ConnectionError | EOFError) or not names.isdisjoint(_CONNECTION_ERRORS)
+
+
+def _code(error: BaseException, texts: list[str], sqlstate: str | None) -> str:
+    everything = "\n".join(texts)
+    if isinstance(error, JobError | VerbError | ResultError):
+        return error.code
+    if "Python worker exited unexpectedly" in everything:
+        return "worker-crashed"
+    if "spark.driver.maxResultSize" in everything:
+        return "result-too-large"
+    if isinstance(error, MemoryError) or "Java heap space" in everything or "OutOfMemory" in everything:
+        return "out-of-memory"
+    if type(error).__name__ == "PythonException" or sqlstate == "38000":
+        return "python"
+    if sqlstate is not None:
+        return _code_of_sqlstate(sqlstate)
+    return "job"
+
+
+def _code_of_sqlstate(sqlstate: str) -> str:
+    # 42: the query is wrong whatever the data; 22 and P0001: a row is; the rest is Spark's own.
+    if sqlstate.startswith("42"):
+        return "analysis"
+    return "data" if sqlstate.startswith("22") or sqlstate == "P0001" else "job"
+
+
+def _sqlstate(error: BaseException, texts: list[str]) -> str | None:
+    told = _ask(error, "getSqlState")
+    if told:
+        return str(told)
+    found = (_SQLSTATE.search(text) for text in texts if _is_from_spark(error))
+    return next((match[1] for match in found if match), None)
+
+
+def _message(error: BaseException, code: str, texts: list[str]) -> str:
+    if code == "python":
+        return _python_message(texts)
+    if code == "worker-crashed":
+        return "a Python worker process died while it ran the job's code"
+    if code == "out-of-memory":
+        return "the engine ran out of memory"
+    if isinstance(error, JobError | VerbError | ResultError):
+        return str(error)
+    if not _is_from_spark(error):
+        return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    # The deepest cause that has a text is what went wrong; what stands above it tells the way there.
+    return _HINT.sub("", _CONDITION.sub("", texts[-1]))
+
+
+def _python_message(texts: list[str]) -> str:
+    """The last line of the worker's traceback, with the place in the job's code before it."""
+    lines = [line.strip() for text in texts for line in text.splitlines()]
+    raised = [line for line in lines if re.match(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b", line)]
+    places = [line for line in lines if line.startswith("File ") and "/pyspark/" not in line]
+    if not raised:
+        return texts[0] if texts else "the job's Python code failed"
+    place = re.match(r'File "(?:.*/)?([^"/]+)", line (\d+)', places[-1]) if places else None
+    return f"{raised[-1]} ({place[1]}:{place[2]})" if place else raised[-1]
+
+
+def _texts(error: BaseException) -> Iterator[str]:
+    """The exception's own text, then those of its Java causes, outermost first."""
+    yield str(_ask(error, "desc") or error)
+    java = getattr(error, "java_exception", None)
+    for _ in range(20):  # a chain of causes may be a ring
+        if java is None:
+            return
+        yield _JAVA_CLASS.sub("", str(_ask(java, "getMessage") or ""))
+        java = _ask(java, "getCause")
+
+
+def _is_from_spark(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+def _ask(thing: Any, name: str) -> Any:
+    """Ask an object of another library; it may lack the method, or its JVM may be gone."""
+    try:
+        answer = getattr(thing, name, None)
+        return answer() if callable(answer) else answer
+    except Exception:  # the question must not hide the failure that it is about
+        return None
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_MESSAGE_CHARS else line[: _MAX_MESSAGE_CHARS - 1] + "…"

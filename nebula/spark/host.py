@@ -1,0 +1,198 @@
+"""The engine host: a child process that owns one Spark session and runs jobs in it.
+
+`python -m nebula.spark.host` speaks `nebula.spark.lines` on what were its stdin and stdout. Its main
+thread does nothing but read commands, so that the end of the input, which is the end of the service, is
+always noticed. It exits with status 0 after a `Stop`, 1 when the service is gone, 2 when no session can
+be had and 3 when Spark has died.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from nebula.spark import lines
+from nebula.spark.failures import describe
+from nebula.spark.host_job import RunningJob
+from nebula.spark.host_session import CannotStart, Session
+from nebula.spark.host_status import group_of
+from nebula.spark.processes import kill_engine
+
+_BEAT_SECONDS = 1.0
+_PROGRESS_SECONDS = 0.25
+
+# After a Stop the service waits a few seconds: half of a second for the jobs, the rest for Spark.
+_STOP_JOBS_SECONDS = 0.5
+
+_STATUS_STOPPED, _STATUS_ALONE, _STATUS_NO_SESSION, _STATUS_SPARK_DIED = range(4)
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Speaker:
+    """Writes lines from any thread, each whole."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._writer = lines.LineWriter()
+        # Re-entrant, as a signal's handler may speak while its thread does.
+        self._lock = threading.RLock()
+
+    def say(self, line: lines.Event) -> None:
+        """Write one line. If nobody reads any more it is dropped: the reader's end shows on the input."""
+        with self._lock, suppress(OSError):
+            data = memoryview(self._writer.encode(line))
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+
+class Host:
+    """One session, the jobs in it, and the threads around them."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
+        self._config: lines.Configure | None = None
+        self._session: Session | None = None
+        self._jobs: dict[str, RunningJob] = {}
+        self._leaving = threading.RLock()
+        self._parent = os.getppid()
+
+    def serve(self, descriptor: int) -> NoReturn:
+        """Read and obey commands until told to stop, or until nobody is there any more."""
+        self._speaker.say(lines.Hello(lines.VERSION, os.getpid()))
+        threading.Thread(target=self._beat, name="beat", daemon=True).start()
+        reader = lines.LineReader()
+        while reader.failure is None and (data := os.read(descriptor, 65536)):
+            for line in reader.feed(data):
+                self._obey(line)
+        self.leave(str(reader.failure or "the service is gone"), _STATUS_ALONE)
+
+    def leave(self, reason: str, status: int) -> NoReturn:
+        """Say why, end every process of this engine, and exit. The first reason counts."""
+        self._leaving.acquire()  # never released: another thread waits here for its end
+        self._speaker.say(lines.Bye(reason))
+        if self._session is not None:
+            self._session.kill()
+        if self._config is not None:
+            kill_engine(self._config.incarnation)
+        # Not sys.exit: job threads may be anywhere, and nothing of them must delay the end.
+        os._exit(status)
+
+    def leave_if_orphaned(self, *_: object) -> None:
+        """For the signal of a parent's end. It also comes when only the thread ended that started us."""
+        if os.getppid() != self._parent:
+            self.leave("the service is gone", _STATUS_ALONE)
+
+    def _obey(self, line: lines.Line) -> None:
+        match line:
+            case lines.Configure():
+                self._config = line
+                threading.Thread(target=self._start, args=(line,), name="start", daemon=True).start()
+            case lines.Submit():
+                assert self._session is not None  # the service submits only after Ready
+                assert self._config is not None
+                job = RunningJob(line, self._session, self._config, self._speaker.say)
+                self._jobs[group_of(line.job, line.attempt)] = job
+                job.start()
+            case lines.Cancel():
+                job_or_none = self._jobs.get(group_of(line.job, line.attempt))
+                if job_or_none is not None:
+                    job_or_none.cancel()
+            case lines.Stop():
+                self._stop()
+            case _:
+                self.leave(f"{type(line).__name__} is not for a host", _STATUS_ALONE)
+
+    def _start(self, config: lines.Configure) -> None:
+        began = time.monotonic()
+        try:
+            self._session = session = Session(config)
+        except CannotStart as error:
+            self._speaker.say(lines.Broken(str(error)))
+            self.leave(str(error), _STATUS_NO_SESSION)
+        except BaseException as error:
+            traceback.print_exc()
+            self.leave(describe(error).message, _STATUS_NO_SESSION)
+        threading.Thread(target=self._await_jvm, args=(session,), name="jvm", daemon=True).start()
+        threading.Thread(target=self._report, name="progress", daemon=True).start()
+        seconds = round(time.monotonic() - began, 3)
+        self._speaker.say(lines.Ready(session.context.version, str(session.java), session.jvm.pid, seconds))
+
+    def _await_jvm(self, session: Session) -> None:
+        status = session.jvm.wait()
+        # ExitOnOutOfMemoryError ends the JVM with 3; a cancelled or killed one shows its signal.
+        why = "it ran out of memory" if status == 3 else f"exit status {status}"
+        self.leave(f"Spark's JVM died ({why})", _STATUS_SPARK_DIED)
+
+    def _report(self) -> None:
+        """Tell each job's progress, and forget jobs that hold nothing any more."""
+        while True:
+            for group, job in list(self._jobs.items()):
+                job.report_progress()
+                if job.is_over:
+                    del self._jobs[group]
+            time.sleep(_PROGRESS_SECONDS)
+
+    def _beat(self) -> None:
+        while True:
+            session = self._session
+            if session is not None and not session.is_alive:
+                # A job may stop the context that all share; a dead JVM is noticed elsewhere as well.
+                self.leave("Spark's context was stopped", _STATUS_SPARK_DIED)
+            pids = [os.getpid()] + ([session.jvm.pid] if session else [])
+            self._speaker.say(lines.Beat(sum(map(_rss_bytes, pids)), threading.active_count()))
+            time.sleep(_BEAT_SECONDS)
+
+    def _stop(self) -> NoReturn:
+        if self._session is not None:
+            deadline = time.monotonic() + _STOP_JOBS_SECONDS
+            jobs = list(self._jobs.values())
+            for job in jobs:
+                job.cancel()
+            for job in jobs:
+                job.wait(max(0.0, deadline - time.monotonic()))
+            # What Spark does at its end must not be told as its death.
+            self._leaving.acquire()
+            self._session.stop()
+        self.leave("asked to stop", _STATUS_STOPPED)
+
+
+def main() -> NoReturn:
+    """Run a host on this process's stdin and stdout."""
+    # The protocol gets descriptors of its own, which no child inherits: a job may print, and read its
+    # stdin, without touching it.
+    commands, events = os.dup(0), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    host = Host(Speaker(events))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: host.leave("terminated", _STATUS_ALONE))
+    signal.signal(signal.SIGHUP, host.leave_if_orphaned)
+    _ask_for_death_signal()
+    host.serve(commands)
+
+
+def _ask_for_death_signal() -> None:
+    # The guard behind the guard: the end of the input is missed while some other process holds its
+    # writing end, as after a fork in the service.
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
+
+
+def _rss_bytes(pid: int) -> int:
+    with suppress(OSError):
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What a Spark job's own code may ask for: its session, its steps, its log, its outputs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from nebula.rpc.jobs.context import Job
+from nebula.spark import lines
+from nebula.spark.host_results import Results
+from nebula.spark.host_session import Session, java_object
+from nebula.spark.host_status import TaskCounter, group_of, tag_of
+from nebula.spark.progress import Meter, Tasks
+
+
+class SparkJob(Job):
+    """The context of one attempt. Made in the job's own thread, whose Spark jobs it marks as this attempt's.
+
+    What the job's code starts from threads of its own is neither cancelled nor counted, unless those are
+    `pyspark.InheritableThread`s.
+    """
+
+    def __init__(
+        self,
+        submit: lines.Submit,
+        session: Session,
+        results: Results,
+        cancelled: threading.Event,
+        say: Callable[[lines.Event], None],
+    ) -> None:
+        self._key, self._verb = (submit.job, submit.attempt), submit.verb
+        self._session, self._results, self._cancelled, self._say = session, results, cancelled, say
+        self._group = group_of(*self._key)
+        # The job's thread moves the meter on, the host's reads it.
+        self._meter, self._lock = Meter(), threading.Lock()
+        self._told = lines.Progressed(*self._key, None, "", None, None)
+        self._spark = session.spark.newSession()
+        session.context.setJobGroup(self._group, submit.verb)
+        # Pools that no file configures are FIFO inside: only a pool for each job shares fairly.
+        session.context.setLocalProperty("spark.scheduler.pool", self._group)
+        self._steps = 0
+        self._tag = tag_of(self._group, self._steps)
+        session.context.addJobTag(self._tag)
+        self._counter = TaskCounter(self._tag)
+
+    @property
+    def id(self) -> str:
+        """The job's ULID."""
+        return self._key[0]
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first run, more after a loss."""
+        return self._key[1]
+
+    @property
+    def verb(self) -> str:
+        """The verb that was asked for."""
+        return self._verb
+
+    @property
+    def spark(self) -> SparkSession:
+        """A session of this attempt's own: its views, settings and functions are seen by no other job."""
+        return self._spark
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the job shall end now. Spark refuses its actions already."""
+        return self._cancelled.is_set()
+
+    def step(self, number: int, total: int, name: str = "") -> AbstractContextManager[None]:
+        """As `Job.step`. One Spark action a step makes a bar that moves evenly."""
+        self.raise_if_cancelled()
+        with self._lock:
+            self._meter.begin_step(number, total, name)
+        self._steps += 1
+        context = self._session.context
+        context.removeJobTag(self._tag)
+        self._tag = tag_of(self._group, self._steps)
+        context.addJobTag(self._tag)
+        self._counter = TaskCounter(self._tag)
+        return nullcontext()
+
+    def progress(self, done: float, total: float, note: str = "") -> None:
+        """As `Job.progress`: for work that Spark does not see. Its counts say no more about this step."""
+        self.raise_if_cancelled()
+        with self._lock:
+            self._meter.report(done / total if total else None, note)
+
+    def log(self, text: str) -> None:
+        """As `Job.log`."""
+        self._say(lines.Logged(*self._key, text))
+
+    def output(self, path: str | Path) -> Path:
+        """As `Job.output`. Spark writes folders there as well as the job writes files."""
+        return self._results.reserve(Path(path))
+
+    def report(self) -> None:
+        """Say how far the job is, if that changed. The host calls it a few times each second."""
+        tasks = self._counter.count(java_object(self._session))
+        with self._lock:
+            self._meter.see(tasks)
+            seen = lines.Progressed(
+                *self._key,
+                fraction=self._meter.fraction,
+                note=self._meter.note,
+                step=self._meter.step,
+                tasks=_counts(tasks),
+            )
+        if seen != self._told:
+            self._told = seen
+            self._say(seen)
+
+
+def _counts(tasks: Tasks) -> tuple[int, int, int] | None:
+    return (tasks.done, tasks.known, tasks.active) if tasks.known else None

@@ -1,0 +1,185 @@
+"""One job in the engine host: its thread, its cancel, and its one end."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pyspark import InheritableThread
+
+from nebula.errors import JobError
+from nebula.rpc.jobs.context import Job
+from nebula.spark import lines
+from nebula.spark.failures import Failure, describe, may_be_engine_loss
+from nebula.spark.host_context import SparkJob
+from nebula.spark.host_results import Results, contract_of
+from nebula.spark.host_session import Session, java_object
+from nebula.spark.host_status import active_tasks, cancel_group, group_of
+
+# A cancel is told within a tenth of a second, whether the job's own code has ended by then or not.
+_CANCEL_PATIENCE_SECONDS = 0.05
+_SETTLE_SECONDS = 0.1
+
+# A JVM's death is told by the host itself, a moment after its jobs have felt it.
+_DEATH_SECONDS = 2.0
+
+
+class RunningJob:
+    """One attempt of a job, from its thread's start until it holds no task slot any more.
+
+    Exactly one of `Done`, `Failed` and `Cancelled` is said of it, by whoever comes first: its own thread
+    or a cancel. A thread that finds itself cancelled drops what it has.
+    """
+
+    def __init__(
+        self,
+        submit: lines.Submit,
+        session: Session,
+        config: lines.Configure,
+        say: Callable[[lines.Event], None],
+    ) -> None:
+        self._submit, self._session, self._say = submit, session, say
+        self._key = (submit.job, submit.attempt)
+        self._group = group_of(*self._key)
+        self._cancel_grace = config.cancel_grace
+        self._results = Results(
+            Path(config.results), *self._key, max_rows=config.max_rows, max_bytes=config.max_result_bytes
+        )
+        self._context: SparkJob | None = None
+        self._cancelled = threading.Event()
+        self._lock = threading.Lock()
+        self._has_ended = False
+        self._is_over = threading.Event()
+        # A fresh thread for each job: one from a pool would hand the last job's group and tags on.
+        self._thread = InheritableThread(target=self._run, name=self._group, daemon=True)
+
+    @property
+    def is_over(self) -> bool:
+        """Its end was told, and it holds neither a thread nor a task slot."""
+        return self._is_over.is_set()
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Wait, so long at most, until it is over."""
+        self._is_over.wait(seconds)
+
+    def cancel(self) -> None:
+        """End it, unless it has ended. Returns at once."""
+        with self._lock:
+            if self._has_ended or self._cancelled.is_set():
+                return
+            self._cancelled.set()
+        threading.Thread(target=self._cancel, name=f"cancel {self._group}", daemon=True).start()
+
+    def report_progress(self) -> None:
+        """Say how far it is, if that changed."""
+        if self._context is not None and not self._has_ended:
+            with suppress(Exception):  # a JVM that does not answer is dealt with elsewhere
+                self._context.report()
+
+    def _claim_end(self) -> bool:
+        """Whether the caller is the first, and so the one who says how the job ended."""
+        with self._lock:
+            is_first, self._has_ended = not self._has_ended, True
+            return is_first
+
+    def _run(self) -> None:
+        self._say(lines.Started(*self._key))
+        try:
+            done = self._call()
+            if self._claim_end():
+                self._results.publish()
+                self._say(done)
+        # SystemExit and its like too: a job must not end the host.
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._results.discard()
+            if not self._cancelled.is_set():
+                self._is_over.set()
+
+    def _call(self) -> lines.Done:
+        function = load_function(self._submit.function)
+        contract = contract_of(function, Job)
+        self._context = SparkJob(self._submit, self._session, self._results, self._cancelled, self._say)
+        args, kwargs = contract.bind(self._submit.parameters)
+        if contract.context_name is not None:
+            # By name throughout: the context may stand anywhere among the parameters.
+            kwargs = {**dict(zip(contract.names, args, strict=False)), **kwargs}
+            args, kwargs[contract.context_name] = (), self._context
+        result = function(*args, **kwargs)
+        if inspect.iscoroutine(result):
+            result = asyncio.run(result)
+        output = self._results.take(result, contract, function)
+        return lines.Done(*self._key, output.value, output.path, output.rows, output.bytes, output.schema)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._cancelled.is_set() and not self._has_ended:
+            return  # that is how a cancelled job ends; whoever cancelled it says so
+        if may_be_engine_loss(error) and not self._session.is_alive:
+            # The host is about to leave, and the job is lost with it. If it is still here then, it is not.
+            time.sleep(_DEATH_SECONDS)
+            failure = Failure("engine-lost", "Spark does not answer", None, describe(error).trace)
+        else:
+            failure = describe(error)
+        self._claim_end()
+        self._say(lines.Failed(*self._key, failure.code, failure.message, failure.sqlstate, failure.trace))
+
+    def _cancel(self) -> None:
+        # A JVM that died meanwhile ends the host, and the service knows what that means for this job.
+        with suppress(Exception):
+            java = java_object(self._session)
+            cancel_group(java, self._group)
+            self._thread.join(_CANCEL_PATIENCE_SECONDS)
+            if self._claim_end():
+                is_free = self._holds_nothing(java)
+                self._say(lines.Cancelled(*self._key, is_free))
+                if not is_free:
+                    self._await_free(java)
+        self._results.discard()
+        self._is_over.set()
+
+    def _holds_nothing(self, java: Any) -> bool:
+        return not self._thread.is_alive() and active_tasks(java, self._group) == 0
+
+    def _await_free(self, java: Any) -> None:
+        deadline = time.monotonic() + self._cancel_grace
+        is_stuck = False
+        while not self._holds_nothing(java):
+            if not is_stuck and self._thread.is_alive() and time.monotonic() > deadline:
+                is_stuck = True
+                self._say(lines.Stuck(*self._key))
+            time.sleep(_SETTLE_SECONDS)
+        self._say(lines.SlotsFree(*self._key))
+
+
+def load_function(address: str) -> Callable[..., Any]:
+    """The function at "module:qualname".
+
+    Raises:
+        JobError: it cannot be imported here, with the reason.
+    """
+    module, _, qualname = address.partition(":")
+    if module == "__main__" or "<locals>" in qualname:
+        raise JobError(
+            f"{address} cannot be imported by the engine host: define the job at the top of a module "
+            "and start its service with 'nebula run module:app'"
+        )
+    try:
+        found: Any = importlib.import_module(module)
+        for name in qualname.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError) as error:
+        raise JobError(f"the engine host cannot import {address}: {error}") from error
+    function: Callable[..., Any] = found
+    return function

@@ -1,0 +1,140 @@
+"""What becomes of a job's result: a small JSON value, or Parquet that appears at once or not at all."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shutil
+import typing
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from nebula.rpc.signature import Signature
+from nebula.spark.failures import ResultError
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result that can travel: a value, or a path with what is there."""
+
+    value: Any = None
+    path: str | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    schema: dict[str, str] | None = None
+
+
+class Results:
+    """Where and how the results of one attempt are kept: nothing appears before `publish`, then all.
+
+    Args:
+        folder: the service's results. A table becomes `<job>.parquet` in it: a folder of part files,
+            as Spark writes and reads them.
+        job: the job's id.
+        attempt: its number; two attempts never write to one place.
+        max_rows: of a table that is returned as a list.
+        max_bytes: of a value as JSON.
+    """
+
+    def __init__(self, folder: Path, job: str, attempt: int, *, max_rows: int, max_bytes: int) -> None:
+        self._table = folder / f"{job}.parquet"
+        self._suffix = f".__{job}.{attempt}"
+        self._unfinished: dict[Path, Path] = {}
+        self._max_rows, self._max_bytes = max_rows, max_bytes
+
+    def reserve(self, path: Path) -> Path:
+        """Where to write what shall be at `path` once the job is done: beside it, under another name."""
+        path = path.absolute()
+        unfinished = path.with_name(path.name + self._suffix)
+        self._unfinished[path] = unfinished
+        return unfinished
+
+    def take(self, result: Any, signature: Signature, function: Callable[..., Any]) -> Output:
+        """Make what the job returned fit to travel. A table is written, and waits for `publish`.
+
+        A DataFrame is collected where the job's return annotation is a list, and written otherwise.
+
+        Raises:
+            ResultError: too large, or no JSON.
+        """
+        if not isinstance(result, DataFrame):
+            return Output(value=self._value(result, signature))
+        if _returns_list(function):
+            return Output(value=self._value(self._collected(result), signature))
+        return self._written(result)
+
+    def publish(self) -> None:
+        """Let what was written appear under its name, each in one step."""
+        for final, unfinished in self._unfinished.items():
+            if unfinished.exists():
+                # A folder cannot replace one that has files in it.
+                if final.is_dir():
+                    shutil.rmtree(final)
+                unfinished.replace(final)
+
+    def discard(self) -> None:
+        """Remove what is unfinished. Safe to call again: killed tasks may write a little longer."""
+        for unfinished in self._unfinished.values():
+            shutil.rmtree(unfinished, ignore_errors=True)
+            with suppress(OSError):
+                unfinished.unlink()
+
+    def _value(self, result: Any, signature: Signature) -> Any:
+        try:
+            data = signature.dump(result)
+        except ValueError as error:
+            raise ResultError(f"the result has no JSON form: {error}") from error
+        if len(data) > self._max_bytes:
+            raise ResultError(
+                f"the result is {len(data)} bytes of JSON, more than {self._max_bytes}: "
+                "return a DataFrame, which is kept as Parquet",
+                code="result-too-large",
+            )
+        return json.loads(data)
+
+    def _collected(self, table: DataFrame) -> list[dict[str, Any]]:
+        # Arrow carries rows to Python several times as fast as collect() does.
+        rows = table.limit(self._max_rows + 1).toArrow()
+        if rows.num_rows > self._max_rows:
+            raise ResultError(
+                f"the result has more than {self._max_rows} rows: "
+                "return it as a DataFrame, which is kept as Parquet",
+                code="result-too-large",
+            )
+        collected: list[dict[str, Any]] = rows.to_pylist()
+        return collected
+
+    def _written(self, table: DataFrame) -> Output:
+        from pyarrow import parquet  # type: ignore[import-untyped]  # it ships no types
+
+        unfinished = self.reserve(self._table)
+        table.write.mode("overwrite").parquet(unfinished.as_uri())
+        parts = list(unfinished.glob("*.parquet"))
+        return Output(
+            path=str(self._table),
+            rows=sum(parquet.read_metadata(part).num_rows for part in parts),
+            bytes=sum(part.stat().st_size for part in parts),
+            schema={field.name: field.dataType.simpleString() for field in table.schema.fields},
+        )
+
+
+def contract_of(function: Callable[..., Any], context: type) -> Signature:
+    """The job's contract. A return annotation that has no schema, such as DataFrame, is left aside."""
+    try:
+        return Signature(function, context=(context,))
+    except TypeError:
+        return Signature(function, context=(context,), returns=False)
+
+
+def _returns_list(function: Callable[..., Any]) -> bool:
+    try:
+        returned = typing.get_type_hints(function).get("return")
+    except (NameError, TypeError):
+        # An annotation that only a type checker can read is not a list of models.
+        returned = inspect.signature(function).return_annotation
+    return (typing.get_origin(returned) or returned) is list

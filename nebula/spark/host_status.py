@@ -1,0 +1,88 @@
+"""What Spark knows of a job's tasks, and the one cancel that is safe: untyped calls into the JVM, all here.
+
+They were the same from PySpark 4.0 to 4.3; a test goes red when one is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from nebula.spark.progress import SparkJobSeen, StageSeen, Tasks, count_tasks
+
+# A job's marks in Spark. A group that was cancelled refuses everything later, so each attempt has its own.
+
+
+def group_of(job: str, attempt: int) -> str:
+    """The job group, and the scheduler pool, of one attempt."""
+    return f"{job}.{attempt}"
+
+
+def tag_of(group: str, step: int) -> str:
+    """The tag of the Spark jobs that one step of an attempt starts."""
+    return f"{group}.{step}"
+
+
+def cancel_group(context: Any, group: str) -> None:
+    """Cancel what runs in this group and refuse whatever it starts later.
+
+    The plain cancel calls miss a job that is between two actions: they cancel nothing, and its next
+    action runs.
+
+    Args:
+        context: Spark's own SparkContext in the JVM.
+        group: of the attempt.
+    """
+    context.cancelJobGroupAndFutureJobs(group)
+
+
+def active_tasks(context: Any, group: str) -> int:
+    """How many task slots this group holds now; a killed Python task holds its slot for seconds."""
+    tracker = context.statusTracker()
+    return count_tasks(_look(tracker, tracker.getJobIdsForGroup(group)).values()).active
+
+
+class TaskCounter:
+    """Counts the tasks of one step, by its tag. An ended Spark job is read once, however long the step is."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+        self._ended: set[int] = set()
+        self._done = 0
+
+    def count(self, context: Any) -> Tasks:
+        """What the step's Spark jobs have done by now: some milliseconds of asking."""
+        tracker = context.statusTracker()
+        seen = _look(
+            tracker, (number for number in tracker.getJobIdsForTag(self._tag) if number not in self._ended)
+        )
+        now = count_tasks(seen.values())
+        total = Tasks(self._done + now.done, self._done + now.known, now.active)
+        ended = {number: job for number, job in seen.items() if not job.is_running}
+        self._ended |= ended.keys()
+        self._done += count_tasks(ended.values()).done
+        return total
+
+
+def _look(tracker: Any, numbers: Iterable[int]) -> dict[int, SparkJobSeen]:
+    seen = {}
+    for number in numbers:
+        job = tracker.getJobInfo(number)
+        # The store keeps a bounded number of ended jobs.
+        if job.isDefined():
+            stages = (tracker.getStageInfo(stage) for stage in job.get().stageIds())
+            seen[number] = SparkJobSeen(
+                is_running=str(job.get().status()) == "RUNNING",
+                stages=tuple(_stage(stage.get()) for stage in stages if stage.isDefined()),
+            )
+    return seen
+
+
+def _stage(stage: Any) -> StageSeen:
+    return StageSeen(
+        id=stage.stageId(),
+        is_submitted=stage.submissionTime() > 0,
+        tasks=stage.numTasks(),
+        done=stage.numCompletedTasks(),
+        active=stage.numActiveTasks(),
+    )

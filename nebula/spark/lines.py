@@ -1,0 +1,284 @@
+"""The engine host's language: JSON lines, one frozen class for each kind, spoken by both sides.
+
+A conversation is bracketed. The host opens with `Hello`, which carries the version, and closes with
+`Bye`; a host that leaves without one has died, and its jobs with it. Every line bears a number that
+rises by one, so that a lost or doubled line is noticed where it happens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = 1
+
+# A result may fill one line; whatever is longer than this is not ours.
+MAX_LINE_BYTES = 16 * 1024 * 1024
+
+
+class LineError(Exception):
+    """What came is not a line of this language: the conversation cannot go on."""
+
+
+# --- from the service to the host
+
+
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """The first line to the host: what to start, and the folder that it may write to."""
+
+    name: str
+    incarnation: str
+    folder: str
+    results: str
+    master: str
+    memory: str
+    conf: Mapping[str, str]
+    max_rows: int
+    max_result_bytes: int
+    cancel_grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Run `function` ("module:qualname") with these parameters. Allowed only after `Ready`."""
+
+    job: str
+    attempt: int
+    verb: str
+    function: str
+    parameters: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End this job now. The host answers `Cancelled`, or nothing if the job ended first."""
+
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Cancel what runs, stop Spark, say `Bye` and exit with status 0."""
+
+
+# --- from the host to the service
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The host's first line, before anything slow begins."""
+
+    version: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The session is up: jobs may come."""
+
+    spark: str
+    java: str
+    jvm_pid: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """No session can be had for a reason that a person has to remove (no Java, no PySpark)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The host lives: said each second from its first line on."""
+
+    rss_bytes: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The job's own code begins."""
+
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """How far the job is: `fraction` from 0 to 1 and never falling, None while nothing is known."""
+
+    job: str
+    attempt: int
+    fraction: float | None
+    note: str
+    step: tuple[int, int, str] | None
+    tasks: tuple[int, int, int] | None  # done, known, active
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A piece of text for the job's log."""
+
+    job: str
+    attempt: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The job returned: a small JSON value, or the path of what it wrote."""
+
+    job: str
+    attempt: int
+    value: Any
+    path: str | None
+    rows: int | None
+    bytes: int | None
+    schema: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job raised. Its own output is removed."""
+
+    job: str
+    attempt: int
+    code: str
+    message: str
+    sqlstate: str | None
+    trace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The job is cancelled: Spark accepts nothing from it any more, what it returns is dropped."""
+
+    job: str
+    attempt: int
+    slots_free: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsFree:
+    """The last task and the thread of a cancelled job have ended."""
+
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A cancelled job's own code does not stop: it holds its thread until the host is replaced."""
+
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bye:
+    """The host's last line: it ends on purpose, for this reason."""
+
+    reason: str
+
+
+Command = Configure | Submit | Cancel | Stop
+Event = (
+    Hello
+    | Ready
+    | Broken
+    | Beat
+    | Started
+    | Progressed
+    | Logged
+    | Done
+    | Failed
+    | Cancelled
+    | SlotsFree
+    | Stuck
+    | Bye
+)
+Line = Command | Event
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__.lower(): kind
+    for kind in (
+        *(Configure, Submit, Cancel, Stop, Hello, Ready, Broken, Beat, Started),
+        *(Progressed, Logged, Done, Failed, Cancelled, SlotsFree, Stuck, Bye),
+    )
+}
+_FIELDS = {kind: [field.name for field in dataclasses.fields(kind)] for kind in _KINDS.values()}
+
+
+class LineWriter:
+    """Numbers and encodes the lines of one direction."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def encode(self, line: Line) -> bytes:
+        """The next line as bytes, newline included.
+
+        Raises:
+            TypeError, ValueError: a value in it is not JSON; no number is used up.
+        """
+        fields = {name: getattr(line, name) for name in _FIELDS[type(line)]}
+        entry = {"n": self._number, "line": type(line).__name__.lower(), **fields}
+        # NaN is not JSON: other readers of the same value would choke on it later.
+        data = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        self._number += 1
+        return data
+
+
+class LineReader:
+    """Cuts received bytes into lines and checks that none is missing, doubled or foreign.
+
+    Attributes:
+        failure: what was wrong with the bytes after the last good line; nothing is read after it.
+    """
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._number = 0
+        self.failure: LineError | None = None
+
+    def feed(self, data: bytes) -> list[Line]:
+        """The lines that are complete now, in order, up to the first fault."""
+        received: list[Line] = []
+        if self.failure is not None:
+            return received
+        self._rest += data
+        *complete, self._rest = self._rest.split(b"\n")
+        try:
+            for line in complete:
+                received.append(self._decode(line))  # noqa: PERF401 - what came before a fault counts
+            if len(self._rest) > MAX_LINE_BYTES:
+                raise LineError(f"a line of more than {MAX_LINE_BYTES} bytes")
+        except LineError as error:
+            self.failure = error
+        return received
+
+    def _decode(self, data: bytearray) -> Line:
+        try:
+            entry = json.loads(data)
+            number, kind = entry.pop("n"), _KINDS[entry.pop("line")]
+            line: Line = kind(**{name: _restored(name, value) for name, value in entry.items()})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LineError(f"not a line of version {VERSION}: {bytes(data[:80])!r}") from error
+        if number != self._number:
+            raise LineError(f"line {number} where line {self._number} was due")
+        self._number += 1
+        if isinstance(line, Hello) and line.version != VERSION:
+            raise LineError(f"version {line.version} is spoken there, {VERSION} here")
+        return line
+
+
+def _restored(name: str, value: Any) -> Any:
+    # JSON has no tuples; these two fields of Progressed are ones.
+    return tuple(value) if name in ("step", "tasks") and value is not None else value

@@ -1,0 +1,136 @@
+"""An engine host without an engine: speaks the lines, and does what the names of jobs and modes say.
+
+Usage: fake_host.py MODE [FOLDER]
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from nebula.spark import lines
+
+SESSION = lines.Ready("4.0.0", "Java 17 from a fake", os.getpid(), 0.1)
+
+
+class FakeHost:
+    def __init__(self, mode: str, folder: Path | None) -> None:
+        self.mode, self.folder = mode, folder
+        self.writer, self.reader = lines.LineWriter(), lines.LineReader()
+        self.functions: dict[str, str] = {}
+
+    def say(self, *said: lines.Event) -> None:
+        for line in said:
+            os.write(1, self.writer.encode(line))
+
+    def leave(self, status: int) -> None:
+        os._exit(status)
+
+    def serve(self) -> None:
+        self.open()
+        while self.reader.failure is None and (data := os.read(0, 65536)):
+            for line in self.reader.feed(data):
+                self.obey(line)
+        self.leave(1)
+
+    def open(self) -> None:
+        match self.mode:
+            case "gibberish":
+                os.write(1, b"Welcome to\n")
+            case "newer":
+                self.say(lines.Hello(lines.VERSION + 1, os.getpid()))
+            case "impolite":
+                self.say(SESSION)
+            case _:
+                self.say(lines.Hello(lines.VERSION, os.getpid()))
+
+    def obey(self, line: lines.Line) -> None:
+        match line:
+            case lines.Configure():
+                self.configure()
+            case lines.Submit():
+                self.functions[line.job] = line.function
+                self.say(lines.Started(line.job, line.attempt))
+                self.run(line)
+            case lines.Cancel():
+                self.cancel(line)
+            case lines.Stop() if self.mode != "deaf":
+                self.say(lines.Bye("asked to stop"))
+                self.leave(0)
+            case _:
+                pass
+
+    def configure(self) -> None:
+        match self.mode:
+            case "broken":
+                self.say(lines.Broken("There is no Java"), lines.Bye("There is no Java"))
+                self.leave(2)
+            case "dies":
+                self.leave(2)
+            case "slow":
+                pass
+            case "mended":
+                # The first start fails, those after it do not.
+                assert self.folder is not None
+                if not (self.folder / "tried").exists():
+                    (self.folder / "tried").touch()
+                    self.leave(2)
+                self.say(SESSION)
+            case "parent":
+                # A grandchild outside our process group, which inherits our end of the conversation.
+                subprocess.Popen(
+                    [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True
+                )
+                self.say(SESSION)
+            case _:
+                self.say(SESSION)
+
+    def run(self, submit: lines.Submit) -> None:
+        key = (submit.job, submit.attempt)
+        match submit.function:
+            case "done":
+                progress = lines.Progressed(*key, 0.5, "half", (1, 2, "first"), (5, 10, 2))
+                self.say(progress, lines.Done(*key, submit.parameters, None, None, None, None))
+            case "table":
+                self.say(lines.Done(*key, None, "/results/table.parquet", 7, 100, {"id": "bigint"}))
+            case "failed":
+                self.say(
+                    lines.Logged(*key, "so far"),
+                    lines.Failed(*key, "data", "Division by zero.", "22012", "…"),
+                )
+            case "twice":
+                done = lines.Done(*key, 1, None, None, None, None)
+                self.say(done, done, lines.Progressed(*key, 0.9, "", None, None))
+            case "dies":
+                self.leave(9)
+            case "jvm_dies":
+                self.say(lines.Bye("Spark's JVM died"))
+                self.leave(3)
+            case "raving":
+                os.write(1, b'{"n":-1,"line":"done"}\n')
+                time.sleep(60)
+            case "hangs":
+                time.sleep(60)
+            case _:
+                pass  # runs until it is cancelled
+
+    def cancel(self, line: lines.Cancel) -> None:
+        key = (line.job, line.attempt)
+        match self.functions.get(line.job):
+            case "holds_slots":
+                self.say(lines.Cancelled(*key, slots_free=False), lines.SlotsFree(*key))
+            case "stuck":
+                self.say(lines.Cancelled(*key, slots_free=False), lines.Stuck(*key))
+            case "was_quicker":
+                self.say(lines.Done(*key, "made it", None, None, None, None))
+            case "dies_when_cancelled":
+                self.leave(9)
+            case _:
+                self.say(lines.Cancelled(*key, slots_free=True))
+
+
+if __name__ == "__main__":
+    FakeHost(sys.argv[1], Path(sys.argv[2]) if len(sys.argv) > 2 else None).serve()

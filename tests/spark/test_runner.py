@@ -1,0 +1,373 @@
+"""The supervisor, driven through every transition and death by a host that only pretends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress, TaskCounts
+from nebula.spark import Spark, SparkRunner
+from nebula.spark.processes import engine_processes
+from tests.spark.told import Told, running, task
+
+pytestmark = pytest.mark.anyio
+
+FAKE_HOST = Path(__file__).with_name("fake_host.py")
+
+
+def fake_runner(folder: Path, mode: str = "good", **declared: Any) -> SparkRunner:
+    command = [sys.executable, str(FAKE_HOST), mode, str(folder)]
+    return SparkRunner(Spark(**declared), folder, "reports", command=command, back_off=(0.01, 0.02))
+
+
+async def until_state(runner: SparkRunner, state: str) -> None:
+    while runner.status()["state"] != state:
+        await anyio.sleep(0.01)
+
+
+async def until_gone(incarnation: str) -> None:
+    while list(engine_processes(incarnation)):
+        await anyio.sleep(0.01)
+
+
+async def test_job_that_was_submitted_before_the_engine_is_up_is_told_in_order(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    runner.submit(task("A", "done", month=1))
+
+    async with running(runner, told):
+        output = await told.until("A", "done")
+
+    assert told.names("A") == ["starting", "started", "done"]
+    assert told.all("A", "progress") == [Progress(0.5, "half", (1, 2, "first"), TaskCounts(5, 10, 2))]
+    assert output == JobOutput(value={"month": 1})
+
+
+async def test_table_is_told_by_path_rows_bytes_and_schema(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(task("A", "table"))
+        output = await told.until("A", "done")
+
+    assert output == JobOutput(None, "/results/table.parquet", 7, 100, {"id": "bigint"})
+
+
+async def test_failure_is_told_with_its_code_and_the_log_before_it(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(task("A", "failed"))
+        failure = await told.until("A", "failed")
+
+    assert told.names("A") == ["starting", "started", "log", "failed"]
+    assert failure == JobFailure("data", "Division by zero.", "22012", "…")
+
+
+async def test_end_of_a_job_is_told_once_and_nothing_after_it(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(task("A", "twice"))
+        runner.submit(task("B", "done"))
+        await told.until("B", "done")
+
+    assert [what for what, _ in told.of["A"]] == ["starting", "started", "done"]
+
+
+async def test_waiting_job_is_cancelled_without_reaching_the_host(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "slow")
+    async with running(runner, told):
+        runner.submit(task("A", "done"))
+        runner.cancel("A", 1, reason="cancelled")
+        slots_free = await told.until("A", "cancelled")
+
+    assert told.names("A") == ["cancelled"]
+    assert slots_free
+
+
+async def test_running_job_is_cancelled_once_however_often_it_is_asked(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(task("A", "waits"))
+        await told.until("A", "started")
+        runner.cancel("A", 1, reason="timed-out")
+        runner.cancel("A", 1, reason="cancelled")
+        await told.until("A", "cancelled")
+        runner.cancel("A", 1, reason="cancelled")
+        runner.submit(task("B", "done"))
+        await told.until("B", "done")
+
+    assert told.names("A") == ["starting", "started", "cancelled"]
+
+
+async def test_slots_of_a_cancelled_job_are_told_free_later(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(task("A", "holds_slots"))
+        await told.until("A", "started")
+        runner.cancel("A", 1, reason="cancelled")
+        await told.until("A", "slots_free")
+
+    assert told.of["A"][-2:] == [("cancelled", False), ("slots_free", 1)]
+
+
+async def test_job_that_ends_before_its_cancel_arrives_is_done(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(task("A", "was_quicker"))
+        await told.until("A", "started")
+        runner.cancel("A", 1, reason="cancelled")
+        await told.until("A", "done")
+
+    assert told.names("A") == ["starting", "started", "done"]
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("dies", "the engine host died"),
+        ("jvm_dies", "Spark's JVM died"),
+        ("raving", "did not speak our language"),
+    ],
+)
+async def test_jobs_are_lost_with_their_host_and_a_fresh_one_takes_the_next(
+    tmp_path: Path, function: str, reason: str
+) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(task("A", "waits"))
+        runner.submit(task("B", function))
+        lost_with = await told.until("A", "lost")
+        runner.submit(task("A", "done", attempt=2))
+        await told.until("A", "done")
+
+    assert reason in lost_with
+    assert told.names("B") == ["starting", "started", "lost"]
+    assert told.names("A") == ["starting", "started", "lost", "starting", "started", "done"]
+    first, second = told.all("A", "starting")
+    assert first != second
+
+
+async def test_killed_host_is_noticed_at_once(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(task("A", "waits"))
+        await told.until("A", "started")
+        os.kill(runner.status()["pid"], signal.SIGKILL)
+        with anyio.fail_after(2):
+            await told.until("A", "lost")
+
+
+async def test_job_whose_host_dies_while_it_is_cancelled_counts_as_cancelled(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(task("A", "dies_when_cancelled"))
+        await told.until("A", "started")
+        runner.cancel("A", 1, reason="cancelled")
+        slots_free = await told.until("A", "cancelled")
+
+    assert slots_free
+    assert "lost" not in told.names("A")
+
+
+async def test_silent_host_is_killed_and_its_job_lost(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, silence_timeout=0.2)
+    async with running(runner, told):
+        runner.submit(task("A", "hangs"))
+        reason = await told.until("A", "lost")
+
+    assert reason == "the engine host was silent for 0.2 s"
+
+
+async def test_engine_that_does_not_start_in_time_is_started_again(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "slow", start_timeout=0.1)
+    async with running(runner, told):
+        while runner.status()["starts"] < 2:
+            await anyio.sleep(0.01)
+
+
+async def test_engine_that_fails_once_is_tried_again_and_takes_the_waiting_job(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "mended")
+    async with running(runner, told):
+        runner.submit(task("A", "done"))
+        await told.until("A", "done")
+
+    assert runner.status()["starts"] == 2
+    assert told.names("A") == ["starting", "started", "done"]
+
+
+@pytest.mark.parametrize("mode", ["dies", "gibberish", "newer", "impolite"])
+async def test_engine_that_fails_five_times_in_a_row_is_broken(tmp_path: Path, mode: str) -> None:
+    told, runner = Told(), fake_runner(tmp_path, mode)
+    async with running(runner, told):
+        runner.submit(task("A", "done"))
+        failure = await told.until("A", "failed")
+        starts = runner.status()["starts"]
+
+    assert starts == 5
+    assert failure.code == "engine-unavailable"
+    assert failure.message == runner.is_broken
+    assert "engine.err" in failure.message
+
+
+async def test_engine_that_says_why_it_cannot_start_is_broken_at_once(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "broken")
+    async with running(runner, told):
+        runner.submit(task("A", "done"))
+        failure = await told.until("A", "failed")
+        runner.submit(task("B", "done"))
+        await told.until("B", "failed")
+
+    assert failure == JobFailure("engine-unavailable", "There is no Java")
+    assert runner.is_broken == "There is no Java"
+
+
+async def test_restart_mends_a_broken_engine_without_waiting(tmp_path: Path) -> None:
+    told = Told()
+    runner = SparkRunner(
+        Spark(),
+        tmp_path,
+        "reports",
+        command=[sys.executable, str(FAKE_HOST), "mended", str(tmp_path)],
+        back_off=(3600.0,),
+    )
+    async with running(runner, told):
+        await until_state(runner, "waiting")
+        runner.restart()
+        await until_state(runner, "ready")
+
+
+async def test_program_that_does_not_exist_breaks_the_engine_with_its_name(tmp_path: Path) -> None:
+    told = Told()
+    missing = str(tmp_path / "missing")
+    runner = SparkRunner(Spark(), tmp_path, "reports", command=[missing], back_off=(0.01,))
+    async with running(runner, told):
+        runner.submit(task("A", "done"))
+        failure = await told.until("A", "failed")
+
+    assert missing in failure.message
+
+
+async def test_restart_loses_the_open_jobs_and_starts_afresh(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(task("A", "waits"))
+        await told.until("A", "started")
+        runner.restart()
+        reason = await told.until("A", "lost")
+        await until_state(runner, "ready")
+
+    assert reason == "the engine was restarted by request"
+    assert runner.status()["starts"] == 2
+
+
+async def test_engine_with_a_stuck_job_is_replaced_when_nothing_else_runs(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(task("A", "stuck"))
+        await told.until("A", "started")
+        runner.cancel("A", 1, reason="cancelled")
+        await told.until("A", "slots_free")
+
+    assert told.names("A") == ["starting", "started", "cancelled", "log", "slots_free"]
+
+
+async def test_engine_with_a_stuck_job_is_replaced_under_others_after_a_while(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, replace_after=0.1)
+    async with running(runner, told):
+        runner.submit(task("A", "stuck"))
+        runner.submit(task("B", "waits"))
+        await told.until("B", "started")
+        runner.cancel("A", 1, reason="cancelled")
+        reason = await told.until("B", "lost")
+
+    assert reason == "the engine was replaced: the code of a cancelled job did not stop"
+
+
+async def test_idle_engine_is_replaced_after_its_number_of_jobs(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, recycle_after_jobs=2)
+    async with running(runner, told):
+        for job in "AB":
+            runner.submit(task(job, "done"))
+        await told.until("B", "done")
+        while runner.status()["starts"] < 2:
+            await anyio.sleep(0.01)
+        runner.submit(task("C", "done"))
+        await told.until("C", "done")
+
+
+async def test_cold_engine_starts_with_its_first_job(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, warm=False)
+    async with running(runner, told):
+        before = runner.status()["starts"]
+        runner.submit(task("A", "done"))
+        await told.until("A", "done")
+
+    assert before == 0
+    assert runner.status()["starts"] == 1
+
+
+async def test_stopping_tells_open_jobs_as_lost_and_leaves_no_process(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(task("A", "waits"))
+        await told.until("A", "started")
+        incarnation = runner.status()["incarnation"]
+
+    assert told.all("A", "lost") == ["the service stopped"]
+    assert list(engine_processes(incarnation)) == []
+    assert runner.status()["state"] == "stopped"
+
+
+async def test_host_that_ignores_its_stop_is_killed_in_bounded_time(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "deaf", stop_grace=0.2)
+    async with running(runner, told, seconds=10):
+        await until_state(runner, "ready")
+        incarnation = runner.status()["incarnation"]
+
+    assert list(engine_processes(incarnation)) == []
+
+
+async def test_grandchild_that_holds_the_output_open_neither_hides_the_hosts_end_nor_outlives_it(
+    tmp_path: Path,
+) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "parent")
+    async with running(runner, told):
+        await until_state(runner, "ready")
+        incarnation, pid = runner.status()["incarnation"], runner.status()["pid"]
+        assert len(list(engine_processes(incarnation))) == 2
+        os.kill(pid, signal.SIGKILL)
+        with anyio.fail_after(5):
+            await until_gone(incarnation)
+
+
+async def test_status_says_what_runs(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, master="local[2]")
+    async with running(runner, told):
+        runner.submit(task("A", "waits"))
+        await told.until("A", "started")
+        status = runner.status()
+
+    assert status["state"] == "ready"
+    assert status["master"] == "local[2]"
+    assert status["java"] == "Java 17 from a fake"
+    assert status["jobs"] == {"waiting": 0, "open": 1, "settling": 0, "stuck": 0}
+
+
+def test_runner_works_on_a_loop_that_is_not_in_the_main_thread(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+
+    async def run_one_job() -> None:
+        async with running(runner, told):
+            runner.submit(task("A", "done"))
+            await told.until("A", "done")
+
+    thread = threading.Thread(target=lambda: anyio.run(run_one_job, backend_options={"use_uvloop": True}))
+    thread.start()
+    thread.join(20)
+
+    assert told.names("A") == ["starting", "started", "done"]
