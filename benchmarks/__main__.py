@@ -150,7 +150,7 @@ def _measure(
 def _one(row: Row, contestant: Contestant, broker: Broker, seconds: float) -> list[Measurement]:
     try:
         return [contestant.measure(broker, seconds)]
-    except OSError as error:
+    except (OSError, Unavailable) as error:
         console.print(f"[red]{row.name}: {contestant.name}: {error}", highlight=False)
         return []
 

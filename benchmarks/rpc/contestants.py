@@ -38,7 +38,8 @@ def call_service(
                 done = subprocess.run(caller, capture_output=True, text=True, timeout=limit, check=True)
             except subprocess.SubprocessError as error:
                 said = getattr(error, "stderr", None) or ""
-                raise ConnectionError(f"{error}: {str(said).strip()[-600:]}\n{tail(log)}") from error
+                served = tail(log) if service else ""
+                raise ConnectionError(f"{error}: {str(said).strip()[-600:]}\n{served}") from error
     return Measurement(**json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -8,6 +8,9 @@ from uuid import uuid4
 import pytest
 
 from benchmarks import peers
+from tests.rpc.conftest import client, free_port, mortal_broker, serving
+
+__all__ = ["client", "free_port", "mortal_broker", "serving"]  # fixtures of the RPC suite
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +30,9 @@ def rabbitmq_url(rabbitmq: peers.Broker) -> str:
 def queue() -> str:
     """The destination of a queue that no other test uses."""
     return f"/queue/test-{uuid4().hex}"
+
+
+@pytest.fixture
+def broker_url(rabbitmq_url: str) -> str:
+    """What the RPC suite takes for its broker."""
+    return rabbitmq_url
