@@ -32,12 +32,12 @@ class Lane:
         self._concurrency = concurrency
         self._waiting: deque[tuple[Message, float]] = deque()
         self._idle: list[Waiter[None]] = []
-        self._tasks: TaskGroup | None = None
+        # Set to True when a worker is wanted, to False when none will be any more.
+        self._hiring: Waiter[bool] | None = None
         self._workers = 0
         # One worker is on its way: it was woken or started and has not yet looked at `_waiting`.
         self._is_waking = False
         self._is_closed = False
-        self._closed = anyio.Event()
         self._finished = anyio.Event()
 
     @property
@@ -60,22 +60,32 @@ class Lane:
         """Begin nothing more. What is waiting stays unacked, so the broker gives it to others."""
         self._is_closed = True
         self._waiting.clear()
-        self._closed.set()
+        if self._hiring is not None:
+            self._hiring.set(False)
 
     async def run(self, grace: float) -> None:
         """Keep the workers until `close`; then give them `grace` seconds to finish, and cancel them."""
         async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            if self._waiting:
-                self._wake_one()
-            await self._closed.wait()
+            await self._hire(tasks)
             if self.busy:
                 with anyio.move_on_after(grace):
                     await self._finished.wait()
             tasks.cancel_scope.cancel()
 
+    async def _hire(self, tasks: TaskGroup) -> None:
+        """Start workers as they are wanted, until `close`.
+
+        By a task, as `put` is called from the link's callbacks, where no task group can be used.
+        """
+        while not self._is_closed:
+            self._hiring = new_waiter()
+            if self._waiting:
+                self._wake_one()
+            if await self._hiring.wait():
+                tasks.start_soon(self._work, name="worker")
+
     def _wake_one(self) -> None:
-        if self._is_waking or self._tasks is None:
+        if self._is_waking or self._hiring is None:
             return
         if self._idle:
             self._is_waking = True
@@ -83,7 +93,7 @@ class Lane:
         elif self._workers < self._concurrency:
             self._is_waking = True
             self._workers += 1
-            self._tasks.start_soon(self._work, name="worker")
+            self._hiring.set(True)
 
     async def _work(self) -> None:
         while True:
