@@ -40,7 +40,6 @@ check: $(TESTS) ## check format, lint, types and the layers of imports
 	$(VENV)/bin/lint-imports --no-logo
 
 test-foreign: $(TESTS) ## run our client and RPC against RabbitMQ (Debian: installs it)
-	@.ci/install-debian rabbitmq-server
 	@$(PYTHON) -m pytest -m foreign
 
 bench: $(TESTS) ## measure beside RabbitMQ, ActiveMQ and NATS (Debian: installs them)

@@ -45,14 +45,16 @@ def sentence_of(error: NebulaError) -> str:
             return f"nobody listens on {error.destination}; is the service running?"
         case ConnectFailed(__cause__=OSError()):
             return f"{error}; is a broker running there (nebula broker)?"
-        case RemoteError(details=[*details]) if details:
-            return "\n  ".join((str(error), *(_detail(detail) for detail in details)))
+        case RemoteError(details=[_, _, *_]):
+            return "\n  ".join((str(error), *(_detail(detail) for detail in error.details)))
         case _:
             return str(error) or type(error).__name__
 
 
 def _detail(detail: object) -> str:
     # `bad-parameters` lists fields; what else a service sends is shown as it is.
-    if isinstance(detail, dict):
-        return ", ".join(f"{key}: {value}" for key, value in detail.items())
-    return str(detail)
+    match detail:
+        case {"field": field, "message": message}:
+            return f"{field}: {message}"
+        case _:
+            return str(detail)

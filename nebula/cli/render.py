@@ -50,8 +50,9 @@ class Output:
             self.console.print(_table(list(dict.fromkeys(key for row in value for key in row)), value))
         elif isinstance(value, dict):
             self.console.print(_pairs(value))
-        elif isinstance(value, str):
-            self.console.print(value, markup=False, highlight=False)
+        elif value is None or isinstance(value, str):
+            text = "success, with nothing to report" if value is None else value
+            self.console.print(text, markup=False, highlight=False)
         else:
             self.console.print_json(json.dumps(value, default=str))
 

@@ -1,0 +1,68 @@
+"""`nebula call` and `nebula describe`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from typer import Argument
+
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
+from nebula.cli.render import Output
+
+
+def call(
+    service: Service,
+    verb: Annotated[str, Argument(metavar="VERB", help="What to ask for; `nebula describe` lists them.")],
+    parameters: Annotated[
+        list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
+    ] = None,
+    *,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a service for a verb and show its answer.
+
+    A job's verb answers at once with the job's id: see `nebula watch`.
+
+    \b
+    Examples:
+      nebula call prices quote symbol=ABC qty:=2
+      nebula call reports delays month:=1
+    """
+    from nebula.cli.arguments import parse_parameters
+    from nebula.cli.asking import ask
+
+    words = parse_parameters(parameters or ())
+    value = ask(broker, lambda client: client.call(service, verb, words, timeout=timeout))
+    Output(as_json=as_json).value(value)
+
+
+def describe(
+    service: Service, *, broker: Url = None, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False
+) -> None:
+    """Show the verbs of a service and what they take; as JSON with the full schema.
+
+    Example: nebula describe prices
+    """
+    from nebula.cli.asking import ask
+
+    answer = ask(broker, lambda client: client.call(service, "describe", timeout=timeout))
+    output = Output(as_json=as_json)
+    if output.is_for_people:
+        rows = [_summary(verb) for verb in answer["verbs"]]
+        output.rows(("verb", "parameters", "description"), rows, none="no verbs")
+    else:
+        output.json_line(answer)
+
+
+def _summary(verb: Mapping[str, Any]) -> dict[str, str]:
+    """A verb as a line: `symbol, qty=1` and the first line of its description."""
+    schema = verb["parameters"]
+    words = [
+        name if name in schema.get("required", ()) else f"{name}={field.get('default')}"
+        for name, field in schema.get("properties", {}).items()
+    ]
+    first_line, *_ = verb["description"].splitlines() or [""]
+    return {"verb": verb["verb"], "parameters": ", ".join(words), "description": first_line}

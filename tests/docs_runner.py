@@ -1,0 +1,163 @@
+"""Runs the pages of README and docs as a reader would: files are written, shells are typed into.
+
+A fenced `python`, `toml` or `text` block whose first line is `# NAME` is a file of that name. Each line of a
+`console` block that begins with `$ ` is a command; what follows it is compared with what the command shows
+on a terminal, where `...` stands for anything. A command that ends in `&` stays until the page ends.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE_NAME = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
+_USUAL_PORT = "61613"
+_DEADLINE = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of a console block, with what the page says it shows."""
+
+    words: str
+    shown: str
+
+    @property
+    def stays(self) -> bool:
+        return self.words.endswith("&")
+
+
+@dataclass(slots=True)
+class Page:
+    """The files and the commands of a page, in order."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    commands: list[Command] = field(default_factory=list)
+
+
+def read_page(path: Path) -> Page:
+    page = Page()
+    for fence in _FENCE.finditer(path.read_text(encoding="utf-8")):
+        body = fence["body"]
+        if fence["language"] == "console":
+            page.commands += _commands(body)
+        elif name := _FILE_NAME.match(body):
+            page.files[name["name"]] = body
+    return page
+
+
+def _commands(body: str) -> Iterator[Command]:
+    for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+        words, _, shown = part.partition("\n")
+        yield Command(words.strip(), shown.strip())
+
+
+def matches(shown: str, said: str) -> bool:
+    """Whether a command said what the page shows; runs of blanks count as one, `...` as anything."""
+    wanted = [re.escape(" ".join(piece.split())) for piece in shown.split("...")]
+    return re.fullmatch(r".*?".join(wanted), " ".join(said.split()), re.DOTALL) is not None
+
+
+class Shell:
+    """A reader's terminal in a folder of its own, with a port of its own for the broker."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = str(_free_port())
+        self._running = ExitStack()
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("NEBULA_")}
+        commands = Path(sys.executable).parent
+        self._environment = plain | {
+            "PATH": f"{commands}{os.pathsep}{plain['PATH']}",
+            "NEBULA_SERVER_PORT": self._port,
+            "NEBULA_BROKER": f"stomp://127.0.0.1:{self._port}",
+            "TERM": "dumb",
+            "COLUMNS": "100",
+        }
+
+    def __enter__(self) -> Shell:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._running.close()
+
+    def type(self, command: Command) -> str:
+        """Run a command and return what it said, with the usual port in place of ours."""
+        if command.stays:
+            terminal = self._running.enter_context(self._terminal(command.words.removesuffix("&")))
+            said = terminal.read_until_shown(command.shown)
+        else:
+            with self._terminal(command.words) as terminal:
+                said = terminal.read_to_end()
+        return said
+
+    @contextmanager
+    def _terminal(self, words: str) -> Iterator[_Terminal]:
+        reader, writer = pty.openpty()
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", f"exec {words}"],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+            stderr=writer,
+        )
+        os.close(writer)
+        try:
+            yield _Terminal(reader, self._port)
+        finally:
+            process.terminate()
+            try:
+                process.wait(_DEADLINE)
+            finally:
+                process.kill()
+                os.close(reader)
+
+
+class _Terminal:
+    def __init__(self, reader: int, port: str) -> None:
+        self._reader = reader
+        self._port = port
+        self._ends = time.monotonic() + _DEADLINE
+        self._said = ""
+
+    def read_to_end(self) -> str:
+        while self._read():
+            pass
+        return self._text()
+
+    def read_until_shown(self, shown: str) -> str:
+        while not matches(shown, self._text()) and self._read():
+            pass
+        return self._text()
+
+    def _read(self) -> bool:
+        readable, _, _ = select.select([self._reader], [], [], max(0.0, self._ends - time.monotonic()))
+        try:
+            data = os.read(self._reader, 65536) if readable else b""
+        except OSError:  # Linux says EIO where the other end of a pty has gone
+            data = b""
+        self._said += data.decode(errors="replace")
+        return bool(data)
+
+    def _text(self) -> str:
+        return _CONTROL.sub("", self._said).replace(f":{self._port}", f":{_USUAL_PORT}").strip()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

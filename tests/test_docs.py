@@ -1,0 +1,55 @@
+"""README and docs do what they say: every file and every command on them is run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs_runner import Command, Shell, matches, read_page
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RUN_PAGES = [page for page in PAGES if read_page(page).commands]
+
+
+@pytest.mark.parametrize("path", RUN_PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_page_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
+    page = read_page(path)
+    for name, text in page.files.items():
+        (tmp_path / name).write_text(text)
+
+    with Shell(tmp_path) as shell:
+        for command in page.commands:
+            said = shell.type(command)
+            assert matches(command.shown, said), (
+                f"$ {command.words}\n{said}\n--- but the page shows\n{command.shown}"
+            )
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(path: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
+
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+def test_each_decision_is_in_the_index_and_has_its_parts() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text()
+    for page in sorted(folder.glob("0*.md")):
+        text = page.read_text()
+
+        assert f"({page.name})" in index
+        assert re.match(rf"# {page.name[:4]}: .+\n\nStatus: (proposed|accepted|replaced by \d{{4}})\n", text)
+        for part in ("## The problem", "## The decision", "## Instead of", "## What would change our mind"):
+            assert part in text
+
+
+def test_what_a_page_shows_is_compared_word_by_word_but_for_ellipses() -> None:
+    assert matches("a  b\n...\nd", "a b\n c c\nd")
+    assert matches("", "")
+    assert not matches("a b", "a b c")
+    assert not matches("a ... c", "a b")
+    assert Command("nebula broker &", "").stays
