@@ -9,6 +9,7 @@ that tell how much is under way each has one writer.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -32,8 +33,9 @@ _TURN_BYTES = 256 * 1024
 class _End:
     """One end: reads on its own loop, and is woken there by the other end."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, context: contextvars.Context) -> None:
         self.loop = loop
+        self.context = context
         self.peer: _End = self
         self.high_water_bytes = HIGH_WATER_BYTES
         self._incoming: deque[bytes | None] = deque()  # None: the other end is closed
@@ -88,7 +90,7 @@ class _End:
         if not self._is_signalled:
             self._is_signalled = True
             try:
-                self.loop.call_soon_threadsafe(self._receive)
+                self.loop.call_soon_threadsafe(self._receive, context=self.context)
             except RuntimeError:
                 # The loop is closed: nobody reads any more.
                 self._is_closed = True
@@ -118,7 +120,8 @@ class _End:
 
     def _wake_writer(self) -> None:
         try:
-            self.peer.loop.call_soon_threadsafe(self.peer._resume_writing)
+            peer = self.peer
+            peer.loop.call_soon_threadsafe(peer._resume_writing, context=peer.context)
         except RuntimeError:
             self._is_closed = True
 
@@ -143,8 +146,8 @@ class _End:
 class BrokerEnd(_End):
     """What a broker's `Connection` takes for its transport."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop)
+    def __init__(self, loop: asyncio.AbstractEventLoop, context: contextvars.Context) -> None:
+        super().__init__(loop, context)
         self.connection: Connection | None = None
         self._is_ended = False
 
@@ -185,8 +188,8 @@ class BrokerEnd(_End):
 class AppEnd(_End):
     """The link of a `StompClient` that is served by the broker in this process."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop)
+    def __init__(self, loop: asyncio.AbstractEventLoop, context: contextvars.Context) -> None:
+        super().__init__(loop, context)
         self._receiver: Receiver | None = None
         self._room = anyio.Event()
         self._is_ended = False
@@ -222,7 +225,10 @@ class AppEnd(_End):
 def make_pipe(
     broker_loop: asyncio.AbstractEventLoop, app_loop: asyncio.AbstractEventLoop
 ) -> tuple[BrokerEnd, AppEnd]:
-    """Two ends that are joined. The broker's still needs its `connection`."""
-    broker_end, app_end = BrokerEnd(broker_loop), AppEnd(app_loop)
+    """Two ends that are joined, called from the app. The broker's still needs its `connection`."""
+    # Without it a wake-up would run in the context of the thread that wrote, where the reader's
+    # libraries do not know which loop they are on. One each: two threads cannot be in the same.
+    broker_end = BrokerEnd(broker_loop, contextvars.Context())
+    app_end = AppEnd(app_loop, contextvars.copy_context())
     broker_end.peer, app_end.peer = app_end, broker_end
     return broker_end, app_end
