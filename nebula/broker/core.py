@@ -80,8 +80,8 @@ class Broker:
         self._destinations: dict[str, Queue | Topic] = {}
         self._last_number = 0
         self._dirty: list[Session] = []
-        # Held back until there is room: whose room, and until when they wait.
-        self._paused: dict[Session, tuple[Queue, float]] = {}
+        # Held back until there is room: whose room, for how much, and until when they wait.
+        self._paused: dict[Session, tuple[Queue, int, float]] = {}
         self._retired_inboxes: dict[str, float] = {}
 
     @property
@@ -134,11 +134,14 @@ class Broker:
         elif head.requires_consumers and not destination.consumer_count:
             return self._refuse(Verdict.NO_CONSUMER)
         self._last_number = number = self._last_number + 1
-        verdict = destination.send(Message(head, body, number, now), now)
-        if verdict is Verdict.FULL:
-            if may_wait and isinstance(destination, Queue) and self._may_wait(session, destination):
-                self._paused[session] = (destination, now + self.limits.max_pause_seconds)
+        message = Message(head, body, number, now)
+        verdict = destination.send(message, now)
+        if verdict is Verdict.FULL and isinstance(destination, Queue):
+            size = message.size_bytes
+            if may_wait and self._may_wait(session, destination, size):
+                self._paused[session] = (destination, size, now + self.limits.max_pause_seconds)
                 return Verdict.WAIT
+            self._forget_if_idle(destination, now)
             return self._refuse(verdict)
         return verdict
 
@@ -230,8 +233,8 @@ class Broker:
 
     def _take_resumed(self, now: float) -> list[tuple[Session, bool]]:
         resumed = []
-        for session, (queue, until) in list(self._paused.items()):
-            if queue.has_room:
+        for session, (queue, size_bytes, until) in list(self._paused.items()):
+            if queue.has_room_for(size_bytes):
                 resumed.append((session, False))
             elif until <= now:
                 # Its consumers had their time: nobody else waits for them until they move on.
@@ -241,9 +244,9 @@ class Broker:
             del self._paused[session]
         return resumed
 
-    def _may_wait(self, session: Session, queue: Queue) -> bool:
+    def _may_wait(self, session: Session, queue: Queue, size_bytes: int) -> bool:
         # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
-        return not session.subscriptions and queue.is_consumed
+        return not session.subscriptions and queue.is_consumed and queue.could_hold(size_bytes)
 
     def _refuse(self, verdict: Verdict) -> Verdict:
         self.account.dropped[verdict.value] += 1

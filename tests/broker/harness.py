@@ -143,7 +143,8 @@ class Peer:
 
     def flush(self) -> None:
         """Write what the session was told, unless the socket takes no more."""
-        if self.session.is_too_slow:
+        if self.session.is_too_slow and not self._protocol.is_finished:
+            self.session.take_outbox()
             self._protocol.fail("too slow", self._harness.now)
         if self.is_closed or (self.is_blocked and not self._protocol.is_finished):
             return

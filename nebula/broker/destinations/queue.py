@@ -70,14 +70,19 @@ class Queue:
             return False
         return self.auto_delete or not self._waiting
 
-    @property
-    def has_room(self) -> bool:
-        """Whether senders that wait may go on: with a margin, so that they do not flutter."""
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether a sender that waits may go on: with a margin, so that they do not flutter."""
         return (
             self.stored_bytes * 8 < self.max_bytes * 7
             and self.depth * 8 < self.max_messages * 7
             and self._account.stored_bytes * 8 < self._account.max_bytes * 7
+            # A message may be larger than the margin.
+            and not self._is_full(size_bytes)
         )
+
+    def could_hold(self, size_bytes: int) -> bool:
+        """Whether there would be room for it if nothing else were held."""
+        return size_bytes <= min(self.max_bytes, self._account.max_bytes)
 
     @property
     def is_consumed(self) -> bool:
