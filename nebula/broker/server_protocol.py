@@ -8,6 +8,7 @@ that policy turns down is answered with a RECEIPT that says so, and the connecti
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final
@@ -119,13 +120,11 @@ class ServerProtocol:
 
     def receive_eof(self, now: float) -> None:
         """The connection is gone. Settle what it leaves behind."""
+        self._now = now
         if self.is_held_back:
-            # STOMP 1.2, "RECEIPT": what was received should still be processed.
             self.is_held_back = False
-            self._now = now
-            for frame in self._parked:
-                if frame.command == "SEND":
-                    self._send(frame, may_wait=False)
+            with contextlib.suppress(RemoteProtocolError):  # nobody is left to be told
+                self._send_parked()
         if not self.is_finished:
             self._finish(lost=True)
 
@@ -139,9 +138,11 @@ class ServerProtocol:
             return self._connect_before
         if self.heartbeat.is_dead(now):
             self.fail("no heart-beat came in time", now)
-        elif self.heartbeat.beat_due(now) and not self.session.outbox:
+        elif self.heartbeat.beat_due(now):
+            # Also where a slow peer's outbox waits: what it has not read yet is as good as a beat.
             self.heartbeat.last_sent = now
-            self.session.say(BEAT)
+            if not self.session.outbox:
+                self.session.say(BEAT)
         return self.heartbeat.next_deadline(now)
 
     def fail(self, message: str, now: float) -> None:
@@ -183,6 +184,14 @@ class ServerProtocol:
                 return
             if self.is_finished:
                 return
+
+    def _send_parked(self) -> None:
+        """STOMP 1.2, "RECEIPT": what was received should still be processed."""
+        for frame in (*self._parked, *self._parser.feed(self._unread)):
+            if frame.command == "SEND":
+                self._send(frame, may_wait=False)
+            elif frame.command == "DISCONNECT" or frame.command not in self._handlers:
+                return  # nothing counts behind them
 
     def _why_illegal(self, frame: Frame) -> str:
         if self.version is None:
@@ -274,7 +283,7 @@ class ServerProtocol:
         else:
             verdict = plan
         if frame.receipt is not None:
-            consumers = self._broker.consumer_count(fields["destination"])
+            consumers = self._broker.consumer_count(fields["destination"]) if type(plan) is Head else None
             self.session.say(self._encoder.send_receipt(frame.receipt, verdict, consumers))
 
     def _plan(self, frame: Frame) -> Head | Verdict:
