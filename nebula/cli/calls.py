@@ -51,13 +51,13 @@ def describe(
     answer = ask(broker, lambda client: client.call(service, "describe", timeout=timeout))
     output = Output(as_json=as_json)
     if output.is_for_people:
-        rows = [_summary(verb) for verb in answer["verbs"]]
+        rows = [summary(verb) for verb in answer["verbs"]]
         output.rows(("verb", "parameters", "description"), rows, none="no verbs")
     else:
         output.json_line(answer)
 
 
-def _summary(verb: Mapping[str, Any]) -> dict[str, str]:
+def summary(verb: Mapping[str, Any]) -> dict[str, str]:
     """A verb as a line: `symbol, qty=1` and the first line of its description."""
     schema = verb["parameters"]
     words = [

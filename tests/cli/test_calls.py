@@ -1,0 +1,139 @@
+"""`nebula call`, `describe` and `run`, as a shell sees them: what they print and how they exit."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from nebula import __version__
+from nebula.cli.calls import summary
+from tests.cli.programs import NEBULA, environment, nebula, running
+
+Ask: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_call_prints_the_verbs_value_as_json(ask: Ask) -> None:
+    ended = ask("call", "shop", "price", "item=lamp", "qty:=3")
+
+    assert (ended.stdout, ended.stderr, ended.returncode) == ('"3.75"\n', "", 0)
+
+
+def test_call_of_a_verb_with_nothing_to_report_prints_null(ask: Ask) -> None:
+    ended = ask("call", "shop", "close")
+
+    assert (ended.stdout, ended.returncode) == ("null\n", 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["shop", "price", "item=ghost"], 1, "nebula: sold-out: no ghosts left"),
+        (["shop", "prize"], 1, "nebula: unknown-verb: "),
+        (["shop", "price", "item=lamp", "qty=x"], 1, "nebula: bad-parameters: qty: "),
+        (["shop", "price", "lamp"], 2, "nebula: 'lamp' is not a parameter: write name=text or name:=json"),
+        (["nobody", "price"], 3, "nebula: nobody listens on /queue/nobody; is the service running?"),
+        (["shop", "nap", "seconds:=5", "--timeout", "0.2"], 3, "nebula: /queue/shop did not answer in time"),
+        (["shop", "price", "--broker", "stomp://127.0.0.1:1"], 3, "nebula: 127.0.0.1:1: "),
+        (["shop", "price", "--broker", "http://x"], 2, "nebula: broker address 'http://x': "),
+    ],
+)
+def test_failure_is_a_sentence_on_stderr_and_a_status(
+    ask: Ask, words: list[str], status: int, said: str
+) -> None:
+    ended = ask("call", *words)
+
+    assert ended.returncode == status
+    assert ended.stdout == ""
+    assert ended.stderr.startswith(said)
+    assert "Traceback" not in ended.stderr
+
+
+def test_each_wrong_field_has_its_line(ask: Ask) -> None:
+    ended = ask("call", "shop", "price", "qty=x")
+
+    assert ended.returncode == 1
+    first, *fields = ended.stderr.splitlines()
+    assert first.startswith("nebula: bad-parameters: ")
+    assert sorted(line.split(":")[1].strip() for line in fields) == ["item", "qty"]
+
+
+def test_describe_off_a_terminal_has_the_full_schema(ask: Ask) -> None:
+    described = json.loads(ask("describe", "shop").stdout)
+
+    price = next(verb for verb in described["verbs"] if verb["verb"] == "price")
+    assert described["service"] == "shop"
+    assert price["parameters"]["required"] == ["item"]
+    assert price["parameters"]["properties"]["qty"]["default"] == 1
+
+
+def test_describe_for_people_has_a_line_for_each_verb(ask: Ask) -> None:
+    verbs = json.loads(ask("describe", "shop").stdout)["verbs"]
+
+    price = {"verb": "price", "parameters": "item, qty=1", "description": "Price of `qty` pieces."}
+    assert price in [summary(verb) for verb in verbs]
+
+
+def test_run_says_where_it_serves_and_answers(folder: Path) -> None:
+    with running("broker", "--port", "0") as (_, broker):
+        env = {"NEBULA_BROKER": broker["url"]}
+        with running("run", "shop:app", env=env, cwd=folder) as (_, line):
+            assert line == {"event": "serving", "service": "shop", "queues": ["/queue/shop"]}
+            assert nebula("call", "shop", "price", "item=lamp", env=env).stdout == '"1.25"\n'
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stopped_service_answers_the_request_under_way_and_exits_0(
+    folder: Path, number: signal.Signals
+) -> None:
+    with running("broker", "--port", "0") as (_, broker):
+        env = {"NEBULA_BROKER": broker["url"]}
+        with running("run", "shop:app", env=env, cwd=folder) as (service, _):
+            asking = subprocess.Popen(
+                [*NEBULA, "call", "shop", "nap", "seconds:=1"],
+                env=environment(env),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            while json.loads(nebula("call", "shop", "stats", env=env).stdout)["busy"] < 2:
+                assert asking.poll() is None
+            service.send_signal(number)
+
+            assert asking.communicate(timeout=10)[0] == '"slept"\n'
+            assert service.wait(timeout=10) == 0
+
+
+def test_service_that_loses_its_broker_ends_with_status_3(folder: Path) -> None:
+    with (
+        running("broker", "--port", "0") as (broker, line),
+        running("run", "shop:app", "--broker", line["url"], cwd=folder) as (service, _),
+    ):
+        broker.terminate()
+
+        _, logged = service.communicate(timeout=10)
+
+    assert service.returncode == 3
+    assert "Traceback" not in logged
+    assert logged.splitlines()[-1].startswith("nebula: ")
+
+
+def test_hosted_service_that_is_none_keeps_the_broker_from_starting(folder: Path) -> None:
+    ended = nebula("broker", "--port", "0", "--app", "shop:ap", cwd=folder)
+
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr == "nebula: shop:ap: 'ap' is not a Responder; did you mean app?\n"
+
+
+def test_help_of_each_command_has_an_example() -> None:
+    for command in ("broker", "run", "call", "describe", "jobs", "watch", "cancel"):
+        assert f"nebula {command} " in nebula(command, "--help").stdout.split("Example", 1)[1]
+
+
+def test_version_is_the_packages() -> None:
+    assert nebula("--version").stdout == f"nebula {__version__}\n"
