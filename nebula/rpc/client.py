@@ -53,6 +53,8 @@ class Client:
     Args:
         url: of the broker, see `StompClient`.
         timeout: seconds that a call waits unless it, or an anyio scope around it, says otherwise.
+        reply_to: a queue that answers shall come to, shared with other requesters; each takes its own.
+            By default the client has an inbox of its own, which is faster.
         link: opens what carries the octets, instead of TCP to the address.
     """
 
@@ -61,10 +63,12 @@ class Client:
         url: str | None = None,
         *,
         timeout: float = 30.0,
+        reply_to: str | None = None,
         link: Callable[[], Awaitable[Link]] | None = None,
     ) -> None:
         self._stomp = StompClient(url, link=link)
         self._default_timeout = timeout
+        self._reply_to = None if reply_to is None else destination_of(reply_to)
         self._timeout: float | None = None
         self._service: str | None = None
         self._inbox: Inbox | None = None
@@ -75,12 +79,12 @@ class Client:
     async def __aenter__(self) -> Self:
         await self._stomp.__aenter__()
         try:
-            inbox = Inbox(self._stomp)
+            inbox = Inbox(self._stomp, self._reply_to)
             await inbox.open()
             self._stomp.on_lost = inbox.lose
             self._tasks = anyio.create_task_group()
             await self._tasks.__aenter__()
-            self._tasks.start_soon(inbox.sweep, name="call deadlines")
+            self._tasks.start_soon(inbox.run, name="inbox")
         except BaseException as error:
             await self._stomp.__aexit__(type(error), error, error.__traceback__)
             raise

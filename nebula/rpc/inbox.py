@@ -20,6 +20,7 @@ from nebula.headers import (
     REPLY_ID,
     REPLY_TO,
 )
+from nebula.rpc.shared_replies import SharedReplies
 from nebula.stomp.client import AckMode, Message, Receipt, StompClient
 from nebula.stomp.waiter import Waiter, new_waiter
 
@@ -45,20 +46,21 @@ class Inbox:
     The inbox is read with automatic acks. It is exclusive, so no other reader could be given what was not
     acked; and with the connection, which alone can lose an answer, all its calls fail anyway.
 
-    No task, scope or timer belongs to a call: all deadlines are swept by one task, `sweep`.
+    No task, scope or timer belongs to a call: all deadlines are swept by one task, in `run`.
 
     Args:
         client: connected.
+        reply_to: a queue shared with other requesters, instead of an inbox of our own.
 
     Attributes:
         late: answers that came when nobody waited for them any more.
     """
 
-    def __init__(self, client: StompClient) -> None:
+    def __init__(self, client: StompClient, reply_to: str | None = None) -> None:
         self._client = client
-        name = f"{INBOX_PREFIX}{uuid4()}"
-        self._destination = name
-        self._reply_to = _as_seen_by_repliers(name, client.server)
+        self._shared = None if reply_to is None else SharedReplies(client, reply_to, self._take)
+        self._destination = reply_to or f"{INBOX_PREFIX}{uuid4()}"
+        self._reply_to = reply_to or _as_seen_by_repliers(self._destination, client.server)
         # Unique beyond this connection: a reply queue may be shared, and services keep ids in logs.
         self._id_prefix = f"{uuid4().hex}-"
         self._numbers = count(1)
@@ -69,12 +71,14 @@ class Inbox:
         self.late = 0
 
     async def open(self) -> None:
-        """Begin to listen.
+        """Begin to listen. A shared queue is listened to by `run`, while it is needed.
 
         Raises:
             Refused: the broker gives us no inbox.
             ConnectionLost: the connection ended.
         """
+        if self._shared is not None:
+            return
         headers = {EXCLUSIVE: "true", AUTO_DELETE: "true"}
         await self._client.listen(self._destination, self._on_answer, ack=AckMode.AUTO, headers=headers)
 
@@ -115,6 +119,8 @@ class Inbox:
         headers[REPLY_ID] = number
         call = _Call(destination, monotonic() + timeout)
         self._calls[number] = call
+        if self._shared is not None:
+            self._shared.want()
         try:
             if wants_verdict:
                 self._client.post_with_receipt(destination, body, headers, partial(self._on_receipt, call))
@@ -125,6 +131,8 @@ class Inbox:
             return await call.waiter.wait()
         finally:
             self._calls.pop(number, None)
+            if self._shared is not None and not self._calls:
+                self._shared.rest()
 
     def lose(self, error: NebulaError) -> None:
         """Fail every call in flight, and every later one: the connection ended."""
@@ -132,8 +140,18 @@ class Inbox:
         for call in self._calls.values():
             call.waiter.fail(error)
 
-    async def sweep(self) -> None:
-        """End the calls whose time is over, for ever. One task for all."""
+    async def run(self) -> None:
+        """Do what has to be done beside the calls, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._sweep, name="call deadlines")
+            if self._shared is not None:
+                try:
+                    await self._shared.run()
+                except NebulaError as error:
+                    self.lose(error)
+
+    async def _sweep(self) -> None:
+        """End the calls whose time is over. One task for all of them."""
         while True:
             self._earlier = new_waiter()
             # Deadlines only ever end with the sweep, so the next look is at the earliest of them.
@@ -156,6 +174,13 @@ class Inbox:
             self.late += 1
         else:
             call.waiter.set(message)
+
+    def _take(self, message: Message) -> bool:
+        """Take an answer from a shared queue if it is ours, also if nobody waits for it any more."""
+        is_ours = message.headers.get(IN_REPLY_TO, "").startswith(self._id_prefix)
+        if is_ours:
+            self._on_answer(message)
+        return is_ours
 
     def _on_receipt(self, call: _Call, receipt: Receipt) -> None:
         verdict = receipt.verdict

@@ -405,3 +405,44 @@ async def test_publish_sends_a_body_as_it_is(
         content_type,
         "y",
     )
+
+
+# --- a reply queue shared with strangers ---
+
+
+async def test_requesters_that_share_a_reply_queue_each_get_their_own_answers(
+    broker_url: str, shop: str
+) -> None:
+    queue = f"/queue/shared-{uuid4().hex}"
+    answers: dict[str, list[Any]] = {"first": [], "second": []}
+
+    async def ask(client: Client, name: str) -> None:
+        for number in range(5):
+            answers[name].append(await client.call(echo, [name, number]))
+
+    async with Client(broker_url, reply_to=queue) as first, Client(broker_url, reply_to=queue) as second:
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, first, "first")
+                tasks.start_soon(ask, second, "second")
+
+    assert answers == {name: [[name, number] for number in range(5)] for name in ("first", "second")}
+
+
+async def test_strangers_answer_stays_in_a_shared_queue_uncounted(
+    broker_url: str, shop: str, client: Client
+) -> None:
+    queue = f"/queue/shared-{uuid4().hex}"
+    await client.stomp.send(queue, b"boo")
+    await client.stomp.send(queue, b"not yours", {"neb-in-reply-to": "strange"})
+
+    async with Client(broker_url, reply_to=queue) as one:
+        with anyio.fail_after(5), pytest.raises(CallTimeout):
+            await one.with_options(timeout=0.3).call(forever)
+        assert await one.call(echo, 1) == 1
+
+    async with client.stomp.subscribe(queue) as rest:
+        with anyio.fail_after(5):
+            left = await anext(rest)
+    assert left.body == b"not yours"
+    assert "delivery-count" not in left.headers
