@@ -1,0 +1,41 @@
+"""The picture of the layers and the contracts that `make check` proves are one and the same."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PICTURES = re.findall(
+    r"^```text\n(.*?)^```$", (ROOT / "docs/explanation/layers.md").read_text(), re.MULTILINE | re.DOTALL
+)
+
+
+def contracts() -> list[dict[str, Any]]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return list(settings["tool"]["importlinter"]["contracts"])
+
+
+@pytest.mark.parametrize(("container", "picture"), zip(["nebula", "nebula.broker"], PICTURES, strict=True))
+def test_picture_shows_the_layers_as_they_are_checked(container: str, picture: str) -> None:
+    shown = [re.split(r"\s{2,}", line)[0] for line in picture.splitlines()]
+
+    (contract,) = [one for one in contracts() if one.get("containers") == [container]]
+    assert shown == contract["layers"]
+    assert contract["exhaustive"] is True
+
+
+def test_every_module_of_the_broker_is_either_core_or_shell() -> None:
+    shell = {"connection", "server", "settings"}
+    (purity,) = [one for one in contracts() if one["name"] == "The core is synchronous and deterministic"]
+    pure = {name.removeprefix("nebula.broker.") for name in purity["source_modules"] if ".broker." in name}
+
+    folder = ROOT / "nebula" / "broker"
+    modules = {
+        path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert modules - {"__init__"} == pure | shell
