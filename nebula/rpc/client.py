@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from types import TracebackType
@@ -226,12 +227,14 @@ class Client:
         return await inbox.ask(destination, body, headers, timeout=seconds, wants_verdict=is_nebula)
 
     def _seconds(self, timeout: float | None) -> float:
-        ambient = anyio.current_effective_deadline() - anyio.current_time()
+        """How long this call may take: by its argument, else the scopes around it, else our default."""
         if timeout is None:
             timeout = self._timeout
-        if timeout is None:
-            return ambient if ambient != float("inf") else self._default_timeout
-        return min(timeout, ambient)
+        deadline = anyio.current_effective_deadline()
+        if deadline == math.inf:
+            return self._default_timeout if timeout is None else timeout
+        ambient = deadline - anyio.current_time()
+        return ambient if timeout is None else min(timeout, ambient)
 
     # --- sending without an answer ---
 
@@ -360,9 +363,9 @@ def _reader_of(result: Any) -> Callable[[Any], Any]:
     try:
         return _cached_reader_of(result)
     except TypeError:  # a type that cannot be hashed: some `Annotated[…]`
-        return TypeAdapter(result).validate_python
+        return TypeAdapter(result).validator.validate_python
 
 
 @lru_cache(maxsize=1024)
 def _cached_reader_of(result: Any) -> Callable[[Any], Any]:
-    return TypeAdapter(result).validate_python
+    return TypeAdapter(result).validator.validate_python
