@@ -45,6 +45,7 @@ class Connection(asyncio.Protocol):
         self._is_open = False
         self._is_blocked = False
         self._is_closing = False
+        self._is_lost = False
         self._resumes_soon = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -77,23 +78,20 @@ class Connection(asyncio.Protocol):
         server.work(now)
 
     def eof_received(self) -> bool:
+        # Settled now: the transport closes itself, but it would wait for ever for a peer that has
+        # gone half and reads nothing.
+        self._settle()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        now = self._server.time()
         if self._timer is not None:
             self._timer.cancel()
         self._is_closing = True
-        was_finished = self._protocol.is_finished
-        try:
-            self._protocol.receive_eof(now)
-        except Exception:
-            _log.exception("connection failed")
         self._server.dismiss(self)
+        self._settle()
         if self._is_open:
-            reason = self._protocol.fault or ("disconnected" if was_finished else "lost")
+            reason = self._protocol.fault or ("lost" if self._is_lost else "disconnected")
             _log.debug("session closed", session=self._protocol.session.id, reason=reason)
-        self._server.work(now)
 
     def pause_writing(self) -> None:
         self._is_blocked = True
@@ -111,6 +109,7 @@ class Connection(asyncio.Protocol):
         session = protocol.session
         if session.is_too_slow and not protocol.is_finished:
             _log.warning("slow peer dropped", session=session.id, outbox_bytes=session.outbox_bytes)
+            session.take_outbox()  # it would only be copied for somebody who does not read
             protocol.fail("too slow: more waits for you than may wait", now)
         if self._is_blocked and not protocol.is_finished:
             return
@@ -140,6 +139,22 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; what was not written is lost."""
         self._transport.abort()
+
+    def crash(self) -> None:
+        """End this connection because of a bug of ours. Called while the exception is handled."""
+        self._is_closing = True
+        self._fail_internally()
+        self.abort()
+
+    def _settle(self) -> None:
+        """Nothing more comes from the peer: take back what it holds."""
+        now = self._server.time()
+        self._is_lost = self._is_lost or not self._protocol.is_finished
+        try:
+            self._protocol.receive_eof(now)
+        except Exception:
+            self._fail_internally()
+        self._server.work(now)
 
     def _opened(self) -> None:
         self._is_open = True

@@ -129,7 +129,10 @@ class Server:
             work = take_work(now)
             while work.dirty or work.resumed:
                 for session in work.dirty:
-                    session.connection.flush(now)
+                    try:
+                        session.connection.flush(now)
+                    except Exception:  # a fault at one peer must not harm the others
+                        session.connection.crash()
                 for session, in_vain in work.resumed:
                     session.connection.go_on(now, in_vain=in_vain)
                 work = take_work(now)
