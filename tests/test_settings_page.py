@@ -1,4 +1,4 @@
-"""The page of the broker's settings says what the model says; `python -m tests.test_settings_page` writes it."""
+"""The page of settings says what its model says; `python -m tests.test_settings_page` writes it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ OPENING = """\
 # Settings of the broker
 
 Flags win over the environment, the environment over the file, the file over the defaults. The file is the
-one of `--config`, else `./nebula.toml`, if there is one. `nebula broker --print-settings` shows each value and
-where it came from. A mistake in any of them is told with file, place and what would be right, all at once, and
-the broker does not start.
+one of `--config`, else `./nebula.toml`, if there is one. `nebula broker --print-settings` shows each value
+and where it came from. A mistake in any of them is told with file, place and what would be right, all at
+once, and the broker does not start.
 
 ```toml
 # nebula.toml
@@ -81,8 +81,8 @@ def page() -> str:
             *head,
             *field_rows(ListenerSettings.model_fields),
             "\n## `[[destination]]`\n",
-            "What differs for the queues that a pattern names. The first pattern that matches counts, and what",
-            "it leaves out is as in `[limits]`.\n",
+            "What differs for the queues that a pattern names. The first pattern that matches counts, and",
+            "what it leaves out is as in `[limits]`.\n",
             *head,
             *field_rows(DestinationSettings.model_fields),
             "\n## `[limits]`\n",
