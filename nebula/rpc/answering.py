@@ -29,7 +29,7 @@ from nebula.rpc.errors import VerbError
 from nebula.stomp.subscription import Message
 
 if TYPE_CHECKING:
-    from nebula.rpc.verbs import Verb
+    from nebula.rpc.verbs import Endpoint
 
 _log = structlog.get_logger()
 
@@ -107,7 +107,9 @@ class Answerer:
         limiter: of the threads that plain functions run in.
     """
 
-    def __init__(self, verbs: Mapping[str, Verb], rules: AnswerRules, limiter: anyio.CapacityLimiter) -> None:
+    def __init__(
+        self, verbs: Mapping[str, Endpoint], rules: AnswerRules, limiter: anyio.CapacityLimiter
+    ) -> None:
         self._verbs = verbs
         self._post: Post | None = None
         self._trusts_sender = False
@@ -202,7 +204,7 @@ class Answerer:
             tally.seconds += seconds
             tally.longest = max(tally.longest, seconds)
 
-    async def _run(self, verb: Verb, request: Request, *, is_text: bool) -> Answer:
+    async def _run(self, verb: Endpoint, request: Request, *, is_text: bool) -> Answer:
         arguments = verb.signature.bind(request.parameters, is_text=is_text)
         if verb.is_async:
             result = await verb.invoke(arguments, request)

@@ -29,7 +29,7 @@ class Lane:
 
     def __init__(self, serve: Serve, concurrency: int) -> None:
         self._serve = serve
-        self._concurrency = concurrency
+        self.concurrency = concurrency
         self._waiting: deque[tuple[Message, float]] = deque()
         self._idle: list[Waiter[None]] = []
         # Set to True when a worker is wanted, to False when none will be any more.
@@ -90,7 +90,7 @@ class Lane:
         if self._idle:
             self._is_waking = True
             self._idle.pop().set(None)
-        elif self._workers < self._concurrency:
+        elif self._workers < self.concurrency:
             self._is_waking = True
             self._workers += 1
             self._hiring.set(True)

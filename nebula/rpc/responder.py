@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Literal, TypeVar, overload
 
 import anyio
 
 from nebula.rpc.answering import AnswerRules
+from nebula.rpc.job_entries import DEFAULT_ENGINE, Engine, JobEntries
+from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.serving import Serving
 from nebula.rpc.verbs import (
+    Endpoint,
     Target,
     Verb,
     VerbOptions,
     VerbRegistry,
-    describe_all,
     marked_members,
     set_target,
 )
@@ -47,6 +50,8 @@ class Responder:
         max_attempts: deliveries after which a request is answered `too-many-attempts`, not run again. Counts
             on brokers that tell the number, as ours does.
         debug: `internal` errors show the exception to the caller.
+        spark: the engine that jobs run in.
+        state: where jobs are kept, for all services of this machine; see `StateFolder`.
 
     Raises:
         ValueError: an argument that cannot be used.
@@ -61,6 +66,8 @@ class Responder:
         ack: Literal["late", "early"] = "late",
         max_attempts: int = 3,
         debug: bool = False,
+        spark: Engine | None = None,
+        state: Path | None = None,
     ) -> None:
         if not _SERVICE_NAME.fullmatch(name):
             raise ValueError(f"service {name!r}: a name has letters, digits, - and _, and no dot")
@@ -75,6 +82,7 @@ class Responder:
         self._concurrency = concurrency
         self._rules = AnswerRules(max_attempts, ack == "early", debug)
         self._registry = VerbRegistry()
+        self._jobs = JobEntries(name, {} if spark is None else {DEFAULT_ENGINE: spark}, state)
         self._serving: Serving | None = None
         for function in (self._ping, self._describe, self._stats):
             self._registry.add(Verb(function, VerbOptions(name=function.__name__.removeprefix("_"))))
@@ -128,6 +136,58 @@ class Responder:
 
         return declare if function is None else declare(function)
 
+    @overload
+    def job(self, function: _F, /) -> _F: ...
+    @overload
+    def job(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        engine: str | None = DEFAULT_ENGINE,
+        timeout: float | None = 3600.0,
+        check: Callable[..., Any] | None = None,
+        on_lost: Literal["fail", "rerun"] = "fail",
+        retries: int = 1,
+        max_running: int | None = None,
+        expires: float | None = None,
+        allow: Iterable[str] | None = None,
+    ) -> Callable[[_F], _F]: ...
+    def job(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        engine: str | None = DEFAULT_ENGINE,
+        allow: Iterable[str] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Declare a function as a job: it is answered `success` once it is recorded, then runs for long.
+
+        The function itself is returned, marked with this service, so that `client.start(function, …)`
+        knows whom to ask. Its signature is the contract; a parameter of type `Job` gets the context.
+
+        Args:
+            function: given when used without parentheses.
+            name: the verb, by default the function's name.
+            engine: what runs it: by default the responder's `spark`; None: the service itself.
+            allow: the principals that may start it, by default everybody.
+            **options: timeout, check, on_lost, retries, max_running, expires: see `JobVerb`.
+
+        Raises:
+            TypeError: the function cannot be a job.
+            ValueError: the name is reserved or taken, an option cannot be used, or there is no engine.
+        """
+
+        def declare(function: _F) -> _F:
+            job = JobVerb(name or function.__name__, function, engine=engine, **options)
+            self._registry.declare(self._jobs.declare(job, None if allow is None else frozenset(allow)))
+            set_target(function, Target(self.name, self.destinations[0], job.name, is_job=True))
+            return function
+
+        return declare if function is None else declare(function)
+
     def include(self, holder: object) -> None:
         """Declare every function or method of a module or object that bears the bare `@verb` mark.
 
@@ -149,7 +209,7 @@ class Responder:
         self._registry.declare(one)
         set_target(function, Target(self.name, destination, one.name))
 
-    def _announced_at(self, one: Verb) -> str:
+    def _announced_at(self, one: Endpoint) -> str:
         if one.queue is None:
             return self.destinations[0]
         destination = destination_of(one.queue)
@@ -164,14 +224,15 @@ class Responder:
 
     async def _describe(self) -> dict[str, Any]:
         """List the verbs with description, queue, and JSON Schema of parameters and result."""
-        queues = {one.name: self._announced_at(one) for one in self._registry}
-        verbs = [{**one, "queue": queues[one["verb"]]} for one in describe_all(self._registry)]
+        assert self._serving is not None
+        entries = sorted(self._serving.entries.values(), key=lambda one: one.name)
+        verbs = [{**one.describe(), "queue": self._announced_at(one)} for one in entries]
         return {"service": self.name, "queues": list(self.destinations), "verbs": verbs}
 
     async def _stats(self) -> dict[str, Any]:
         """Count requests, errors and seconds by verb since the start, and what is waiting now."""
         assert self._serving is not None
-        answerer, lanes = self._serving.answerer, self._serving.lanes
+        answerer, lanes = self._serving.answerer, self._serving.lanes.values()
         verbs = {
             name: {
                 "requests": tally.requests,
@@ -220,15 +281,17 @@ class Responder:
                 starts the service again.
             Refused: the broker does not let the service listen to its queues.
         """
-        self._serving = Serving(
-            self.name,
-            self.destinations,
-            list(self._registry),
-            self._rules,
-            concurrency=self._concurrency,
-            grace=grace,
-        )
-        await self._serving.run(url, link, started)
+        with self._jobs.opened() as jobs:
+            self._serving = Serving(
+                self.name,
+                self.destinations,
+                self._registry,
+                self._rules,
+                jobs=jobs,
+                concurrency=self._concurrency,
+                grace=grace,
+            )
+            await self._serving.run(url, link, started)
 
 
 def destination_of(queue: str) -> str:

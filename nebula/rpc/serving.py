@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from time import monotonic
+from typing import Final
 
 import anyio
 import structlog
@@ -11,12 +14,18 @@ import structlog
 from nebula.errors import NebulaError
 from nebula.headers import PREFETCH_COUNT
 from nebula.rpc.answering import Answerer, AnswerRules
+from nebula.rpc.jobs.service import JobService
 from nebula.rpc.lane import Lane
-from nebula.rpc.verbs import Verb
+from nebula.rpc.verbs import Endpoint
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.link import Link
 
 _log = structlog.get_logger()
+
+
+# Workers of an instance's own queue. Enough for all that may wait in `job.wait` there, so that the other
+# verbs of jobs never wait for a worker (DESIGN 5).
+_INSTANCE_CONCURRENCY: Final = 64
 
 
 class Serving:
@@ -28,8 +37,9 @@ class Serving:
     Args:
         name: of the service.
         destinations: the queues; each gets workers of its own.
-        verbs: what it answers.
+        entries: what it answers to.
         rules: how it answers.
+        jobs: takes the jobs among the entries, if there are any.
         concurrency: workers per queue.
         grace: seconds that begun requests have when it is stopped.
     """
@@ -38,18 +48,21 @@ class Serving:
         self,
         name: str,
         destinations: Sequence[str],
-        verbs: Sequence[Verb],
+        entries: Iterable[Endpoint],
         rules: AnswerRules,
         *,
+        jobs: JobService | None,
         concurrency: int,
         grace: float,
     ) -> None:
         self.started_at = monotonic()
-        self.answerer = Answerer({one.name: one for one in verbs}, rules, anyio.CapacityLimiter(concurrency))
-        self.lanes = [Lane(self.answerer.serve, concurrency) for _ in destinations]
+        self.entries = {one.name: one for one in [*entries, *(jobs.verbs() if jobs is not None else ())]}
+        self.answerer = Answerer(self.entries, rules, anyio.CapacityLimiter(concurrency))
+        self.lanes = {one: Lane(self.answerer.serve, concurrency) for one in destinations}
+        if jobs is not None:
+            self.lanes[jobs.via] = Lane(self.answerer.serve, _INSTANCE_CONCURRENCY)
         self._name = name
-        self._destinations = destinations
-        self._concurrency = concurrency
+        self._jobs = jobs
         self._grace = grace
         self._shield = anyio.CancelScope(shield=True)
         self._until_stopped: anyio.CancelScope | None = None
@@ -80,16 +93,29 @@ class Serving:
     async def _live(self, client: StompClient, started: anyio.Event | None) -> None:
         with self._shield:
             try:
-                async with client:
+                async with client, self._jobs_running(client):
                     await self._serve(client, started)
             except NebulaError as error:
                 self._failure = error
         self._ended.set()
 
+    @asynccontextmanager
+    async def _jobs_running(self, client: StompClient) -> AsyncGenerator[None]:
+        """Jobs begin before the first request for one, and end after the last."""
+        if self._jobs is None:
+            yield
+            return
+        async with anyio.create_task_group() as tasks:
+            started = anyio.Event()
+            tasks.start_soon(partial(self._jobs.run, client.post, started=started), name="jobs")
+            await started.wait()
+            yield
+            tasks.cancel_scope.cancel()
+
     async def _serve(self, client: StompClient, started: anyio.Event | None) -> None:
         self.answerer.connect(client.post, trusts_sender=client.is_nebula)
         async with anyio.create_task_group() as tasks:
-            for lane in self.lanes:
+            for lane in self.lanes.values():
                 tasks.start_soon(lane.run, self._grace, name="lane")
             try:
                 with anyio.CancelScope() as self._until_stopped:
@@ -101,12 +127,12 @@ class Serving:
                 # Not through the task group: it would come out wrapped.
                 self._failure = error
             finally:
-                for lane in self.lanes:
+                for lane in self.lanes.values():
                     lane.close()
 
     async def _listen(self, client: StompClient) -> None:
-        # Enough for each worker to find its next request waiting when it has answered one.
-        headers = {PREFETCH_COUNT: str(2 * self._concurrency)}
-        for destination, lane in zip(self._destinations, self.lanes, strict=True):
+        for destination, lane in self.lanes.items():
+            # Enough for each worker to find its next request waiting when it has answered one.
+            headers = {PREFETCH_COUNT: str(2 * lane.concurrency)}
             await client.listen(destination, lane.put, ack=AckMode.CLIENT_INDIVIDUAL, headers=headers)
-        _log.info("service started", service=self._name, queues=list(self._destinations))
+        _log.info("service started", service=self._name, queues=list(self.lanes))

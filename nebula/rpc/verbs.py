@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, Protocol, TypeVar, overload
 
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import ERROR, SUCCESS
@@ -53,6 +53,39 @@ class Target:
     is_job: bool = False
 
 
+class Endpoint(Protocol):
+    """What answers to one name: a `Verb`, or a job, which answers early."""
+
+    @property
+    def name(self) -> str:
+        """What callers ask for."""
+
+    @property
+    def signature(self) -> Signature:
+        """The contract."""
+
+    @property
+    def is_async(self) -> bool:
+        """`invoke` returns a coroutine; else it belongs in a worker thread."""
+
+    @property
+    def response(self) -> str:
+        """The verb of value replies."""
+
+    @property
+    def queue(self) -> str | None:
+        """Where it is announced, None for the service's first queue."""
+
+    def may_be_called_by(self, principal: str | None) -> bool:
+        """Whether this principal is let in."""
+
+    def invoke(self, arguments: Arguments, request: Request) -> Any:
+        """Handle a request: the result, or a coroutine of it."""
+
+    def describe(self) -> dict[str, Any]:
+        """The contract as JSON."""
+
+
 class Verb:
     """A function with its contract.
 
@@ -90,7 +123,7 @@ class Verb:
         self.queue = options.queue
         self.description = inspect.getdoc(function) or ""
 
-    def invoke(self, arguments: Arguments, request: Request | None = None) -> Any:
+    def invoke(self, arguments: Arguments, request: Request) -> Any:
         """Call the handler: its result, or its coroutine if `is_async`.
 
         Args:
@@ -106,7 +139,7 @@ class Verb:
 
     def may_be_called_by(self, principal: str | None) -> bool:
         """Whether the verb's `allow` list lets this principal in; nobody unknown passes a list."""
-        return self.allow is None or principal in self.allow
+        return is_open_to(self.allow, principal)
 
     def describe(self) -> dict[str, Any]:
         """The contract for `describe`: description, and JSON Schema of parameters and result."""
@@ -119,40 +152,42 @@ class Verb:
         }
 
 
+def is_open_to(allow: frozenset[str] | None, principal: str | None) -> bool:
+    """Whether a list of principals lets this one in. Without a list all are let in."""
+    return allow is None or principal in allow
+
+
 class VerbRegistry:
-    """Verbs by name. A name is declared once, and the framework's own names never."""
+    """What a service answers to, by name. A name is declared once, and the framework's own names never."""
 
     def __init__(self) -> None:
-        self._verbs: dict[str, Verb] = {}
+        self._entries: dict[str, Endpoint] = {}
 
-    def declare(self, verb: Verb) -> None:
-        """Add a user's verb.
+    def declare(self, entry: Endpoint) -> None:
+        """Add a user's verb or job.
 
         Raises:
             ValueError: the name is reserved, or taken.
         """
-        refuse_reserved(verb.name)
-        self.add(verb)
+        refuse_reserved(entry.name)
+        self.add(entry)
 
-    def add(self, verb: Verb) -> None:
+    def add(self, entry: Endpoint) -> None:
         """Add a verb of the framework, which may have a reserved name.
 
         Raises:
             ValueError: the name is taken.
         """
-        if verb.name in self._verbs:
-            raise ValueError(f"verb {verb.name!r} is declared twice")
-        self._verbs[verb.name] = verb
+        if entry.name in self._entries:
+            raise ValueError(f"verb {entry.name!r} is declared twice")
+        self._entries[entry.name] = entry
 
-    def get(self, name: str) -> Verb | None:
-        """The verb of that name; names are case-sensitive (C.2)."""
-        return self._verbs.get(name)
+    def get(self, name: str) -> Endpoint | None:
+        """What has that name; names are case-sensitive (C.2)."""
+        return self._entries.get(name)
 
-    def __iter__(self) -> Iterator[Verb]:
-        return iter(self._verbs.values())
-
-    def __len__(self) -> int:
-        return len(self._verbs)
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter(self._entries.values())
 
 
 def refuse_reserved(name: str) -> None:
@@ -243,8 +278,3 @@ def marked_members(holder: object) -> Iterator[Callable[..., Any]]:
 def contract_of(function: Callable[..., Any]) -> Signature:
     """The contract of a function as its callers see it, made once."""
     return Signature(function, context=(Request,))
-
-
-def describe_all(verbs: Iterable[Verb]) -> list[Mapping[str, Any]]:
-    """`describe` of each verb, sorted by name."""
-    return [one.describe() for one in sorted(verbs, key=lambda one: one.name)]

@@ -93,7 +93,7 @@ def test_method_is_a_verb_without_its_self() -> None:
 
     members = list(marked_members(Prices()))
 
-    assert [Verb(one).invoke(Verb(one).signature.bind(2)) for one in members] == [6]
+    assert [Verb(one).invoke(Verb(one).signature.bind(2), request()) for one in members] == [6]
 
 
 def test_marked_functions_of_a_module_are_found_by_name() -> None:

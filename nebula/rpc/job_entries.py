@@ -1,0 +1,125 @@
+"""Jobs among a responder's verbs: declared on it, and accepted by a `JobService` while it runs."""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from nebula.rpc.answering import Answer, success
+from nebula.rpc.context import Request
+from nebula.rpc.envelope import dump_json
+from nebula.rpc.jobs.runner import JobRunner
+from nebula.rpc.jobs.service import JobService
+from nebula.rpc.jobs.state_folder import StateFolder
+from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.signature import Arguments
+from nebula.rpc.verbs import is_open_to
+
+DEFAULT_ENGINE: Final = "default"
+
+
+class Engine(Protocol):
+    """What a service declares of an engine, `nebula.spark.Spark` for one: plain values until it runs."""
+
+    def runner(self, state: Path, service: str) -> JobRunner:
+        """What runs jobs on it, for one instance of a service with its state folder."""
+        ...
+
+
+class JobEntry:
+    """A job as the registry sees it: a verb whose answer is that the job was accepted."""
+
+    is_async: Final = True
+
+    def __init__(self, job: JobVerb, jobs: JobEntries, allow: frozenset[str] | None) -> None:
+        self.name = job.name
+        self.signature = job.signature
+        self.response = "success"
+        self.queue = None
+        self._job = job
+        self._jobs = jobs
+        self._allow = allow
+
+    def may_be_called_by(self, principal: str | None) -> bool:
+        """Whether the job's `allow` list lets this principal in."""
+        return is_open_to(self._allow, principal)
+
+    async def invoke(self, arguments: Arguments, request: Request) -> Answer:
+        """Have the job recorded and answer `success` early, with where to look for it (DESIGN 6)."""
+        accepted = await self._jobs.service.accept(request, self._job, arguments)
+        return success(dump_json(accepted), "accepted")
+
+    def describe(self) -> dict[str, Any]:
+        """The contract: of the result, what `job.result` gives."""
+        return {
+            "verb": self.name,
+            "description": inspect.getdoc(self._job.function) or "",
+            "parameters": self.signature.parameters_schema(),
+            "result": self.signature.result_schema(),
+            "response": self.response,
+            "job": True,
+        }
+
+
+class JobEntries:
+    """The jobs that a responder declares.
+
+    Args:
+        service: the responder's name.
+        engines: what jobs may run in, by name, beside the service itself.
+        root: where state is kept; see `StateFolder`.
+    """
+
+    def __init__(self, service: str, engines: Mapping[str, Engine], root: Path | None) -> None:
+        self._name = service
+        self._engines = engines
+        self._root = root
+        self._jobs: list[JobVerb] = []
+        self._service: JobService | None = None
+
+    @property
+    def service(self) -> JobService:
+        """What takes the jobs. While the responder runs."""
+        assert self._service is not None
+        return self._service
+
+    def declare(self, job: JobVerb, allow: frozenset[str] | None) -> JobEntry:
+        """Add one.
+
+        Raises:
+            ValueError: it wants an engine that the service has not.
+        """
+        if job.engine is not None and job.engine not in self._engines:
+            raise ValueError(
+                f"job {job.name!r} needs the engine {job.engine!r}: give its service one, "
+                f"Responder({self._name!r}, spark=Spark()), or declare it with engine=None"
+            )
+        self._jobs.append(job)
+        return JobEntry(job, self, allow)
+
+    @contextmanager
+    def opened(self) -> Iterator[JobService | None]:
+        """Take a state folder and make the service of this run on it; None if there are no jobs.
+
+        Raises:
+            OSError: no folder can be had.
+        """
+        if not self._jobs:
+            yield None
+            return
+        with StateFolder.take(self._name, _new_instance, self._root) as state:
+            runners: dict[str | None, JobRunner] = {
+                name: engine.runner(state.path, self._name) for name, engine in self._engines.items()
+            }
+            self._service = JobService(self._name, state=state, runners=runners)
+            for job in self._jobs:
+                self._service.declare(job)
+            yield self._service
+
+
+def _new_instance() -> str:
+    return secrets.token_hex(4)
