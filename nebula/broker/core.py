@@ -114,11 +114,19 @@ class Broker:
         self._paused.pop(session, None)
 
     def send(
-        self, session: Session, head: Head, body: bytes, now: float, *, may_wait: bool = True
+        self,
+        session: Session,
+        head: Head,
+        body: bytes,
+        now: float,
+        *,
+        exchange: tuple[str, str] | None = None,
+        may_wait: bool = True,
     ) -> Verdict:
         """Hand a message to its destination.
 
         Args:
+            exchange: a header of this message that others with its head do not share.
             may_wait: the session can be held back when there is no room. Then nothing has
                 happened, and the session turns up in `Work.resumed` when it may try again.
 
@@ -134,7 +142,7 @@ class Broker:
         elif head.requires_consumers and not destination.consumer_count:
             return self._refuse(Verdict.NO_CONSUMER)
         self._last_number = number = self._last_number + 1
-        message = Message(head, body, number, now)
+        message = Message(head, body, number, now, exchange)
         verdict = destination.send(message, now)
         if verdict is Verdict.FULL and isinstance(destination, Queue):
             size = message.size_bytes

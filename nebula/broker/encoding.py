@@ -16,6 +16,10 @@ from nebula.broker.session import Delivery
 from nebula.broker.subscriptions import AckMode, Subscription
 from nebula.stomp.dialects import Dialect
 
+_REDELIVERED = headers.REDELIVERED.encode()
+_DELIVERY_COUNT = headers.DELIVERY_COUNT.encode()
+_TIMEOUT = headers.TIMEOUT.encode()
+
 Label = tuple[bytes, bytes]
 """The octets of a subscription's MESSAGEs before the number of the message, and those between it
 and the second number in `ack` (empty where there is no `ack`)."""
@@ -106,12 +110,9 @@ class Encoder:
                 chunks += (start, common)
                 continue
             number = message.number
-            block = message.head.blocks.get(dialect)
-            body = message.body
-            if block is None or attempts is not None or message.expires_at is not None:
-                common = self._of_this_delivery(message, attempts, now) + self._common(message)
-            else:
-                common = b"%bcontent-length:%d\n\n%b\0" % (block, len(body), body)
+            common = self._common(message)
+            if attempts is not None or message.expires_at is not None:
+                common = self._of_this_delivery(message, attempts, now) + common
             if ack:
                 chunks += (b"%b%d%b%d" % (start, number, ack, number), common)
             else:
@@ -124,15 +125,16 @@ class Encoder:
         block = blocks.get(self._dialect)
         if block is None:
             block = blocks[self._dialect] = b"\n" + self._dialect.header_block(message.head.headers)
+        if message.exchange is not None:
+            block += self._dialect.header_block([message.exchange])
         return b"%bcontent-length:%d\n\n%b\0" % (block, len(message.body), message.body)
 
     def _of_this_delivery(self, message: Message, attempts: int | None, now: float) -> bytes:
-        lines = []
+        lines = b""
         if attempts is not None:
-            lines.append(f"\n{headers.REDELIVERED}:true")
-        if attempts:
-            lines.append(f"\n{headers.DELIVERY_COUNT}:{attempts}")
+            lines = b"\n%b:true" % _REDELIVERED
+            if attempts:
+                lines += b"\n%b:%d" % (_DELIVERY_COUNT, attempts)
         if message.expires_at is not None:
-            left_ms = max(0, round((message.expires_at - now) * 1000))
-            lines.append(f"\n{headers.TIMEOUT}:{left_ms}")
-        return "".join(lines).encode()
+            lines += b"\n%b:%d" % (_TIMEOUT, max(0, round((message.expires_at - now) * 1000)))
+        return lines

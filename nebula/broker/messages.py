@@ -27,6 +27,7 @@ class Verdict(Enum):
 # text: the objects of CPython around them. Counting a little too much is safe, too little is not.
 MESSAGE_COST_BYTES = 320
 HEAD_COST_BYTES = 1000
+EXCHANGE_COST_BYTES = 200
 HEADER_COST_BYTES = 180
 
 
@@ -79,20 +80,26 @@ class Message:
         head: what it shares with its like.
         body: octets.
         number: its place in the order of arrival, unique in a broker's life.
+        exchange: a header that the messages of one head do not share, or None.
         expires_at: when it is no longer worth delivering, or None.
         size_bytes: what it counts for against the limits.
         shared: for the protocol: the octets that receivers who do not acknowledge have in common,
             by dialect; None where there is one receiver at most.
     """
 
-    __slots__ = ("body", "expires_at", "head", "number", "shared", "size_bytes")
+    __slots__ = ("body", "exchange", "expires_at", "head", "number", "shared", "size_bytes")
 
-    def __init__(self, head: Head, body: bytes, number: int, now: float) -> None:
+    def __init__(
+        self, head: Head, body: bytes, number: int, now: float, exchange: tuple[str, str] | None = None
+    ) -> None:
         self.head = head
         self.body = body
         self.number = number
+        self.exchange = exchange
         self.size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
         head.cost_bytes = 0
+        if exchange is not None:
+            self.size_bytes += EXCHANGE_COST_BYTES + len(exchange[1])
         self.expires_at = None if head.time_to_live is None else now + head.time_to_live
         self.shared: dict[Any, bytes] | None = None
 

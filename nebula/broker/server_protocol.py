@@ -276,7 +276,9 @@ class ServerProtocol:
         if plan is None:
             plan = fields.memo = self._plan(frame)
         if type(plan) is Head:
-            verdict = self._broker.send(self.session, plan, frame.body, self._now, may_wait=may_wait)
+            verdict = self._broker.send(
+                self.session, plan, frame.body, self._now, exchange=frame.exchange, may_wait=may_wait
+            )
             if verdict is Verdict.WAIT:
                 self.is_held_back = True
                 return

@@ -3,9 +3,10 @@
 How to think about the parser. It is fed any split of the octets and works on one chunk at a
 time with a cursor. A frame is a *head* (command and header lines, up to an empty line), a
 body, and a NUL. Senders repeat themselves, so a head that was read before is found in a small
-table by its octets and costs one look-up; `receipt`, the one header that changes with each
-frame, is cut out first. What is left of a chunk is held, with a note of what it waits for, so
-that no octet is searched twice however small the pieces are.
+table by its octets and costs one look-up. What changes with each frame is cut out before: `receipt`
+wherever it stands, and the id of an exchange where it is the last line. What is left of a chunk
+is held, with a note of what it waits for, so that no octet is searched twice however small the
+pieces are.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from nebula import headers as names
 from nebula.errors import RemoteProtocolError
 from nebula.stomp.dialects import OPENING, Dialect
 from nebula.stomp.frames import (
@@ -52,6 +54,11 @@ _MOST_DIGITS: Final = 19
 
 # Length of a body that ends at the first NUL.
 _UNTIL_NUL: Final = -1
+
+# Requests and replies differ in these. Our own client writes them last.
+_EXCHANGE: Final = (f"{names.REPLY_ID}:".encode(), f"{names.IN_REPLY_TO}:".encode())
+
+_LENGTH: Final = b"\ncontent-length:"
 
 _Head = tuple[str, Headers, int]
 
@@ -157,8 +164,11 @@ class FrameParser:
                 cut = head.find(_RECEIPT)
                 if cut >= 0:
                     head, receipt = self._cut_receipt(head, cut)
+                exchange = None
                 known = known_heads.get(head)
-                command, headers, length = known if known is not None else self._read_head(head, receipt)
+                if known is None:
+                    known, exchange = self._read_new_head(head, receipt)
+                command, headers, length = known
                 # The limit of the opening frame counts its head too (A.5).
                 counted_from = position if is_opening else start
                 if length == _UNTIL_NUL:
@@ -181,7 +191,7 @@ class FrameParser:
                 body = data[start:stop]
                 if body and command not in COMMANDS_WITH_BODY:
                     body = self._stray_body(command)
-                frames.append(Frame(command, headers, body, receipt))
+                frames.append(Frame(command, headers, body, receipt, exchange))
                 position = stop + 1
                 if is_opening:
                     self._is_halted = True
@@ -259,8 +269,31 @@ class FrameParser:
             raise self._too_long_line()
         return head[:begin] + head[end:], self._unescaped(_decoded(head[begin + len(_RECEIPT) : end]))
 
+    def _read_new_head(self, head: bytes, receipt: str | None) -> tuple[_Head, tuple[str, str] | None]:
+        """Read a head that is not known as a whole: without what differs on every request it may be."""
+        rest, _, last = head.rpartition(b"\n")
+        if (
+            not last.startswith(_EXCHANGE)
+            or not head.startswith(b"SEND\n")
+            or len(head) > _MAX_KNOWN_HEAD_BYTES
+        ):
+            return self._read_head(head, receipt), None
+        rest, digits = _cut_line(rest, _LENGTH)
+        known = self._heads.get(rest)
+        if known is None:
+            # The whole of it once: limits and faults are those of the whole head.
+            self._read_head(head, receipt)
+            known = self._read_head(rest, receipt)
+        name, _, value = _decoded(last).partition(":")
+        if name in known[1] or len(last) > self._limits.max_header_line_bytes:
+            return self._read_head(head, receipt), None
+        command, headers, length = known
+        if digits is not None:
+            length = self._body_length(self._unescaped(digits.decode(errors="replace")))
+        return (command, headers, length), (name, self._unescaped(value))
+
     def _read_head(self, head: bytes, receipt: str | None) -> _Head:
-        """Read a head that is not known yet, and remember it if it may come again."""
+        """Read a whole head, and remember it if it may come again."""
         limits = self._limits
         if len(head) > limits.max_header_line_bytes:
             self._check_line_lengths(head)
@@ -276,8 +309,9 @@ class FrameParser:
         length = self._body_length(headers["content-length"]) if "content-length" in headers else _UNTIL_NUL
         read = command, headers, length
         # ACKs and MESSAGEs each name a message of their own: they would only push SENDs out.
-        # With one header to spare: a receipt must not be one too many because of what came before.
-        if command == "SEND" and len(head) <= _MAX_KNOWN_HEAD_BYTES and len(lines) < limits.max_headers:
+        # With two headers to spare: a receipt and an exchange's id must not be too many because of
+        # what came before.
+        if command == "SEND" and len(head) <= _MAX_KNOWN_HEAD_BYTES and len(lines) < limits.max_headers - 1:
             if len(self._heads) == _MAX_KNOWN_HEADS:
                 self._heads.clear()
             self._heads[head] = read
@@ -333,6 +367,17 @@ class FrameParser:
         return b""
 
 
+def _cut_line(head: bytes, begins_with: bytes) -> tuple[bytes, bytes | None]:
+    """Take the first line that begins so out of a head; returns what is left, and what followed."""
+    begin = head.find(begins_with)
+    if begin < 0:
+        return head, None
+    end = head.find(b"\n", begin + 1)
+    if end < 0:
+        end = len(head)
+    return head[:begin] + head[end:], head[begin + len(begins_with) : end]
+
+
 def _decoded(octets: bytes) -> str:
     if 0 in octets:
         raise RemoteProtocolError(_NUL_IN_HEAD)
@@ -353,7 +398,7 @@ def serialize(frame: Frame, dialect: Dialect) -> bytes:
     return that the version cannot express becomes a space.
     """
     writer = OPENING if frame.command in UNESCAPED_COMMANDS else dialect
-    headers = [item for item in frame.headers.items() if item[0] != "content-length"]
+    headers = [item for item in frame.all_headers().items() if item[0] != "content-length"]
     if frame.receipt is not None:
         headers.append(("receipt", frame.receipt))
     if frame.command in COMMANDS_WITH_BODY:

@@ -40,11 +40,15 @@ class Frame:
         command: SEND, MESSAGE, …
         headers: by name, unescaped, without `receipt`.
         body: octets, possibly empty.
-        receipt: value of the `receipt` header, or None. It stands apart because it is the one
-            header that differs on every frame of a sender.
+        receipt: value of the `receipt` header, or None.
+        exchange: name and value of the header that names the exchange which a SEND belongs to
+            (`neb-reply-id` or `neb-in-reply-to`), where the parser found it apart; else None.
+
+    Those two are not among `headers`: they differ on every frame of a sender, and without them
+    its frames share one `headers`.
     """
 
-    __slots__ = ("body", "command", "headers", "receipt")
+    __slots__ = ("body", "command", "exchange", "headers", "receipt")
 
     def __init__(
         self,
@@ -52,24 +56,30 @@ class Frame:
         headers: Mapping[str, str],
         body: bytes = b"",
         receipt: str | None = None,
+        exchange: tuple[str, str] | None = None,
     ) -> None:
         self.command = command
         self.headers = headers
         self.body = body
         self.receipt = receipt
+        self.exchange = exchange
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frame):
             return NotImplemented
-        return (self.command, self.headers, self.body, self.receipt) == (
+        return (self.command, self.all_headers(), self.body, self.receipt) == (
             other.command,
-            other.headers,
+            other.all_headers(),
             other.body,
             other.receipt,
         )
+
+    def all_headers(self) -> dict[str, str]:
+        """The headers with `exchange` among them."""
+        return {**self.headers, **dict([self.exchange] if self.exchange else ())}
 
     __hash__ = None  # type: ignore[assignment]  # a value with a dict inside
 
     def __repr__(self) -> str:
         receipt = f", receipt={self.receipt!r}" if self.receipt is not None else ""
-        return f"Frame({self.command!r}, {dict(self.headers)!r}, {self.body!r}{receipt})"
+        return f"Frame({self.command!r}, {self.all_headers()!r}, {self.body!r}{receipt})"
