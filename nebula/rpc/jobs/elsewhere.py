@@ -1,0 +1,49 @@
+"""Jobs that other instances of the service hold, found in their folders under the same root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import anyio.to_thread
+
+from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.jobs.registry import JobRegistry, peek
+from nebula.rpc.jobs.state_folder import StateFolder
+
+__all__ = ["Elsewhere", "OtherInstances", "instance_queue"]
+
+
+class Elsewhere(NamedTuple):
+    """A job of another instance, and the queue where that one is asked."""
+
+    via: str
+    record: JobRecord
+
+
+def instance_queue(service: str, instance: str) -> str:
+    """The queue of one instance of a service."""
+    return f"/queue/{service}.{instance}"
+
+
+class OtherInstances:
+    """The other instances of a service, as far as they keep their state on this machine."""
+
+    def __init__(self, service: str, state: StateFolder) -> None:
+        self._service, self._state = service, state
+
+    async def find(self, read: Callable[[JobRegistry], JobRecord | None]) -> Elsewhere | None:
+        """The first that `read` finds in one of their registries."""
+        # A glance at a small folder; only where there are others is it worth a thread.
+        folders = self._state.others()
+        if not folders:
+            return None
+
+        def look() -> Elsewhere | None:
+            found = ((folder.name, peek(folder, read)) for folder in folders)
+            return next((self._at(name, record) for name, record in found if record is not None), None)
+
+        return await anyio.to_thread.run_sync(look)
+
+    def _at(self, instance: str, record: JobRecord) -> Elsewhere:
+        return Elsewhere(instance_queue(self._service, instance), record)

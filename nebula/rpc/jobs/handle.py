@@ -1,0 +1,174 @@
+"""A job as its caller holds it: its status, its end, its result."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol, TypeVar, overload
+
+import anyio
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from nebula.errors import JobEnded, RemoteError
+from nebula.rpc.errors import UnexpectedReply
+from nebula.rpc.jobs.identifiers import unqualified
+from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.jobs.states import JobState, JobStatus
+from nebula.rpc.jobs.telling import status_destination
+
+__all__ = ["JobClient", "JobHandle"]
+
+_T = TypeVar("_T")
+
+# Statuses may be lost, with a connection or with the service that would have told them.
+_ASK_AFTER: Final = 10.0
+
+
+class _Message(Protocol):
+    @property
+    def body(self) -> bytes: ...
+
+
+class _Stomp(Protocol):
+    def subscribe(
+        self, destination: str, *, receipt: bool = True
+    ) -> AbstractAsyncContextManager[AsyncIterator[_Message]]: ...
+
+
+class JobClient(Protocol):
+    """What a handle needs of a client."""
+
+    @property
+    def stomp(self) -> _Stomp:
+        """Its connection."""
+
+    async def call_queue(
+        self, queue: str, verb: str, parameters: Any, *, timeout: float | None = None
+    ) -> Any:
+        """Ask whoever listens on this queue: the parameters of the reply. Raises as `Client.call`."""
+
+
+class JobHandle:
+    """One job of one service, seen from afar. Handles are cheap: nothing is open but while a method runs.
+
+    Each method may raise what `Client.call` does: `RemoteError` (`not-found`: the service does not know
+    the job, or not any more; `not-allowed`), `NoResponder`, `CallTimeout`, `ConnectionLost`.
+
+    Args:
+        client: to ask with.
+        job: `<service>/<ulid>`.
+        via: the queue of the instance that holds it, where known.
+        ask_after: seconds without news after which `watch` asks.
+
+    Attributes:
+        id: `<service>/<ulid>`.
+    """
+
+    def __init__(
+        self, client: JobClient, job: str, *, via: str | None = None, ask_after: float = _ASK_AFTER
+    ) -> None:
+        service, ulid = unqualified(job)
+        if service is None:
+            raise ValueError(f"{job!r} does not say whose job it is: reports/{ulid} would")
+        self.id = job
+        self._client, self._ask_after = client, ask_after
+        self._queue = via or f"/queue/{service}"
+        self._destination = status_destination(service, ulid)
+
+    async def status(self) -> JobStatus:
+        """How the job is now."""
+        return JobStatus.from_json(await self._ask("job.status"))
+
+    async def watch(self) -> AsyncIterator[JobStatus]:
+        """The job's status now, and each newer one as it comes, the last being its end.
+
+        It may skip statuses and never goes back. It ends with the job, however that ends, also when it had
+        ended before; and it asks where nothing is heard for a while, so that a lost message does not matter.
+        """
+        # Subscribed before asked: what happens between the two is seen twice rather than not at all.
+        async with self._client.stomp.subscribe(self._destination, receipt=True) as events:
+            status = await self.status()
+            yield status
+            while not status.is_final:
+                newer = await self._next(events)
+                if newer.seq > status.seq:
+                    status = newer
+                    yield status
+
+    async def wait(self) -> JobStatus:
+        """The job's last status, once it has ended. Use an anyio scope to wait only so long."""
+        async for status in self.watch():
+            last = status
+        return last
+
+    @overload
+    async def result(self) -> Any: ...
+    @overload
+    async def result(self, as_: type[_T]) -> _T: ...
+    async def result(self, as_: Any = None) -> Any:
+        """What the job returned, once it has ended.
+
+        Args:
+            as_: the type to read the value as; by default JSON's.
+
+        Returns:
+            the value; for one that is kept in a file, a `JobOutput` that says where and how much.
+
+        Raises:
+            JobEnded: it ended otherwise than done.
+            UnexpectedReply: the value is not of that type.
+        """
+        status = await self.wait()
+        if status.state != JobState.DONE:
+            raise self._ended(status)
+        fields = await self._ask("job.result")
+        output = JobOutput(
+            **{name: fields.get(name) for name in ("value", "path", "rows", "bytes", "schema")}
+        )
+        if output.path is not None:
+            return output
+        if as_ is None:
+            return output.value
+        try:
+            return TypeAdapter(as_).validate_python(output.value)
+        except ValidationError as error:
+            raise UnexpectedReply(f"the result of {self.id} is not what was asked for: {error}") from None
+
+    async def cancel(self) -> JobStatus:
+        """End the job. Returns at once: `cancelling`, mostly; `wait` tells when it is over."""
+        return JobStatus.from_json(await self._ask("job.cancel"))
+
+    async def log(self, limit: int = 100) -> list[str]:
+        """The last lines of the job's log, the oldest first."""
+        answer = await self._ask("job.log", {"limit": limit})
+        return [str(line["text"]) for line in answer["lines"]]
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.id!r})"
+
+    async def _next(self, events: AsyncIterator[_Message]) -> JobStatus:
+        with anyio.move_on_after(self._ask_after):
+            async for message in events:
+                # An empty one says that the service is away, not that the job has ended (DESIGN 6).
+                if message.body:
+                    return JobStatus.from_json(from_json(message.body))
+        return await self.status()
+
+    async def _ask(self, verb: str, more: Mapping[str, Any] | None = None) -> Any:
+        parameters = {"job": self.id, **(more or {})}
+        try:
+            return await self._client.call_queue(self._queue, verb, parameters)
+        except RemoteError as error:
+            if error.code != "elsewhere" or not isinstance(error.details, Mapping):
+                raise
+            # Once: two instances that send us to each other must not keep us busy.
+            self._queue = str(error.details["via"])
+        return await self._client.call_queue(self._queue, verb, parameters)
+
+    def _ended(self, status: JobStatus) -> JobEnded:
+        error = status.error
+        code, message = (
+            (error.code, error.message) if error else (status.state.replace("_", "-"), status.note)
+        )
+        return JobEnded(self.id, status.state, code=code, message=message)

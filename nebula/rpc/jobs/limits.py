@@ -1,0 +1,44 @@
+"""Numbers that bound what jobs may cost, and the clock by which they are counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nebula.rpc.jobs.work import Moment
+
+__all__ = ["Clock", "JobLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where the time comes from: seconds since the epoch, and seconds that never jump."""
+
+    wall: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
+
+    def now(self) -> Moment:
+        """Both."""
+        return Moment(self.wall(), self.steady())
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """Numbers that bound what jobs may cost. Times are seconds.
+
+    Attributes:
+        max_queued: waiting jobs; above it requests are refused as `busy`.
+        check_timeout: for a verb's `check`.
+        cancel_grace: for a cancelled job to end, before it is called cancelled although its code runs on.
+        keep_for: how long an ended job is remembered.
+        keep_jobs: how many ended jobs are remembered.
+        max_waiting: callers of `job.wait` that are kept waiting at once; others are answered at once.
+    """
+
+    max_queued: int = 1000
+    check_timeout: float = 2.0
+    cancel_grace: float = 10.0
+    keep_for: float = 30 * 86400.0
+    keep_jobs: int = 10_000
+    max_waiting: int = 32

@@ -1,0 +1,68 @@
+"""What runners tell, brought to the board with the time at which it came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nebula.rpc.jobs.board import JobBoard
+from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, Progress
+from nebula.rpc.jobs.work import Moment
+
+__all__ = ["BoardListener"]
+
+
+class BoardListener(JobListener):
+    """The `JobListener` of a service's runners.
+
+    Args:
+        board: hears it.
+        now: the time.
+        settle: called after each call: the board has work.
+    """
+
+    def __init__(self, board: JobBoard, now: Callable[[], Moment], settle: Callable[[], None]) -> None:
+        self._board, self._now, self._settle = board, now, settle
+
+    def on_starting(self, job: str, attempt: int, incarnation: str) -> None:
+        """See `JobListener`."""
+        self._board.starting((job, attempt), incarnation)
+
+    def on_started(self, job: str, attempt: int) -> None:
+        """See `JobListener`."""
+        self._board.started((job, attempt), self._now())
+        self._settle()
+
+    def on_progress(self, job: str, attempt: int, progress: Progress) -> None:
+        """See `JobListener`."""
+        self._board.progress((job, attempt), progress, self._now())
+        self._settle()
+
+    def on_done(self, job: str, attempt: int, result: JobOutput) -> None:
+        """See `JobListener`."""
+        self._board.done((job, attempt), result, self._now())
+        self._settle()
+
+    def on_failed(self, job: str, attempt: int, failure: JobFailure) -> None:
+        """See `JobListener`."""
+        self._board.failed((job, attempt), failure, self._now())
+        self._settle()
+
+    def on_cancelled(self, job: str, attempt: int, *, slots_free: bool) -> None:
+        """See `JobListener`."""
+        self._board.cancelled((job, attempt), self._now(), slots_free=slots_free)
+        self._settle()
+
+    def on_slots_free(self, job: str, attempt: int) -> None:
+        """See `JobListener`."""
+        self._board.slots_free((job, attempt), self._now())
+        self._settle()
+
+    def on_lost(self, job: str, attempt: int, reason: str) -> None:
+        """See `JobListener`."""
+        self._board.lost((job, attempt), reason, self._now())
+        self._settle()
+
+    def on_log(self, job: str, attempt: int, text: str) -> None:
+        """See `JobListener`."""
+        self._board.log((job, attempt), text, self._now())
+        self._settle()

@@ -1,0 +1,233 @@
+"""Runs jobs in the service's own process: plain functions in threads, coroutine functions as tasks."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import traceback
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, Literal
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+from anyio.from_thread import BlockingPortal
+from pydantic_core import from_json
+
+from nebula.errors import JobError
+from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.context import JobCancelled
+from nebula.rpc.jobs.local_context import LocalJob, Told
+from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, JobTask, Progress
+from nebula.rpc.jobs.verb import JobVerb
+
+__all__ = ["LocalRunner"]
+
+# Jobs report as often as they like; this often somebody looks.
+_LOOK_EVERY: Final = 0.1
+
+_MAX_RESULT_BYTES: Final = 64 * 1024
+
+
+class LocalRunner:
+    """The `JobRunner` of `@app.job(engine=None)`.
+
+    A coroutine function is ended by the cancellation of its task. A thread cannot be ended: its code
+    hears of a cancel by `ctx.is_cancelled`, or by `JobCancelled` out of `ctx.progress` and `ctx.step`.
+    Code that never asks runs on, and holds its place, until it returns; its result is dropped.
+
+    Args:
+        verbs: by name; they may be added to later.
+        max_running: jobs at a time.
+        stop_grace: seconds that threads have to end when the service stops. Then they are left to
+            themselves, and end with the process.
+    """
+
+    is_broken: str | None = None
+
+    def __init__(
+        self, verbs: Mapping[str, JobVerb], *, max_running: int = 8, stop_grace: float = 2.0
+    ) -> None:
+        self._verbs, self.max_running, self._stop_grace = verbs, max_running, stop_grace
+        self._submitted: deque[_Run] = deque()
+        self._has_work = anyio.Event()
+        self._runs: dict[tuple[str, int], _Run] = {}
+
+    def submit(self, task: JobTask) -> None:
+        """See `JobRunner`."""
+        run = self._runs[task.job, task.attempt] = _Run(task)
+        self._submitted.append(run)
+        self._has_work.set()
+
+    def cancel(self, job: str, attempt: int, *, reason: Literal["cancelled", "timed-out"]) -> None:  # noqa: ARG002
+        """See `JobRunner`."""
+        if (run := self._runs.get((job, attempt))) is not None:
+            run.tell(Told.CANCELLED)
+
+    def status(self) -> Mapping[str, Any]:
+        """See `JobRunner`."""
+        return {"state": "ready", "broken": None, "jobs": {"open": len(self._runs)}}
+
+    def restart(self) -> None:
+        """See `JobRunner`."""
+        for run in self._runs.values():
+            run.tell(Told.STOPPED)
+
+    async def run(self, listener: JobListener, *, started: anyio.Event | None = None) -> None:
+        """See `JobRunner`; threads that do not end within `stop_grace` live on."""
+        incarnation = secrets.token_hex(4)
+        async with BlockingPortal() as portal, anyio.create_task_group() as tasks:
+            if started is not None:
+                started.set()
+            while True:
+                while self._submitted:
+                    run = self._submitted.popleft()
+                    listener.on_starting(*run.key, incarnation)
+                    self._start(run, listener, portal, tasks)
+                self._has_work = anyio.Event()
+                await self._has_work.wait()
+
+    def _start(self, run: _Run, listener: JobListener, portal: BlockingPortal, tasks: TaskGroup) -> None:
+        async def live() -> None:
+            end: _End = None
+            try:
+                end = await self._run_one(run, listener, portal)
+            except anyio.get_cancelled_exc_class():
+                # A thread that ended in time has its end; everything else goes with the service.
+                run.tell(Told.STOPPED)
+                end = run.end
+                raise
+            finally:
+                del self._runs[run.key]
+                run.report(listener)
+                _tell_end(run, end, listener)
+
+        listener.on_started(*run.key)
+        tasks.start_soon(live, name=f"job {run.task.job}")
+
+    async def _run_one(self, run: _Run, listener: JobListener, portal: BlockingPortal) -> _End:
+        verb = self._verbs[run.task.verb]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_look_often, run, listener)
+            if verb.is_async:
+                end = await _run_as_task(run, verb)
+            else:
+                end = await _run_in_thread(run, verb, portal, self._stop_grace)
+            tasks.cancel_scope.cancel()
+        return end
+
+
+# What became of a run: its output, why it failed, or None where it ended because it was told to.
+_End = JobOutput | JobFailure | None
+
+
+class _Run:
+    """One attempt."""
+
+    def __init__(self, task: JobTask) -> None:
+        self.task = task
+        self.key = (task.job, task.attempt)
+        self.context = LocalJob(task)
+        self.scope = anyio.CancelScope()
+        self.end: _End = None
+        self._reported = Progress()
+
+    def tell(self, told: Told) -> None:
+        """It shall end. The first reason counts."""
+        if self.context.told is None:
+            self.context.told = told
+            self.scope.cancel()
+
+    def report(self, listener: JobListener) -> None:
+        """Tell what is new of it."""
+        for line in self.context.take_lines():
+            listener.on_log(*self.key, line)
+        seen = self.context.seen()
+        if seen != self._reported:
+            self._reported = seen
+            listener.on_progress(*self.key, seen)
+
+    def finish(self, verb: JobVerb, result: Any) -> _End:
+        """Its code returned this. Blocks: files are renamed."""
+        if self.context.told is Told.CANCELLED:
+            self.context.discard_outputs()
+            return None
+        try:
+            data = verb.signature.dump(result)
+        except ValueError as error:
+            return self.fail(JobError(f"the result has no JSON form: {error}"))
+        if len(data) > _MAX_RESULT_BYTES:
+            text = f"the result is {len(data)} bytes of JSON: write it to ctx.output(…) and return its path"
+            return self.fail(JobError(text, code="result-too-large"))
+        try:
+            self.context.publish_outputs()
+        except OSError as error:
+            return self.fail(error)
+        return JobOutput(value=from_json(data))
+
+    def fail(self, error: BaseException) -> _End:
+        """Its code raised this. Blocks: files are removed."""
+        self.context.discard_outputs()
+        return None if self.context.told is not None else _failure(error)
+
+
+async def _look_often(run: _Run, listener: JobListener) -> None:
+    while True:
+        run.report(listener)
+        await anyio.sleep(_LOOK_EVERY)
+
+
+async def _run_as_task(run: _Run, verb: JobVerb) -> _End:
+    with run.scope:
+        try:
+            result = await verb.call(run.task.parameters, run.context)
+        # What a job raises ends the job, and never the service: SystemExit too.
+        except (Exception, JobCancelled, SystemExit) as error:
+            return await anyio.to_thread.run_sync(run.fail, error)
+        return await anyio.to_thread.run_sync(run.finish, verb, result)
+    await anyio.to_thread.run_sync(run.context.discard_outputs)
+    return None
+
+
+async def _run_in_thread(run: _Run, verb: JobVerb, portal: BlockingPortal, stop_grace: float) -> _End:
+    is_over = anyio.Event()
+
+    def work() -> None:
+        try:
+            run.end = run.finish(verb, verb.call(run.task.parameters, run.context))
+        except BaseException as error:
+            run.end = run.fail(error)
+        # The loop may be gone by now; then nobody is interested.
+        with suppress(RuntimeError):
+            portal.start_task_soon(is_over.set)
+
+    # Not from a pool: a thread that does not end must neither be waited for nor be missed.
+    threading.Thread(target=work, name=f"job {run.task.job}", daemon=True).start()
+    try:
+        await is_over.wait()
+    except anyio.get_cancelled_exc_class():
+        run.tell(Told.STOPPED)
+        with anyio.move_on_after(stop_grace, shield=True):
+            await is_over.wait()
+        raise
+    return run.end
+
+
+def _tell_end(run: _Run, end: _End, listener: JobListener) -> None:
+    if isinstance(end, JobOutput):
+        listener.on_done(*run.key, end)
+    elif isinstance(end, JobFailure):
+        listener.on_failed(*run.key, end)
+    elif run.context.told is Told.STOPPED:
+        listener.on_lost(*run.key, "the service stopped")
+    else:
+        listener.on_cancelled(*run.key, slots_free=True)
+
+
+def _failure(error: BaseException) -> JobFailure:
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, JobError | VerbError):
+        return JobFailure(error.code, error.message, trace=trace)
+    return JobFailure("job", f"{type(error).__name__}: {error}", trace=trace)

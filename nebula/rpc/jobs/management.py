@@ -1,0 +1,160 @@
+"""The verbs by which callers look at jobs and end them. They never wait for a job, `job.wait` apart."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import Field
+
+from nebula.rpc.context import Request
+from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.identifiers import qualified, unqualified
+from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.jobs.registry import MAX_LOG_LINES, JobFilter
+from nebula.rpc.jobs.states import JobState
+from nebula.rpc.verbs import Verb, VerbOptions
+
+if TYPE_CHECKING:
+    from nebula.rpc.jobs.service import JobService
+
+__all__ = ["management_verbs"]
+
+_LONGEST_WAIT: Final = 25.0
+_MOST_LISTED: Final = 200
+
+# Where the broker vouches for nobody, and what ours calls those who did not say who they are.
+_NOBODY: Final = ("", "anonymous")
+
+_KEBAB_CASE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+def management_verbs(service: JobService) -> list[Verb]:
+    """`job.*` and `engine.*` for one instance."""
+    jobs, engines = _JobVerbs(service), _EngineVerbs(service)
+    named: dict[str, Callable[..., Any]] = {
+        "job.status": jobs.status,
+        "job.list": jobs.list_,
+        "job.result": jobs.result,
+        "job.cancel": jobs.cancel,
+        "job.log": jobs.log,
+        "job.wait": jobs.wait,
+        "engine.status": engines.status,
+        "engine.restart": engines.restart,
+    }
+    return [Verb(function, VerbOptions(name=name)) for name, function in named.items()]
+
+
+class _JobVerbs:
+    def __init__(self, service: JobService) -> None:
+        self._service = service
+
+    async def status(self, job: str) -> dict[str, Any]:
+        """Tell how a job is: state, progress, note, position in the queue, error."""
+        return self._service.status(await self._find(job)).to_json()
+
+    async def list_(
+        self,
+        state: JobState | None = None,
+        verb: str | None = None,
+        owner: str | None = None,
+        limit: Annotated[int, Field(ge=1, le=_MOST_LISTED)] = 50,
+        before: str | None = None,
+    ) -> dict[str, Any]:
+        """List jobs, the latest first; `next` of the answer as `before` gives the page after it."""
+        chosen, ulid = JobFilter(state, verb, owner), None if before is None else self._ulid(before)
+        records = await self._service.read(lambda registry: registry.page(chosen, limit, ulid))
+        listed = [self._listed(record) for record in records]
+        return {"jobs": listed, "next": listed[-1]["job"] if len(listed) == limit else None}
+
+    async def result(self, job: str, request: Request) -> dict[str, Any]:
+        """Give what a job returned: `value`, or `path` with what is known of what is there."""
+        record = await self._find(job, request)
+        if record.output is not None:
+            return {name: value for name, value in asdict(record.output).items() if value is not None}
+        details = {"state": str(record.state)}
+        if (error := record.error) is None:
+            message = f"the job is {record.state}, it has no result yet"
+            raise VerbError("not-ended", message, details=details, retryable=True)
+        # What a job's own code calls its error may not be fit for the wire.
+        code = error.code if _KEBAB_CASE.fullmatch(error.code) else "job"
+        raise VerbError(code, error.message, details=details, retryable=False)
+
+    async def cancel(self, job: str, request: Request) -> dict[str, Any]:
+        """End a job. The answer is its status now: `cancelling`, or how it has ended."""
+        record = await self._find(job, request)
+        self._service.cancel(record)
+        return self._service.status(await self._service.find(record.id)).to_json()
+
+    async def log(
+        self, job: str, request: Request, limit: Annotated[int, Field(ge=1, le=MAX_LOG_LINES)] = 100
+    ) -> dict[str, Any]:
+        """Give the last lines of a job's log, the oldest first."""
+        record = await self._find(job, request)
+        lines = await self._service.read(lambda registry: registry.lines(record.id, limit))
+        return {"lines": [line._asdict() for line in lines]}
+
+    async def wait(
+        self, job: str, request: Request, timeout: Annotated[float, Field(ge=0)] = _LONGEST_WAIT
+    ) -> dict[str, Any]:
+        """Answer with a job's status once it has ended, or after `timeout` seconds (25 at most)."""
+        seconds = min(timeout, _LONGEST_WAIT)
+        if request.deadline is not None:
+            # An answer that comes too late is no answer.
+            seconds = min(seconds, (request.deadline - time.monotonic()) * 0.9)
+        record = await self._service.wait_ended(await self._find(job), seconds)
+        return self._service.status(record).to_json()
+
+    def _ulid(self, job: str) -> str:
+        try:
+            service, ulid = unqualified(job)
+        except ValueError as error:
+            raise VerbError("bad-parameters", str(error)) from None
+        if service not in (None, self._service.name):
+            raise VerbError("not-found", f"{job} is no job of {self._service.name}")
+        return ulid
+
+    async def _find(self, job: str, request: Request | None = None) -> JobRecord:
+        """The record of a job; with a request, only for whoever started it."""
+        record = await self._service.find(self._ulid(job))
+        if request is not None and record.owner not in (*_NOBODY, request.principal):
+            raise VerbError("not-allowed", f"{job} belongs to another principal")
+        return record
+
+    def _listed(self, record: JobRecord) -> dict[str, Any]:
+        status = self._service.status(record).to_json()
+        return {
+            "job": qualified(self._service.name, record.id),
+            "verb": record.verb,
+            "state": status["state"],
+            "progress": status["progress"],
+            "note": status["note"],
+            "position": status["position"],
+            "owner": record.owner or None,
+            "attempt": record.attempt,
+            "accepted_at": record.accepted_at,
+            "started_at": record.started_at,
+            "ended_at": record.ended_at,
+            "error": status["error"],
+        }
+
+
+class _EngineVerbs:
+    def __init__(self, service: JobService) -> None:
+        self._service = service
+
+    async def status(self) -> dict[str, Any]:
+        """Tell how the engines are that run this instance's jobs."""
+        return {name or "service": dict(runner.status()) for name, runner in self._service.runners.items()}
+
+    async def restart(self, engine: str | None = None) -> None:
+        """Replace an engine, or the only one there is; its open jobs are lost or run again."""
+        named = [name for name in self._service.runners if name is not None]
+        if engine is None and len(named) == 1:
+            engine = named[0]
+        if engine is None or engine not in named:
+            raise VerbError("not-found", f"which engine? there is {', '.join(named) or 'none'}")
+        self._service.runners[engine].restart()

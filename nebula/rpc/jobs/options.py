@@ -1,0 +1,111 @@
+"""What a request says of its job beside the parameters: the `neb-job-…` headers (PROTOCOL G)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from nebula import headers as names
+from nebula.rpc.context import Request
+from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.identifiers import is_ulid
+from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.jobs.work import Moment
+from nebula.rpc.signature import Arguments
+
+__all__ = ["draft_of"]
+
+# Ten digits of milliseconds are months.
+_DECIMAL: Final = re.compile(r"[0-9]{1,10}")
+
+_MAX_KEY_LENGTH: Final = 256
+_MOST_PRIORITY: Final = 9
+_PROGRESS_EVERY: Final = 2.0
+_LEAST_PROGRESS_EVERY: Final = 0.1
+
+
+def draft_of(
+    request: Request, verb: JobVerb, arguments: Arguments, now: Moment, new_id: Callable[[], str]
+) -> JobRecord:
+    """The job that a request asks for, not recorded yet.
+
+    Raises:
+        VerbError: `bad-parameters`, a header has a value outside its form.
+    """
+    given = request.headers
+    timeout = verb.timeout
+    if (wanted := _seconds(given, names.JOB_TIMEOUT)) is not None:
+        timeout = wanted if timeout is None else min(timeout, wanted)
+    job = JobRecord(
+        id=_job_id(given) or new_id(),
+        verb=verb.name,
+        parameters=verb.parameters_of(arguments),
+        accepted_at=now.wall,
+        owner=request.principal or "",
+        dedupe=_dedupe(given, request),
+        expires_at=None if verb.expires is None else now.wall + verb.expires,
+        timeout=timeout,
+        reply_id=request.reply_id,
+        notify=_notify(given),
+    )
+    if (priority := _number(given, names.JOB_PRIORITY)) is not None:
+        if priority > _MOST_PRIORITY:
+            raise _refused(names.JOB_PRIORITY, f"a number from 0 to {_MOST_PRIORITY}")
+        job = replace(job, priority=priority)
+    every = _seconds(given, names.JOB_PROGRESS_EVERY)
+    return replace(
+        job, progress_every=_PROGRESS_EVERY if every is None else max(every, _LEAST_PROGRESS_EVERY)
+    )
+
+
+def _job_id(given: Mapping[str, str]) -> str | None:
+    job = given.get(names.JOB_ID)
+    if job is not None and not is_ulid(job):
+        raise _refused(names.JOB_ID, "a ULID in upper case")
+    return job
+
+
+def _dedupe(given: Mapping[str, str], request: Request) -> str | None:
+    """What makes a second request the same as the first. An id of the caller's own does that by itself."""
+    if (key := given.get(names.JOB_DEDUPE)) is not None:
+        if not 0 < len(key) <= _MAX_KEY_LENGTH:
+            raise _refused(names.JOB_DEDUPE, f"1 to {_MAX_KEY_LENGTH} characters")
+        return f"key {key}"
+    if names.JOB_ID in given or request.reply_id is None or names.REPLY_TO not in given:
+        return None
+    return f"reply {request.reply_to} {request.reply_id}"
+
+
+def _notify(given: Mapping[str, str]) -> str | None:
+    notify = given.get(names.JOB_NOTIFY)
+    if notify is None:
+        return None
+    is_ours = notify.startswith(names.RESERVED_QUEUE_PREFIX) and not notify.startswith(names.INBOX_PREFIX)
+    # What the service may write to, its callers may not all: the broker's own queues least of all.
+    if is_ours or not notify.startswith(("/queue/", "/topic/")):
+        raise _refused(names.JOB_NOTIFY, "a destination such as /queue/mine or /topic/mine")
+    return notify
+
+
+def _seconds(given: Mapping[str, str], name: str) -> float | None:
+    milliseconds = _number(given, name)
+    if milliseconds == 0:
+        raise _refused(name, "milliseconds, more than 0")
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _number(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not _DECIMAL.fullmatch(text):
+        raise _refused(name, "a whole number")
+    return int(text)
+
+
+def _refused(name: str, form: str) -> VerbError:
+    message = f"{name}: {form} is wanted"
+    return VerbError("bad-parameters", message, details=[{"field": name, "message": message}])

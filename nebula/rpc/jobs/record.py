@@ -1,0 +1,70 @@
+"""What is recorded of one job: a value, which moves on by being replaced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from nebula.rpc.jobs.runner import JobFailure, JobOutput, TaskCounts
+from nebula.rpc.jobs.states import END_STATES, JobState
+
+__all__ = ["JobRecord", "LogLine"]
+
+
+class LogLine(NamedTuple):
+    """A line of a job's log; `at` in seconds since the epoch."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job as its service knows it. Points in time are seconds since the epoch.
+
+    Attributes:
+        id: its ULID.
+        owner: the principal that asked for it; empty where nobody vouches for principals.
+        dedupe: another request of this owner for this verb with the same key is the same job.
+        parameters: validated JSON, as `Signature.bind` takes it.
+        seq: of the last status that was told.
+        priority: 0 to 9; among waiting jobs the higher goes first.
+        expires_at: it is not begun later than this.
+        timeout: seconds that a run may take.
+        progress_every: seconds between two tellings of progress, at least.
+        reply_id: of the request: what is sent to `notify` bears it.
+        notify: where its caller wants each status to be sent as well.
+        ends_as: for one that is cancelling: cancelled or timed_out.
+        incarnation: the start of the engine that it was handed to.
+    """
+
+    id: str
+    verb: str
+    parameters: Any
+    accepted_at: float
+    owner: str = ""
+    dedupe: str | None = None
+    state: JobState = JobState.QUEUED
+    attempt: int = 1
+    seq: int = 1
+    priority: int = 4
+    expires_at: float | None = None
+    timeout: float | None = None
+    progress_every: float = 2.0
+    reply_id: str | None = None
+    notify: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    progress: float | None = None
+    note: str = ""
+    step: tuple[int, int, str] | None = None
+    tasks: TaskCounts | None = None
+    output: JobOutput | None = None
+    error: JobFailure | None = None
+    ends_as: JobState | None = None
+    incarnation: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its state is final."""
+        return self.state in END_STATES

@@ -1,0 +1,422 @@
+"""Jobs of one instance of a service: accepted, recorded, handed to what runs them, told, kept."""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from nebula.rpc.context import Request
+from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.board import JobBoard
+from nebula.rpc.jobs.elsewhere import OtherInstances, instance_queue
+from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
+from nebula.rpc.jobs.limits import Clock, JobLimits
+from nebula.rpc.jobs.listening import BoardListener
+from nebula.rpc.jobs.local import LocalRunner
+from nebula.rpc.jobs.management import management_verbs
+from nebula.rpc.jobs.options import draft_of
+from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.jobs.registry import REGISTRY_FILE, JobRegistry
+from nebula.rpc.jobs.runner import JobRunner
+from nebula.rpc.jobs.state_folder import StateFolder
+from nebula.rpc.jobs.states import JobStatus
+from nebula.rpc.jobs.telling import Publish, Teller, status_destination
+from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.jobs.work import Cancel, Ended, Submit, Work
+from nebula.rpc.jobs.writer import RegistryWriter
+from nebula.rpc.signature import Arguments
+from nebula.rpc.verbs import Verb, refuse_reserved
+
+__all__ = ["JobService"]
+
+_log = structlog.get_logger()
+
+_T = TypeVar("_T")
+
+_PRUNE_EVERY: Final = 3600.0
+
+
+class JobService:
+    """The jobs of one instance of a service.
+
+    A job is recorded before it is accepted, and each change of its state before it is told or acted upon.
+    It runs at most once, unless its verb says that a lost one may run again.
+
+    Args:
+        service: the service's name.
+        state: the instance's folder, for as long as this lives. The caller closes it.
+        runners: what runs jobs, by the names that verbs use. For None there is a `LocalRunner` anyway.
+        limits: numbers.
+        clock: the time.
+        new_id: makes ULIDs for requests that bring none.
+        connect: opens the registry's file.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        *,
+        state: StateFolder,
+        runners: Mapping[str | None, JobRunner] | None = None,
+        limits: JobLimits | None = None,
+        clock: Clock | None = None,
+        new_id: Callable[[], str] | None = None,
+        connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
+    ) -> None:
+        self.name = service
+        self.via = instance_queue(service, state.instance)
+        self._others = OtherInstances(service, state)
+        self.limits = limits or JobLimits()
+        self._state, self._clock, self._connect = state, clock or Clock(), connect
+        self._new_id = new_id or self._random_id
+        self._verbs: dict[str, JobVerb] = {}
+        self.runners: dict[str | None, JobRunner] = {None: LocalRunner(self._verbs), **(runners or {})}
+        self._board = JobBoard(
+            self._verbs,
+            lambda engine: self.runners[engine].max_running,
+            cancel_grace=self.limits.cancel_grace,
+        )
+        self._teller = Teller(service, self.via, _nobody_listens)
+        self._opened_writer: RegistryWriter | None = None
+        self._accepting = 0
+        self._moved = anyio.Event()
+        self._ends: dict[str, anyio.Event] = {}
+        self._waiters = 0
+
+    # --- declaring ---
+
+    def declare(self, verb: JobVerb) -> None:
+        """Add a job verb. Before `run`: a recorded job whose verb is missing then is given up.
+
+        Raises:
+            ValueError: the name is reserved or taken, or there is no such engine.
+        """
+        refuse_reserved(verb.name)
+        if verb.name in self._verbs:
+            raise ValueError(f"job {verb.name!r} is declared twice")
+        if verb.engine not in self.runners:
+            raise ValueError(
+                f"job {verb.name!r} runs in an engine that the service has not; "
+                "give the Responder one, or declare the job with engine=None"
+            )
+        self._verbs[verb.name] = verb
+
+    def verbs(self) -> Sequence[Verb]:
+        """`job.status` and its like: for the registry of the service and for the instance's own queue."""
+        return management_verbs(self)
+
+    # --- accepting ---
+
+    async def accept(self, request: Request, verb: JobVerb, arguments: Arguments) -> dict[str, Any]:
+        """Take a job on. When this returns it is on the disk and will run, or wait for its turn.
+
+        The caller sends what this returns as `success`, then ACKs the request. Whatever fails on the way,
+        the request comes again and gets the same job: by its `neb-job-dedupe`, else its `neb-job-id`,
+        else its reply destination and id, for one owner and verb, while the job is remembered.
+
+        Args:
+            request: as it came.
+            verb: the one it asks for.
+            arguments: as `verb.signature.bind` gave them.
+
+        Returns:
+            the parameters of the early `success`: job, state, position, status, via.
+
+        Raises:
+            VerbError: `bad-parameters`, `not-allowed`, `busy`, `engine-unavailable`; nothing was recorded.
+        """
+        now = self._clock.now()
+        draft = draft_of(request, verb, arguments, now, self._new_id)
+        found = await self._others.find(lambda registry: registry.find_same(draft))
+        if found is not None:
+            return self._receipt(_checked(found.record, draft), None, found.via)
+        if verb.check is not None and await self.read(lambda registry: registry.find_same(draft)) is None:
+            await self._check(verb, arguments)
+        self._accepting += 1
+        try:
+            return await self._record(draft, self._refusal(verb))
+        finally:
+            self._accepting -= 1
+
+    async def _record(self, draft: JobRecord, refusal: VerbError | None) -> dict[str, Any]:
+        receipt: dict[str, Any] = {}
+
+        def insert(registry: JobRegistry) -> JobRecord:
+            found = registry.find_same(draft)
+            if found is not None:
+                return _checked(found, draft)
+            if refusal is not None:
+                raise refusal
+            registry.insert(draft)
+            return draft
+
+        def begin(record: JobRecord) -> None:
+            # On the loop, at the commit: a caller that is gone by now has its job all the same.
+            if record is not draft:
+                receipt.update(self._receipt(record, self._board.position(record.id), self.via))
+                return
+            _log.info("job accepted", job=record.id, verb=record.verb, owner=record.owner)
+            self._board.add(record, self._clock.now())
+            position = self._board.position(record.id)
+            receipt.update(self._receipt(record, position, self.via))
+            self._teller.tell(record, position)
+            self.advance()
+
+        await self._writer.do(insert, begin)
+        return receipt
+
+    def _receipt(self, record: JobRecord, position: int | None, via: str) -> dict[str, Any]:
+        return {
+            "job": qualified(self.name, record.id),
+            "state": str(record.state),
+            "position": position,
+            "status": status_destination(self.name, record.id),
+            "via": via,
+        }
+
+    def _refusal(self, verb: JobVerb) -> VerbError | None:
+        """Why a new job is not taken on now. One that is known already is answered all the same."""
+        if (reason := self.runners[verb.engine].is_broken) is not None:
+            return VerbError("engine-unavailable", reason)
+        if self._board.queued + self._accepting > self.limits.max_queued:
+            return VerbError("busy", f"{self._board.queued} jobs are queued, try later")
+        return None
+
+    async def _check(self, verb: JobVerb, arguments: Arguments) -> None:
+        check = verb.check
+        assert check is not None
+        args, kwargs = arguments
+        try:
+            with anyio.fail_after(self.limits.check_timeout):
+                if inspect.iscoroutinefunction(check):
+                    objection = await check(*args, **kwargs)
+                else:
+                    objection = await anyio.to_thread.run_sync(
+                        partial(check, *args, **kwargs), abandon_on_cancel=True
+                    )
+        except TimeoutError:
+            raise VerbError("deadline-exceeded", "the check of the parameters took too long") from None
+        if objection:
+            raise VerbError("bad-parameters", str(objection))
+
+    # --- living ---
+
+    async def run(self, publish: Publish, *, started: anyio.Event | None = None) -> None:
+        """Keep jobs going until cancelled.
+
+        First what an earlier process left: waiting jobs wait on; of the others, those that may run twice
+        wait again, and the rest are lost. When cancelled, runs that are under way end, as lost or to be
+        run again; nothing that a runner started is alive when this returns.
+
+        Args:
+            publish: sends a message at once; it may raise a `NebulaError` where there is no connection.
+            started: set when jobs are taken.
+
+        Raises:
+            ExceptionGroup: the registry cannot be read or written, or a runner failed: nothing goes on.
+        """
+        self._teller = Teller(self.name, self.via, publish)
+        file = self._state.path / REGISTRY_FILE
+        registry = await anyio.to_thread.run_sync(partial(JobRegistry, file, connect=self._connect))
+        writer = self._opened_writer = RegistryWriter(registry)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(writer.run, name="job registry")
+                try:
+                    await self._recover()
+                    await self._live(started)
+                finally:
+                    # Only now: how the last runs ended has been posted.
+                    writer.close()
+        finally:
+            registry.close()
+
+    async def _live(self, started: anyio.Event | None) -> None:
+        is_over = anyio.Event()
+        are_up = {engine: anyio.Event() for engine in self.runners}
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._run_runners, are_up, is_over, name="job runners")
+            tasks.start_soon(self._prune, name="job retention")
+            try:
+                for one in are_up.values():
+                    await one.wait()
+                if started is not None:
+                    started.set()
+                await self._keep_time()
+            finally:
+                is_over.set()
+
+    async def _run_runners(self, are_up: Mapping[str | None, anyio.Event], is_over: anyio.Event) -> None:
+        """Run the runners until it is over. A cancellation reaches them late enough not to be given more."""
+        listener = BoardListener(self._board, self._clock.now, self.settle)
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as tasks:
+                for engine, runner in self.runners.items():
+                    run = partial(runner.run, listener, started=are_up[engine])
+                    tasks.start_soon(run, name=f"jobs of {engine or 'the service'}")
+                await is_over.wait()
+                self._board.stop()
+                tasks.cancel_scope.cancel()
+
+    async def _recover(self) -> None:
+        found = await self.read(JobRegistry.open_jobs)
+        now = self._clock.now()
+        for record in found:
+            self._board.recover(record, now)
+        if found:
+            _log.info("open jobs found", service=self.name, jobs=len(found))
+        self.advance()
+
+    async def _keep_time(self) -> None:
+        while True:
+            self.advance()
+            self._moved = anyio.Event()
+            due = self._board.next_due()
+            seconds = None if due is None else max(0.0, due - self._clock.steady())
+            with anyio.move_on_after(seconds):
+                await self._moved.wait()
+
+    async def _prune(self) -> None:
+        while True:
+            before = self._clock.wall() - self.limits.keep_for
+            keep = self.limits.keep_jobs
+            forgotten = await self.read(lambda registry: registry.prune(before, keep))  # noqa: B023 - done at once
+            paths = [record.output.path for record in forgotten if record.output is not None]
+            await anyio.to_thread.run_sync(_remove_outputs, self._state.path, [one for one in paths if one])
+            await anyio.sleep(_PRUNE_EVERY)
+
+    def advance(self) -> None:
+        """Do what is due by now. The service's own timer does it; who moves the clock by hand does it too."""
+        self._board.advance(self._clock.now())
+        self.settle()
+
+    def settle(self) -> None:
+        """Do what the board has decided: write it, and when that is on the disk, tell it and act upon it."""
+        for work in self._board.take_work():
+            self._writer.post(partial(_keep, work), partial(self._on_kept, work))
+        self._moved.set()
+
+    def _on_kept(self, work: Work, _nothing: None) -> None:
+        record = work.record
+        if work.is_told:
+            self._teller.tell(record, self._board.position(record.id))
+        match work.then:
+            case Ended(job):
+                _log.info("job ended", job=job, verb=record.verb, state=str(record.state))
+                if (event := self._ends.pop(job, None)) is not None:
+                    event.set()
+            case Submit(engine, task):
+                self.runners[engine].submit(task)
+            case Cancel(engine, job, attempt, reason):
+                self.runners[engine].cancel(job, attempt, reason=reason)
+            case None:
+                pass
+
+    def republish(self) -> None:
+        """Tell the status of each open job again: for the time after a reconnect."""
+        for record in self._board.open_records():
+            self._teller.tell(record, self._board.position(record.id))
+
+    # --- for the management verbs ---
+
+    async def find(self, ulid: str) -> JobRecord:
+        """The record of a job of this instance, with all that was decided of it before.
+
+        Raises:
+            VerbError: `elsewhere`, with `details.via`, or `not-found`.
+        """
+        self._board.flush_log(ulid)
+        self.settle()
+        record = await self.read(lambda registry: registry.find(ulid))
+        if record is not None:
+            return record
+        found = await self._others.find(lambda registry: registry.find(ulid))
+        if found is not None:
+            text = f"another instance holds the job, ask {found.via}"
+            raise VerbError("elsewhere", text, details={"via": found.via})
+        raise VerbError("not-found", f"no job {ulid} is known here")
+
+    def status(self, record: JobRecord) -> JobStatus:
+        """What is told of a job now."""
+        return self._teller.status(record, self._board.position(record.id))
+
+    def cancel(self, record: JobRecord) -> None:
+        """End a job as its caller wishes. Its states tell the rest."""
+        self._board.cancel(record.id, self._clock.now())
+        self.settle()
+
+    async def wait_ended(self, record: JobRecord, seconds: float) -> JobRecord:
+        """The job when it has ended, or as it is after so many seconds."""
+        if record.has_ended or self._waiters >= self.limits.max_waiting:
+            return record
+        self._waiters += 1
+        try:
+            event = self._ends.setdefault(record.id, anyio.Event())
+            # What ended between the reading and now told nobody; this read comes after any such end.
+            if not (await self.find(record.id)).has_ended:
+                with anyio.move_on_after(seconds):
+                    await event.wait()
+            again = await self.find(record.id)
+        finally:
+            self._waiters -= 1
+        if again.has_ended:
+            self._ends.pop(record.id, None)
+        return again
+
+    async def read(self, read: Callable[[JobRegistry], _T]) -> _T:
+        """Read the registry, after all that was decided so far has been written."""
+        return await self._writer.do(read)
+
+    # --- inside ---
+
+    @property
+    def _writer(self) -> RegistryWriter:
+        assert self._opened_writer is not None, "the job service does not run"
+        return self._opened_writer
+
+    def _random_id(self) -> str:
+        return new_ulid(int(self._clock.wall() * 1000), secrets.token_bytes(RANDOM_BYTES))
+
+
+def _keep(work: Work, registry: JobRegistry) -> None:
+    if work.is_told:
+        registry.save(work.record, work.lines)
+    else:
+        registry.add_lines(work.record.id, work.lines)
+
+
+def _checked(found: JobRecord, wanted: JobRecord) -> JobRecord:
+    """A known job, if who asks may have it.
+
+    Raises:
+        VerbError: it is another principal's, or another verb's.
+    """
+    if found.owner != wanted.owner:
+        raise VerbError("not-allowed", f"job {found.id} belongs to another principal")
+    if found.verb != wanted.verb:
+        raise VerbError("bad-parameters", f"job {found.id} is one of {found.verb!r}, not of {wanted.verb!r}")
+    return found
+
+
+def _remove_outputs(folder: Path, paths: Sequence[str]) -> None:
+    """Remove results of forgotten jobs; those that lie elsewhere are their makers' own."""
+    for path in map(Path, paths):
+        if path.is_relative_to(folder):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _nobody_listens(destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+    """Publish nothing: the service does not run yet."""

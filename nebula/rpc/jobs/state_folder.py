@@ -1,0 +1,100 @@
+"""Where one instance of a service keeps what must outlive its process: a folder, locked while it is used."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+__all__ = ["StateFolder", "default_root"]
+
+_LOCK: Final = "lock"
+
+# Whoever made a folder may lose it to another process before it has locked it; then it makes one more.
+_TRIES: Final = 100
+
+
+def default_root() -> Path:
+    """Where state is kept unless a service says otherwise: `NEBULA_STATE`, else the user's state folder."""
+    if root := os.environ.get("NEBULA_STATE"):
+        return Path(root)
+    # The XDG base directory specification: relative paths are to be ignored.
+    home = Path(os.environ.get("XDG_STATE_HOME") or "")
+    return (home if home.is_absolute() else Path.home() / ".local" / "state") / "nebula"
+
+
+class StateFolder:
+    """One instance's folder, `<root>/<service>/<instance>`, which nobody else uses until it is closed.
+
+    An instance's name is its folder's: a service that is started again takes a folder that an earlier
+    process left, and answers under the name that its callers remember.
+
+    Attributes:
+        path: the folder. It exists.
+        instance: its name.
+    """
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self.instance = path.name
+        self._lock: int | None = lock
+
+    @classmethod
+    def take(cls, service: str, new_name: Callable[[], str], root: Path | None = None) -> StateFolder:
+        """Lock the first folder of the service that no process uses, or a new one.
+
+        Args:
+            service: its name.
+            new_name: names for new folders, each time another.
+            root: instead of `default_root()`.
+
+        Raises:
+            OSError: the folder cannot be made or locked.
+        """
+        home = (default_root() if root is None else root).absolute() / service
+        home.mkdir(parents=True, exist_ok=True)
+        for path in _folders(home):
+            if (lock := _try_lock(path)) is not None:
+                return cls(path, lock)
+        for _ in range(_TRIES):
+            path = home / new_name()
+            path.mkdir(exist_ok=True)
+            if (lock := _try_lock(path)) is not None:
+                return cls(path, lock)
+        raise OSError(f"no folder could be locked under {home}")
+
+    def others(self) -> list[Path]:
+        """The folders of the service's other instances, in use or not."""
+        return [path for path in _folders(self.path.parent) if path != self.path]
+
+    def close(self) -> None:
+        """Let the next one take it. Idempotent."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _folders(home: Path) -> Iterator[Path]:
+    return (path for path in sorted(home.iterdir()) if path.is_dir())
+
+
+def _try_lock(path: Path) -> int | None:
+    # The lock belongs to the open file: it ends with the process, however that ends.
+    lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock

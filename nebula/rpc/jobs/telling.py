@@ -1,0 +1,81 @@
+"""Status messages: what watchers of a job see (PROTOCOL G, "Job status")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from nebula import headers as names
+from nebula.errors import NebulaError
+from nebula.rpc.envelope import JSON_TYPE, dump_json
+from nebula.rpc.jobs.identifiers import qualified
+from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.jobs.states import JobStatus
+
+__all__ = ["Publish", "Teller", "status_destination"]
+
+_log = structlog.get_logger()
+
+
+class Publish(Protocol):
+    """Sends a message at once: `StompClient.post`."""
+
+    def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None: ...
+
+
+def status_destination(service: str, ulid: str) -> str:
+    """Where the statuses of a job are published."""
+    return f"{names.JOB_TOPIC_PREFIX}{service}.{ulid}"
+
+
+# They have no verb, and this header too keeps a service that gets one from answering it (D.46).
+_HEADERS: Final = {"content-type": JSON_TYPE, names.RESPONSE: "true"}
+
+
+class Teller:
+    """Tells the statuses of one instance's jobs.
+
+    Args:
+        service: its name.
+        via: the instance's own queue.
+        publish: sends a message at once. Without a connection the telling is dropped: who watches asks.
+    """
+
+    def __init__(self, service: str, via: str, publish: Publish) -> None:
+        self._service, self._via, self._publish = service, via, publish
+
+    def status(self, record: JobRecord, position: int | None) -> JobStatus:
+        """What is told of a job."""
+        return JobStatus(
+            job=qualified(self._service, record.id),
+            seq=record.seq,
+            state=record.state,
+            progress=record.progress,
+            note=record.note,
+            step=record.step,
+            tasks=record.tasks,
+            position=position,
+            via=self._via,
+            error=record.error,
+        )
+
+    def tell(self, record: JobRecord, position: int | None) -> None:
+        """Send a job's status to its watchers, and to where its caller asked for."""
+        body = dump_json(self.status(record, position).to_json())
+        try:
+            self._publish(status_destination(self._service, record.id), body, _HEADERS)
+            if record.notify is not None:
+                self._publish(record.notify, body, _notify_headers(record))
+        except NebulaError as error:
+            _log.info("job status not told", job=record.id, state=str(record.state), error=str(error))
+
+
+def _notify_headers(record: JobRecord) -> dict[str, str]:
+    headers = dict(_HEADERS)
+    if record.reply_id is not None:
+        headers[names.IN_REPLY_TO] = record.reply_id
+    if record.has_ended:
+        headers[names.PERSISTENT] = "true"
+    return headers

@@ -1,0 +1,93 @@
+"""A function as a long-running verb: its contract and the rules for its runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic_core import from_json
+
+from nebula.rpc.envelope import dump_json
+from nebula.rpc.jobs.context import Job
+from nebula.rpc.signature import Arguments, Signature
+
+__all__ = ["JobVerb"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobVerb:
+    """One declaration of a job. Times are seconds.
+
+    Attributes:
+        name: what callers ask for.
+        function: its code; a parameter of type `Job` gets the context.
+        engine: the runner that runs it; None: the service itself.
+        timeout: what a run may take, None for any time. A request may ask for less.
+        check: called with the same arguments (without the context) before the job is accepted; a text
+            that it returns refuses the request, in these words. Quick and without side effects.
+        on_lost: what happens when whatever ran it dies: `rerun` only if it may run twice.
+        retries: how often it is run again, at most.
+        max_running: how many of this verb run at a time, None for what the runner bears.
+        expires: how long it may wait for its turn, None for ever.
+        signature: the contract.
+
+    Raises:
+        TypeError: the function cannot be a job's.
+        ValueError: a number that makes no sense.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    engine: str | None = None
+    timeout: float | None = 3600.0
+    check: Callable[..., Any] | None = None
+    on_lost: Literal["fail", "rerun"] = "fail"
+    retries: int = 1
+    max_running: int | None = None
+    expires: float | None = None
+    signature: Signature = field(init=False)
+
+    def __post_init__(self) -> None:
+        function = self.function
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{function.__qualname__} yields; a job returns one value")
+        if self.on_lost not in ("fail", "rerun"):
+            raise ValueError(f"job {self.name!r}: on_lost is 'fail' or 'rerun', not {self.on_lost!r}")
+        for what in ("timeout", "max_running", "expires"):
+            value = getattr(self, what)
+            if value is not None and value <= 0:
+                raise ValueError(f"job {self.name!r}: {what} is more than 0, or None")
+        if self.retries < 0:
+            raise ValueError(f"job {self.name!r}: retries is 0 or more")
+        object.__setattr__(self, "signature", Signature(function, context=(Job,)))
+
+    @property
+    def address(self) -> str:
+        """Where another process finds the function: `module:qualname`."""
+        return f"{self.function.__module__}:{self.function.__qualname__}"
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its code is a coroutine function."""
+        return inspect.iscoroutinefunction(self.function)
+
+    def may_run_again(self, attempt: int) -> bool:
+        """Whether a job whose attempt of this number was lost gets another one."""
+        return self.on_lost == "rerun" and attempt <= self.retries
+
+    def parameters_of(self, arguments: Arguments) -> Any:
+        """Validated arguments as JSON that `signature.bind` turns into the same arguments, in any process."""
+        args, kwargs = arguments
+        named = dict(zip(self.signature.names, args, strict=False)) | kwargs
+        return from_json(dump_json(self.signature.pack((), named)))
+
+    def call(self, parameters: Any, context: Job) -> Any:
+        """Call the function with recorded parameters: its result, or its coroutine if `is_async`."""
+        args, kwargs = self.signature.bind(parameters)
+        if (name := self.signature.context_name) is not None:
+            # By name throughout: the context may stand anywhere among the parameters.
+            kwargs = dict(zip(self.signature.names, args, strict=False)) | kwargs | {name: context}
+            args = ()
+        return self.function(*args, **kwargs)

@@ -1,0 +1,53 @@
+"""What a decision on a job asks its service to do: values, compared with `==`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from nebula.rpc.jobs.record import JobRecord, LogLine
+from nebula.rpc.jobs.runner import JobTask
+
+__all__ = ["Cancel", "Effect", "Ended", "Moment", "Submit", "Work"]
+
+
+class Moment(NamedTuple):
+    """Now, twice: seconds since the epoch, for people, and seconds that never jump, to count with."""
+
+    wall: float
+    steady: float
+
+
+class Submit(NamedTuple):
+    """Give this to the runner of that name."""
+
+    engine: str | None
+    task: JobTask
+
+
+class Cancel(NamedTuple):
+    """Have the runner of that name end this attempt."""
+
+    engine: str | None
+    job: str
+    attempt: int
+    reason: Literal["cancelled", "timed-out"]
+
+
+class Ended(NamedTuple):
+    """Whoever waits for this job need not wait any more."""
+
+    job: str
+
+
+Effect = Submit | Cancel | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What to do, in this order: write the record, add the lines to its log, tell its status, do `then`."""
+
+    record: JobRecord
+    lines: tuple[LogLine, ...] = ()
+    then: Effect | None = None
+    is_told: bool = True

@@ -1,0 +1,127 @@
+"""Keeps the loop off the disk: work on the registry goes to one thread, in order, many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from nebula.rpc.jobs.registry import JobRegistry
+
+__all__ = ["RegistryWriter"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class _Work(Generic[_T]):
+    do: Callable[[JobRegistry], _T]
+    then: Callable[[_T], None] | None
+    is_awaited: bool = False
+    result: _T | None = None
+    error: Exception | None = None
+    is_over: anyio.Event = field(default_factory=anyio.Event)
+
+
+class RegistryWriter:
+    """Does work on a registry in the order in which it came, off the loop, and says when it is durable.
+
+    What comes while a batch is being written is the next batch: one wait for the disk serves all of it.
+    Reads take the same way, so that they see all that was asked for before them.
+    """
+
+    def __init__(self, registry: JobRegistry) -> None:
+        self._registry = registry
+        self._waiting: list[_Work[Any]] = []
+        self._has_work = anyio.Event()
+        self._is_closed = False
+        self._limiter = anyio.CapacityLimiter(1)
+
+    def post(self, do: Callable[[JobRegistry], _T], then: Callable[[_T], None] | None = None) -> None:
+        """Do this, and call `then` with its result, on the loop, once it is on the disk.
+
+        If it raises, or the disk fails, `run` raises. After `close` it is dropped.
+        """
+        self._put(_Work(do, then))
+
+    async def do(self, do: Callable[[JobRegistry], _T], then: Callable[[_T], None] | None = None) -> _T:
+        """Do this and wait until it is on the disk. `then` is called before anything that came later.
+
+        Raises:
+            Exception: what `do` raised, and then nothing of it was written; or the disk's error.
+        """
+        work = _Work(do, then, is_awaited=True)
+        self._put(work)
+        await work.is_over.wait()
+        if work.error is not None:
+            raise work.error
+        result: Any = work.result
+        return result  # type: ignore[no-any-return]  # None is a result like any other
+
+    async def run(self) -> None:
+        """Do the work until `close`, and then what is left.
+
+        A cancellation around it does not end it: what was decided before has to be kept.
+
+        Raises:
+            Exception: work that nobody waits for could not be done. Nothing is done any more.
+        """
+        with anyio.CancelScope(shield=True):
+            try:
+                while self._waiting or not self._is_closed:
+                    await self._has_work.wait()
+                    self._has_work = anyio.Event()
+                    await self._write_batch()
+            finally:
+                self._give_up()
+
+    def close(self) -> None:
+        """Let `run` end when all work is done."""
+        self._is_closed = True
+        self._has_work.set()
+
+    def _put(self, work: _Work[Any]) -> None:
+        if self._is_closed:
+            work.error = RuntimeError("the registry is closed")
+            work.is_over.set()
+            return
+        self._waiting.append(work)
+        self._has_work.set()
+
+    async def _write_batch(self) -> None:
+        batch, self._waiting = self._waiting, []
+        if not batch:
+            return
+        try:
+            await anyio.to_thread.run_sync(self._apply, batch, limiter=self._limiter)
+        except Exception as error:
+            for work in batch:
+                work.error = error
+                work.is_over.set()
+            raise
+        for work in batch:
+            if work.error is None and work.then is not None:
+                work.then(work.result)
+            work.is_over.set()
+        for work in batch:
+            if work.error is not None and not work.is_awaited:
+                raise work.error
+
+    def _apply(self, batch: list[_Work[Any]]) -> None:
+        with self._registry.transaction():
+            for work in batch:
+                try:
+                    with self._registry.part():
+                        work.result = work.do(self._registry)
+                except Exception as error:  # told to whoever asked
+                    work.error = error
+
+    def _give_up(self) -> None:
+        self._is_closed = True
+        for work in self._waiting:
+            work.error = RuntimeError("the registry is closed")
+            work.is_over.set()
+        self._waiting.clear()

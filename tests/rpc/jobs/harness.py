@@ -1,0 +1,204 @@
+"""A job service without a broker: a clock that is moved by hand, a runner that does as it is told."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+
+from nebula import headers as names
+from nebula.rpc.context import Request
+from nebula.rpc.envelope import Envelope
+from nebula.rpc.jobs.context import Job
+from nebula.rpc.jobs.identifiers import new_ulid
+from nebula.rpc.jobs.limits import Clock, JobLimits
+from nebula.rpc.jobs.runner import JobListener, JobTask
+from nebula.rpc.jobs.service import JobService
+from nebula.rpc.jobs.state_folder import StateFolder
+from nebula.rpc.jobs.states import JobStatus
+from nebula.rpc.jobs.verb import JobVerb
+
+
+def count(ctx: Job, up_to: int = 3) -> int:
+    """A job's code, which the fake runner never runs."""
+    return up_to
+
+
+class FakeClock:
+    """Time that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000_000.0
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(lambda: self.seconds, lambda: self.seconds)
+
+
+class FakeRunner:
+    """Takes jobs and leaves the rest to the test, which speaks to the service through `listener`."""
+
+    is_broken: str | None = None
+
+    def __init__(self, max_running: int = 2) -> None:
+        self.max_running = max_running
+        self.submitted: list[JobTask] = []
+        self.cancels: list[tuple[str, int, str]] = []
+        self.restarts = 0
+        self.on_submit: Callable[[JobTask], None] = lambda _task: None
+        self.on_stop: Callable[[], None] = lambda: None
+        self._listener: JobListener | None = None
+        self._changed = anyio.Event()
+
+    @property
+    def listener(self) -> JobListener:
+        assert self._listener is not None
+        return self._listener
+
+    def submit(self, task: JobTask) -> None:
+        self.submitted.append(task)
+        self._changed.set()
+        self.on_submit(task)
+
+    def cancel(self, job: str, attempt: int, *, reason: Literal["cancelled", "timed-out"]) -> None:
+        self.cancels.append((job, attempt, reason))
+        self._changed.set()
+
+    def status(self) -> Mapping[str, Any]:
+        return {"state": "ready"}
+
+    def restart(self) -> None:
+        self.restarts += 1
+
+    async def run(self, listener: JobListener, *, started: anyio.Event | None = None) -> None:
+        self._listener = listener
+        if started is not None:
+            started.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.on_stop()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until the service has told this runner what makes it so."""
+        while not is_so():
+            self._changed = anyio.Event()
+            await self._changed.wait()
+
+    async def next_task(self, number: int = 1) -> JobTask:
+        """The task that was submitted as the `number`th."""
+        await self.until(lambda: len(self.submitted) >= number)
+        return self.submitted[number - 1]
+
+
+@dataclass
+class Published:
+    """What the service sent, in order."""
+
+    messages: list[tuple[str, JobStatus, Mapping[str, str]]] = field(default_factory=list)
+    changed: anyio.Event = field(default_factory=anyio.Event)
+
+    def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        self.messages.append((destination, JobStatus.from_json(json.loads(body)), headers))
+        self.changed.set()
+
+    def statuses(self, job: str) -> list[JobStatus]:
+        """What was told of a job on its topic."""
+        ulid = job.rpartition("/")[2]
+        return [status for where, status, _ in self.messages if where == f"/topic/jobs.counting.{ulid}"]
+
+    def states(self, job: str) -> list[str]:
+        """Its states, each once."""
+        return [state for state, _ in itertools.groupby(status.state for status in self.statuses(job))]
+
+    async def until(self, job: str, state: str) -> JobStatus:
+        """Wait for this state of a job."""
+        while not (found := [status for status in self.statuses(job) if status.state == state]):
+            self.changed = anyio.Event()
+            await self.changed.wait()
+        return found[-1]
+
+
+class House:
+    """A service named `counting` with one job verb `count`, its folder, and what it is connected to."""
+
+    def __init__(self, root: Path, **declaration: Any) -> None:
+        self.root = root
+        self.declaration = {"function": count, "engine": "default"} | declaration
+        self.time = FakeClock()
+        self.runner = FakeRunner()
+        self.published = Published()
+        self.limits = JobLimits()
+        self.options: dict[str, Any] = {}
+        self._ids = itertools.count(1)
+
+    @property
+    def registry_file(self) -> Path:
+        """Of the first instance."""
+        return next(self.root.glob("counting/*/jobs.sqlite"))
+
+    def new_id(self) -> str:
+        """ULIDs in order."""
+        return new_ulid(1_000_000, next(self._ids).to_bytes(10, "big"))
+
+    @asynccontextmanager
+    async def living(self) -> AsyncIterator[JobService]:
+        """The service, from its start to a cancellation."""
+        self.runner, self.published = FakeRunner(self.runner.max_running), Published()
+        folder = StateFolder.take("counting", lambda: f"i{next(self._ids)}", self.root)
+        with folder:
+            service = JobService(
+                "counting",
+                state=folder,
+                runners={"default": self.runner},
+                limits=self.limits,
+                clock=self.time.clock,
+                new_id=self.new_id,
+                **self.options,
+            )
+            self.verb = JobVerb("count", **self.declaration)
+            service.declare(self.verb)
+            started = anyio.Event()
+            with anyio.fail_after(20):
+                async with anyio.create_task_group() as tasks:
+
+                    async def run() -> None:
+                        await service.run(self.published, started=started)
+
+                    tasks.start_soon(run)
+                    await started.wait()
+                    yield service
+                    tasks.cancel_scope.cancel()
+
+    def pass_time(self, service: JobService, seconds: float) -> None:
+        """Move the clock, and let the service look at it."""
+        self.time.seconds += seconds
+        service.advance()
+
+    async def accept(self, service: JobService, parameters: Any = None, **headers: str) -> dict[str, Any]:
+        """Ask for `count`; underscores of header names stand for hyphens."""
+        asked = request("count", parameters, **headers)
+        return await service.accept(asked, self.verb, self.verb.signature.bind(parameters))
+
+
+def request(verb: str, parameters: Any = None, *, principal: str | None = None, **headers: str) -> Request:
+    """A request as a responder makes it."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    envelope = Envelope(verb, parameters)
+    return Request(envelope, named, destination="/queue/counting", principal=principal)
+
+
+async def ask(service: JobService, verb: str, parameters: Any = None, principal: str | None = None) -> Any:
+    """Ask a management verb, as a responder does."""
+    known = {one.name: one for one in service.verbs()}[verb]
+    asked = request(verb, parameters, principal=principal)
+    return await known.invoke(known.signature.bind(parameters), asked)
+
+
+REPLY = {names.REPLY_TO.replace("-", "_"): "/queue/nebula.inbox.1", names.REPLY_ID.replace("-", "_"): "r1"}
