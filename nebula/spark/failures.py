@@ -20,7 +20,9 @@ _MAX_TRACE_CHARS = 64 * 1024
 # Spark's texts end with hints for the person who wrote the query; the caller of a verb cannot set
 # spark.sql.ansi.enabled, nor read a query context.
 _HINT = re.compile(
-    r"\s*(If necessary,? set .*|To return NULL instead, use .*|== SQL.*|SQLSTATE: \w+.*)$", re.DOTALL
+    r"\s*(If necessary,? set |If you did not qualify |To return NULL instead|Use `\w+` to tolerate |"
+    r"== SQL|SQLSTATE: \w).*$",
+    re.DOTALL,
 )
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _SQLSTATE = re.compile(r"SQLSTATE: (\w{5})")

@@ -1,0 +1,177 @@
+"""Jobs for the tests: imported by the engine host, by the address of each function."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import BaseModel
+
+from nebula.errors import JobError
+from nebula.rpc.jobs.context import Job
+
+
+class Group(BaseModel):
+    key: int
+    count: int
+
+
+def count(ctx: Job, rows: int = 10) -> int:
+    counted: int = ctx.spark.range(rows).count()
+    return counted
+
+
+def nothing() -> None:
+    pass
+
+
+async def later(text: str) -> str:
+    return text
+
+
+def noisy(ctx: Job) -> str:
+    print("printed by the job")
+    os.write(1, b'{"n":0,"line":"bye","reason":"forged"}\n')
+    ctx.log("logged by the job")
+    return sys.stdin.read()
+
+
+def groups(ctx: Job) -> list[Group]:
+    table: list[Group] = ctx.spark.range(9).selectExpr("id % 3 as key").groupBy("key").count().orderBy("key")
+    return table
+
+
+def table(ctx: Job, rows: int = 100) -> Any:
+    return ctx.spark.range(rows).withColumnRenamed("id", "key")
+
+
+def many_groups(ctx: Job) -> list[Group]:
+    rows: list[Group] = ctx.spark.range(1001)
+    return rows
+
+
+def long_text() -> str:
+    return "x" * 100_000
+
+
+def not_json() -> object:
+    return object()
+
+
+def udf_sum(ctx: Job) -> int:
+    from pyspark.sql import functions
+
+    double = functions.udf(_double, "long")
+    total: int = ctx.spark.range(10).select(double("id").alias("x")).agg(functions.sum("x")).collect()[0][0]
+    return total
+
+
+def _double(number: int) -> int:
+    return 2 * number
+
+
+def raises_in_udf(ctx: Job) -> None:
+    from pyspark.sql import functions
+
+    def broken(_: int) -> NoReturn:
+        raise ValueError("meter file is truncated")
+
+    ctx.spark.range(10).select(functions.udf(broken, "long")("id")).collect()
+
+
+def kills_worker(ctx: Job) -> None:
+    from pyspark.sql import functions
+
+    ctx.spark.range(10).select(functions.udf(lambda _: os.kill(os.getpid(), 9), "long")("id")).collect()
+
+
+def missing_table(ctx: Job) -> None:
+    ctx.spark.table("nowhere").count()
+
+
+def divides_by_zero(ctx: Job) -> None:
+    ctx.spark.sql("SELECT 1 / (id - 5) FROM range(10)").collect()
+
+
+def raises_in_query(ctx: Job) -> None:
+    ctx.spark.sql("SELECT raise_error('no readings today')").collect()
+
+
+def gives_up() -> None:
+    raise JobError("no readings in the source", code="empty")
+
+
+def fails() -> None:
+    raise KeyError("machine")
+
+
+def exits() -> None:
+    sys.exit(3)
+
+
+def stops_spark(ctx: Job) -> None:
+    ctx.spark.stop()
+    time.sleep(60)
+
+
+def makes_view(ctx: Job) -> int:
+    ctx.spark.range(3).createOrReplaceTempView("mine")
+    return len(ctx.spark.catalog.listTables())
+
+
+def counts_views(ctx: Job) -> int:
+    return len(ctx.spark.catalog.listTables())
+
+
+def between_actions(ctx: Job) -> None:
+    """Is between two actions nearly all of the time."""
+    while True:
+        ctx.spark.range(10).count()
+        ctx.log("counted")
+        time.sleep(0.5)
+
+
+def slow_udf(ctx: Job) -> Any:
+    """Forty rows of half a second each, in Python workers."""
+    from pyspark.sql import functions
+
+    def slow(number: int) -> int:
+        time.sleep(0.5)
+        return number
+
+    ctx.log("about to begin")
+    return ctx.spark.range(0, 40, 1, 8).select(functions.udf(slow, "long")("id").alias("x"))
+
+
+def two_steps(ctx: Job) -> int:
+    from pyspark.sql import functions
+
+    def slow(number: int) -> int:
+        time.sleep(0.05)
+        return number
+
+    with ctx.step(1, 2, "first"):
+        ctx.spark.range(0, 16, 1, 8).select(functions.udf(slow, "long")("id").alias("x")).agg(
+            functions.sum("x")
+        ).collect()
+    with ctx.step(2, 2, "second"):
+        for part in range(4):
+            ctx.progress(part, 4, f"part {part}")
+            time.sleep(0.3)
+    return 1
+
+
+def writes(path: str, *, fail: bool = False, ctx: Job) -> str:
+    """Has the context last: it may stand anywhere."""
+    ctx.output(path).write_text("whole")
+    if fail:
+        raise ValueError("half-way")
+    return Path(path).name
+
+
+def ignores_cancel(ctx: Job) -> None:
+    ctx.log("about to begin")
+    time.sleep(3600)
