@@ -1,8 +1,7 @@
 """Settings from file, environment and flags, with errors that say where, what and what is right.
 
 A program's settings are one frozen model. Flags win over the environment, the environment over the
-file, the file over the model's defaults; each value remembers where it came from. This module is the
-only one that reads environment variables for settings.
+file, the file over the model's defaults; each value remembers where it came from.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from pydantic_settings import (
 from nebula.errors import SettingsError
 from nebula.settings_words import Keys, did_you_mean, explain, fields_of, place
 
-_DEFAULT_BROKER_URL = "stomp://127.0.0.1:61613"
 _NESTED = "__"
 
 
@@ -68,11 +66,6 @@ class Loaded(Generic[S]):
         """Each setting as (name, value, origin), in the model's order; "default" is an origin too."""
         leaves = _nodes(self.value.model_dump(mode="json"), leaves_only=True)
         return [(place(keys), value, self.origins.get(keys, "default")) for keys, value in leaves]
-
-
-def default_broker_url() -> str:
-    """Where clients and services find their broker: `NEBULA_BROKER`, else the usual port of this machine."""
-    return os.environ.get("NEBULA_BROKER") or _DEFAULT_BROKER_URL
 
 
 def load(

@@ -83,6 +83,7 @@ class Shell:
             "PATH": f"{commands}{os.pathsep}{plain['PATH']}",
             "NEBULA_SERVER_PORT": self._port,
             "NEBULA_BROKER": f"stomp://127.0.0.1:{self._port}",
+            "NEBULA_STATE": str(folder / "state"),
             "TERM": "dumb",
             "COLUMNS": "100",
         }

@@ -9,7 +9,6 @@ import pytest
 from nebula.broker.settings import BrokerSettings, load_broker_settings
 from nebula.errors import SettingsError
 from nebula.logs import Level
-from nebula.settings import default_broker_url
 
 # What somebody wrote, what we say, and what they write after reading it, which has to pass.
 WRONG_FILES = [
@@ -214,11 +213,3 @@ def test_settings_made_directly_read_no_environment(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("NEBULA_SERVER_LOG_LEVEL", "debug")
 
     assert BrokerSettings().log_level is Level.INFO
-
-
-def test_broker_url_is_the_environments_else_the_usual_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NEBULA_BROKER", raising=False)
-    assert default_broker_url() == "stomp://127.0.0.1:61613"
-
-    monkeypatch.setenv("NEBULA_BROKER", "stomp://example:1")
-    assert default_broker_url() == "stomp://example:1"

@@ -15,6 +15,7 @@ from nebula import __version__
 from nebula.cli.broker import broker
 from nebula.cli.calls import call, describe
 from nebula.cli.exits import exit_of, sentence_of
+from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.service import run
 from nebula.errors import NebulaError
 
@@ -28,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (broker, run, call, describe):
+for command in (broker, run, call, describe, jobs, watch, cancel):
     app.command()(command)
 
 

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Annotated, TypeAlias
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
+
+
+def _with_service(job: str) -> str:
+    from nebula.rpc.jobs.identifiers import unqualified
+
+    try:
+        if job == "-":
+            job = str(json.load(sys.stdin)["job"])
+        service, ulid = unqualified(job)
+    except (KeyError, TypeError, json.JSONDecodeError):
+        raise BadParameter("on stdin there is no answer of `nebula call` to a job's verb") from None
+    except ValueError as error:
+        raise BadParameter(str(error)) from None
+    if service is None:
+        raise BadParameter(f"it does not say whose job it is: SERVICE/{ulid} would")
+    return job
+
 
 Url: TypeAlias = Annotated[
     str | None,
@@ -25,6 +44,13 @@ Timeout: TypeAlias = Annotated[
 Service: TypeAlias = Annotated[
     str, Argument(metavar="SERVICE", help="The service's name, for example prices.")
 ]
-JobId: TypeAlias = Annotated[str, Argument(metavar="JOB", help="SERVICE/ULID, as `nebula jobs` shows it.")]
+JobId: TypeAlias = Annotated[
+    str,
+    Argument(
+        metavar="JOB",
+        help="SERVICE/ULID, as `nebula jobs` shows it; - takes it from what `nebula call` answered.",
+        callback=_with_service,
+    ),
+]
 
 DEFAULT_TIMEOUT = 30.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -147,6 +148,11 @@ def _cell(column: str, value: Any) -> Text:
         return _state(str(value))
     if value is None:
         return Text("")
+    if column == "progress" and _is_number(value):
+        return Text(f"{value:.0%}")
+    if column.endswith("_at") and _is_number(value):
+        # Services tell seconds since the epoch; people read their own clock.
+        return Text(datetime.fromtimestamp(value, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S"))
     if isinstance(value, str):
         return Text(value)
     return Text(json.dumps(value, ensure_ascii=False, default=str))

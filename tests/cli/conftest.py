@@ -14,7 +14,7 @@ SHOP = '''
 import time
 from decimal import Decimal
 
-from nebula import Responder, VerbError
+from nebula import Job, JobError, Responder, VerbError
 
 app = Responder("shop")
 
@@ -40,6 +40,24 @@ def nap(seconds: float) -> str:
 @app.verb
 def close() -> None:
     """Nothing to report."""
+
+
+@app.job(engine=None)
+def stock(ctx: Job, items: int) -> list[dict[str, int]]:
+    """Take stock."""
+    for item in range(items):
+        ctx.progress(item + 1, items, f"item {item + 1}")
+    if not items:
+        raise JobError("nothing in stock", code="empty")
+    return [{"item": item} for item in range(items)]
+
+
+@app.job(engine=None)
+def forever(ctx: Job) -> None:
+    """Run until cancelled."""
+    while True:
+        ctx.raise_if_cancelled()
+        time.sleep(0.01)
 '''
 
 
@@ -51,10 +69,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def state(folder: Path) -> dict[str, str]:
+    """Jobs are recorded in the test's own folder."""
+    return {"NEBULA_STATE": str(folder / "state")}
+
+
 @pytest.fixture(scope="session")
 def url(folder: Path) -> Iterator[str]:
     """A broker that hosts the shop."""
-    with running("broker", "--port", "0", "--app", "shop:app", cwd=folder) as (_, line):
+    with running("broker", "--port", "0", "--app", "shop:app", cwd=folder, env=state(folder)) as (_, line):
         yield line["url"]
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from nebula import __version__
 from nebula.cli.calls import summary
+from tests.cli.conftest import state
 from tests.cli.programs import NEBULA, environment, nebula, running
 
 Ask: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
@@ -81,7 +82,7 @@ def test_describe_for_people_has_a_line_for_each_verb(ask: Ask) -> None:
 
 def test_run_says_where_it_serves_and_answers(folder: Path) -> None:
     with running("broker", "--port", "0") as (_, broker):
-        env = {"NEBULA_BROKER": broker["url"]}
+        env = {"NEBULA_BROKER": broker["url"], **state(folder)}
         with running("run", "shop:app", env=env, cwd=folder) as (_, line):
             assert line == {"event": "serving", "service": "shop", "queues": ["/queue/shop"]}
             assert nebula("call", "shop", "price", "item=lamp", env=env).stdout == '"1.25"\n'
@@ -92,7 +93,7 @@ def test_stopped_service_answers_the_request_under_way_and_exits_0(
     folder: Path, number: signal.Signals
 ) -> None:
     with running("broker", "--port", "0") as (_, broker):
-        env = {"NEBULA_BROKER": broker["url"]}
+        env = {"NEBULA_BROKER": broker["url"], **state(folder)}
         with running("run", "shop:app", env=env, cwd=folder) as (service, _):
             asking = subprocess.Popen(
                 [*NEBULA, "call", "shop", "nap", "seconds:=1"],
@@ -111,7 +112,7 @@ def test_stopped_service_answers_the_request_under_way_and_exits_0(
 def test_service_that_loses_its_broker_ends_with_status_3(folder: Path) -> None:
     with (
         running("broker", "--port", "0") as (broker, line),
-        running("run", "shop:app", "--broker", line["url"], cwd=folder) as (service, _),
+        running("run", "shop:app", "--broker", line["url"], cwd=folder, env=state(folder)) as (service, _),
     ):
         broker.terminate()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -130,3 +132,21 @@ def test_ended_job_shows_why_it_failed() -> None:
 
     assert "failed" in text_of(output)
     assert "data: divided by zero" in text_of(output)
+
+
+@pytest.fixture
+def _two_hours_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "EAST-2")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_two_hours_east")
+def test_times_and_progress_are_shown_as_people_read_them() -> None:
+    output = terminal()
+
+    output.rows(("progress", "accepted_at"), [{"progress": 0.5, "accepted_at": 1.5}], none="")
+
+    assert lines_of(output)[1].split() == ["50%", "1970-01-01", "02:00:01"]

@@ -1,0 +1,85 @@
+"""`nebula jobs`, `nebula watch` and `nebula cancel`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Exit as Leave
+from typer import Option
+
+from nebula.cli.exits import Exit
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, JobId, Service, Timeout, Url
+from nebula.cli.render import JobView, Output
+from nebula.rpc.jobs.states import JobState, JobStatus
+
+if TYPE_CHECKING:
+    from nebula.rpc.client import Client
+
+
+def jobs(
+    service: Service,
+    *,
+    state: Annotated[JobState | None, Option(help="Only jobs in this state.")] = None,
+    limit: Annotated[int, Option(min=1, max=200, help="How many, the latest first.")] = 50,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """List the jobs of a service, the latest first.
+
+    Example: nebula jobs reports --state running
+    """
+    from nebula.cli.asking import ask
+
+    wanted = {"state": state, "limit": limit}
+    answer = ask(broker, lambda client: client.call(service, "job.list", wanted, timeout=timeout))
+    columns = ("job", "verb", "state", "progress", "note", "accepted_at")
+    Output(as_json=as_json).rows(columns, answer["jobs"], none=f"{service} remembers no such jobs")
+
+
+def watch(
+    job: JobId,
+    *,
+    result: Annotated[bool, Option("--result", help="When it is done, show what it returned.")] = False,
+    broker: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Follow a job to its end: a progress bar, or a JSON line for each status. Ctrl-C leaves the job alone.
+
+    Exit status 0 if it ended as done, else 1.
+
+    \b
+    Examples:
+      nebula watch reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
+      nebula call reports delays month:=1 | nebula watch - --result
+    """
+    from nebula.cli.asking import ask
+
+    output = Output(as_json=as_json)
+
+    async def follow(client: Client) -> tuple[JobStatus, Any]:
+        handle = client.job(job)
+        with JobView(output) as view:
+            async for status in handle.watch():
+                view.show(status.to_json())
+        return status, await handle.result() if result and status.state == JobState.DONE else None
+
+    last, value = ask(broker, follow)
+    if last.state != JobState.DONE:
+        raise Leave(Exit.FAILED)
+    if result:
+        output.value(value)
+
+
+def cancel(
+    job: JobId, *, broker: Url = None, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False
+) -> None:
+    """Ask for a job's end and show its status now; `nebula watch` shows how it ends.
+
+    Example: nebula cancel reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
+    """
+    from nebula.cli.asking import ask
+
+    status = ask(broker, lambda client: client.with_options(timeout=timeout).job(job).cancel())
+    output = Output(as_json=as_json)
+    output.value(status.to_json())
