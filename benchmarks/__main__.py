@@ -20,7 +20,7 @@ from rich.progress import Progress
 from benchmarks import report
 from benchmarks.peers import Broker
 from benchmarks.processes import Unavailable
-from benchmarks.profile import top_lines
+from benchmarks.profile import Program, top_lines
 from benchmarks.rows import BROKERS, ROWS, Contestant, Row, chosen
 from benchmarks.stream import Measurement
 
@@ -47,6 +47,9 @@ def main(
     profile: Annotated[
         str, typer.Option(metavar="ROW", help="Show the broker's ten busiest lines in this row, and stop.")
     ] = "",
+    of: Annotated[
+        Program, typer.Option(help="With --profile, whose lines; service and caller are in the rpc rows.")
+    ] = Program.BROKER,
 ) -> None:
     """Measure Nebula beside RabbitMQ, ActiveMQ Classic, NATS micro and FastStream.
 
@@ -60,7 +63,7 @@ def main(
     try:
         picked = chosen(name.strip() for name in rows.split(",") if name.strip())
         if profile:
-            _show_profile(*chosen([profile]))
+            _show_profile(chosen([profile])[0], of)
         elif quick:
             _run(_ours_only(picked), rounds=1, seconds=min(seconds, 1.0), output=None)
         else:
@@ -70,8 +73,8 @@ def main(
         raise typer.Exit(1) from problem
 
 
-def _show_profile(row: Row) -> None:
-    for place, part in top_lines(row):
+def _show_profile(row: Row, program: Program) -> None:
+    for place, part in top_lines(row, program):
         console.print(f"{part:6.1%}  {place}", highlight=False)
 
 

@@ -31,5 +31,5 @@ def nebula_broker(*, app: str | None = None) -> Iterator[Broker]:
             wait_until(lambda: _ADDRESS.search(log.read_text()) is not None, process, log=log)
             found = _ADDRESS.search(log.read_text())
             assert found is not None
-            name = "Nebula, verbs in the broker" if app else "Nebula"
+            name = "Nebula, verbs in broker" if app else "Nebula"
             yield Broker(name, nebula.__version__, process.pid, int(found[1]))

@@ -1,42 +1,87 @@
-"""Where the broker spends its time in a row: py-spy's samples, by the line that was running."""
+"""Where a program spends its time in a row: py-spy's samples, by the line that was running."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
 
 from benchmarks.processes import Unavailable
 from benchmarks.rows import BROKERS, Row
 
 _SECONDS = 5.0
 _SAMPLES_PER_SECOND = 400
+_START_SECONDS = 10.0
+# A program's imports are no part of the row.
+_SETTLE_SECONDS = 2.0
 
 
-def top_lines(row: Row, count: int = 10) -> list[tuple[str, float]]:
-    """Run the row on our broker and return its busiest lines with their part of the time, self time only.
+class Program(StrEnum):
+    """Whose time is looked at."""
+
+    BROKER = "broker"
+    SERVICE = "service"
+    CALLER = "caller"
+
+
+# How to know the programs of the RPC rows among our children, by their command lines.
+_MARKS = {Program.SERVICE: "nebula run ", Program.CALLER: "benchmarks.rpc.with_nebula "}
+
+
+def top_lines(row: Row, program: Program, count: int = 10) -> list[tuple[str, float]]:
+    """Run the row on our broker and return the busiest lines with their part of the time, self time only.
 
     Raises:
-        Unavailable: py-spy is not installed or may not look into another process here.
+        Unavailable: py-spy is not installed or may not look into another process here, or the row has no
+            such program.
     """
     contestant = row.contestants[0]
-    with TemporaryDirectory(prefix="nebula-") as folder, BROKERS[contestant.broker]() as broker:
-        samples = Path(folder, "samples")
-        spy = subprocess.Popen(_py_spy(broker.pid, samples), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        # Longer than py-spy looks, so that it never sees the broker idle at the end.
-        contestant.measure(broker, _SECONDS + 3)
-        said = spy.communicate()[0].decode(errors="replace")
-        if spy.returncode != 0 or not samples.exists():
-            raise Unavailable(f"py-spy failed: {said.strip()[-400:]}")
-        return _self_times(samples.read_text())[:count]
+    with BROKERS[contestant.broker]() as broker, ThreadPoolExecutor(1) as threads:
+        # Longer than py-spy looks, so that it never sees a program idle at the end.
+        load = threads.submit(contestant.measure, broker, _SECONDS + _SETTLE_SECONDS + 3)
+        pid = broker.pid if program is Program.BROKER else _child(program, load)
+        try:
+            time.sleep(_SETTLE_SECONDS)
+            return _self_times(_sample(pid))[:count]
+        finally:
+            load.result()
 
 
-def _py_spy(pid: int, samples: Path) -> list[str]:
-    program = str(Path(sys.executable).with_name("py-spy"))
+def _child(program: Program, load: Future[Any]) -> int:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline and not load.done():
+        for child in psutil.Process().children():
+            try:
+                if _MARKS[program] in " ".join(child.cmdline()):
+                    return child.pid
+            except psutil.Error:
+                pass  # it has ended since
+        time.sleep(0.05)
+    raise Unavailable(f"this row has no {program}")
+
+
+def _sample(pid: int) -> str:
     options = ["--duration", f"{_SECONDS:g}", "--rate", str(_SAMPLES_PER_SECOND), "--format", "raw"]
-    return [program, "record", "--pid", str(pid), "--output", str(samples), *options]
+    with TemporaryDirectory(prefix="nebula-") as folder:
+        samples = Path(folder, "samples")
+        command = [str(Path(sys.executable).with_name("py-spy")), "record", "--pid", str(pid)]
+        try:
+            done = subprocess.run(
+                [*command, "--output", str(samples), *options], capture_output=True, text=True
+            )
+        except FileNotFoundError:
+            raise Unavailable("py-spy is not installed beside this Python: run `make bench` once") from None
+        if done.returncode != 0 or not samples.exists():
+            raise Unavailable(f"py-spy failed: {(done.stdout + done.stderr).strip()[-400:]}")
+        return samples.read_text()
 
 
 def _self_times(samples: str) -> list[tuple[str, float]]:

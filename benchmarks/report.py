@@ -21,14 +21,14 @@ class Line:
     """One contestant's medians in one row.
 
     Attributes:
+        spread: from its slowest round to its fastest, as a part of the median.
         ratio: how many times this one we are, by the row's measure; None for the one of ours that the row
             compares. Above 1 we are better.
     """
 
     contestant: Contestant
     rate: float
-    low: float
-    high: float
+    spread: float
     p50: float | None
     p99: float | None
     busy: float | None
@@ -42,9 +42,8 @@ def lines(row: Row, rounds: Rounds) -> list[Line]:
     return [
         Line(
             contestant,
-            _median(m.rate for m in taken) or 0.0,
-            min(m.rate for m in taken),
-            max(m.rate for m in taken),
+            _median_rate(taken),
+            (max(m.rate for m in taken) - min(m.rate for m in taken)) / _median_rate(taken),
             _median(m.p50 for m in taken),
             _median(m.p99 for m in taken),
             _median(m.busy for m in taken),
@@ -93,7 +92,8 @@ def _page(
         f"Medians of {count} rounds of {seconds:g} s, the contestants interleaved within each round, one"
         " machine, one run: read the ratios, the absolute figures of another machine are others. Bodies of"
         " 200 bytes, nothing kept on disk. *Times*: how many times that contestant Nebula is, by rate, or by"
-        " median latency where a request goes alone. *Load*: the part of a core that the load itself took.\n"
+        " median latency where a request goes alone. *Load*: the part of a core that the load itself took."
+        " *Spread*: from the slowest round to the fastest, as a part of the median.\n"
     )
     yield f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
     yield ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n"
@@ -113,7 +113,7 @@ def _markdown_table(row: Row, rounds: Rounds) -> Iterator[str]:
 
 def _cells(row: Row, rounds: Rounds) -> list[list[str]]:
     # A heading and a line for each contestant, without the columns in which nobody has anything.
-    heading = ["", f"{row.unit}/s", "range", "p50 µs", "p99 µs", "load", "times"]
+    heading = ["", f"{row.unit}/s", "spread", "p50 µs", "p99 µs", "load", "times"]
     grid = [heading, *(_line_cells(line) for line in lines(row, rounds))]
     kept = [place for place in range(len(heading)) if place == 0 or any(line[place] for line in grid[1:])]
     return [[line[place] for place in kept] for line in grid]
@@ -123,7 +123,7 @@ def _line_cells(line: Line) -> list[str]:
     return [
         line.contestant.name,
         f"{line.rate:,.0f}",
-        f"{line.low:,.0f} to {line.high:,.0f}",
+        f"{line.spread:.0%}",
         _microseconds(line.p50),
         _microseconds(line.p99),
         f"{line.busy:.0%}" if line.busy is not None else "",
@@ -143,4 +143,8 @@ def _median(values: Iterator[float | None]) -> float | None:
 def _merit(row: Row, taken: Sequence[Measurement]) -> float:
     if row.by_latency:
         return 1 / median(m.p50 or 0.0 for m in taken)
+    return _median_rate(taken)
+
+
+def _median_rate(taken: Sequence[Measurement]) -> float:
     return median(m.rate for m in taken)

@@ -69,7 +69,7 @@ def _rpc(in_flight: int) -> list[Contestant]:
     return [
         Contestant("Nebula", "nebula", partial(rpc.nebula, in_flight=in_flight)),
         Contestant(
-            "Nebula, verbs in the broker",
+            "Nebula, verbs in broker",
             "nebula --app",
             partial(rpc.nebula, in_flight=in_flight, hosted=True),
         ),
@@ -80,7 +80,7 @@ def _rpc(in_flight: int) -> list[Contestant]:
 
 
 def _beside_a_verb() -> list[Contestant]:
-    names = {"idle": None, "a hosted verb waits": "wait", "a hosted verb computes": "compute"}
+    names = {"idle": None, "a verb waits": "wait", "a verb computes": "compute"}
     return [
         Contestant(f"Nebula, {name}", "nebula --app", partial(rpc.echo_beside, verb=verb))
         for name, verb in names.items()
