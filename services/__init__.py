@@ -1,0 +1,1 @@
+"""Example services, each a package of its own."""
