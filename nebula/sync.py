@@ -7,11 +7,11 @@ is done. The loop that does the work runs on a thread of its own.
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -19,11 +19,80 @@ from nebula.errors import LocalProtocolError
 from nebula.rpc.client import Client as AsyncClient
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import JSON_TYPE
+from nebula.rpc.jobs.context import Job
+from nebula.rpc.jobs.handle import JobHandle as AsyncJobHandle
+from nebula.rpc.jobs.states import JobStatus
+from nebula.rpc.start_options import StartOptions
 
-__all__ = ["Client"]
+__all__ = ["Client", "JobHandle"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class _Do(Protocol):
+    """Runs something on the client's loop and waits for it."""
+
+    def __call__(self, work: Callable[[], Awaitable[T]], /) -> T: ...
+
+
+class JobHandle:
+    """One job of one service, seen from afar. See `nebula.rpc.jobs.handle.JobHandle`.
+
+    Attributes:
+        id: `<service>/<ulid>`.
+    """
+
+    def __init__(self, job: AsyncJobHandle, do: _Do) -> None:
+        self.id = job.id
+        self._job = job
+        self._do = do
+
+    def status(self) -> JobStatus:
+        """How the job is now."""
+        return self._do(self._job.status)
+
+    def watch(self) -> Iterator[JobStatus]:
+        """The job's status now, and each newer one as it comes, the last being its end."""
+        statuses = self._job.watch()
+        try:
+            while (status := self._do(partial(_next_of, statuses))) is not None:
+                yield status
+        finally:
+            self._do(partial(_close, statuses))
+
+    def wait(self) -> JobStatus:
+        """The job's last status, once it has ended."""
+        return self._do(self._job.wait)
+
+    @overload
+    def result(self) -> Any: ...
+    @overload
+    def result(self, as_: type[T]) -> T: ...
+    def result(self, as_: Any = None) -> Any:
+        """What the job returned, once it has ended; as a type if one is given."""
+        return self._do(partial(self._job.result, as_))
+
+    def cancel(self) -> JobStatus:
+        """End the job. Returns at once."""
+        return self._do(self._job.cancel)
+
+    def log(self, limit: int = 100) -> list[str]:
+        """The last lines of the job's log, the oldest first."""
+        return self._do(partial(self._job.log, limit))
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.id!r})"
+
+
+async def _next_of(statuses: AsyncIterator[JobStatus]) -> JobStatus | None:
+    return await anext(statuses, None)
+
+
+async def _close(statuses: AsyncIterator[JobStatus]) -> None:
+    # A generator, which holds a subscription until it is closed.
+    if isinstance(statuses, AsyncGenerator):
+        await statuses.aclose()
 
 
 class Client:
@@ -124,6 +193,34 @@ class Client:
         """Send a message that is no request, and wait until the broker has it."""
         send = partial(self._client.publish, content_type=content_type, headers=headers)
         self._do(partial(send, destination, body))
+
+    @overload
+    def start(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[StartOptions],
+    ) -> JobHandle: ...
+    @overload
+    def start(
+        self, function: Callable[Concatenate[Job, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle: ...
+    @overload
+    def start(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle: ...
+    def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle:
+        """Have a service begin a job; returns once it is accepted."""
+        return self._handle(self._do(partial(self._client.start, target, *args, **kwargs)))
+
+    def job(self, job: str) -> JobHandle:
+        """The handle of a job that was started before, by its id `<service>/<ulid>`."""
+        return self._handle(self._client.job(job))
+
+    def _handle(self, job: AsyncJobHandle) -> JobHandle:
+        return JobHandle(job, self._do)
 
     def _view(self, client: AsyncClient) -> Self:
         view = copy.copy(self)

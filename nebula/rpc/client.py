@@ -4,41 +4,33 @@ from __future__ import annotations
 
 import copy
 import math
+import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 import anyio
 from anyio.abc import TaskGroup
-from pydantic import TypeAdapter, ValidationError
 
 from nebula.errors import CallTimeout, ConnectionLost, LocalProtocolError
-from nebula.headers import ERROR_CODE, NO_REPLY, PERSISTENT, REQUIRE_CONSUMERS, TIMEOUT
+from nebula.headers import JOB_ID, NO_REPLY, PERSISTENT, REQUIRE_CONSUMERS, TIMEOUT
 from nebula.rpc.context import Request
-from nebula.rpc.envelope import (
-    ERROR,
-    JSON_TYPE,
-    SUCCESS,
-    content_type_of,
-    dump_json,
-    encode,
-    encode_free,
-    parse,
-)
-from nebula.rpc.errors import UnexpectedReply, remote_error
+from nebula.rpc.envelope import JSON_TYPE, dump_json, encode, encode_free
+from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.inbox import Inbox
-from nebula.rpc.responder import destination_of
-from nebula.rpc.signature import Signature
-from nebula.rpc.verbs import Target, contract_of, target_of, verb_name_of
+from nebula.rpc.jobs.context import Job
+from nebula.rpc.jobs.handle import JobHandle
+from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
+from nebula.rpc.replies import read_value, reader_of
+from nebula.rpc.resolving import destination_of, resolve
+from nebula.rpc.start_options import StartOptions, milliseconds, start_headers
+from nebula.rpc.verbs import Target
 from nebula.stomp.client import Message, StompClient
 from nebula.stomp.link import Link
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-# Success without parameters, as both forms of body write it.
-_NOTHING: Final[tuple[Any, ...]] = ([], "[]", "", None)
 
 
 class Client:
@@ -194,9 +186,7 @@ class Client:
         """
         if isinstance(target, str):
             return await self._call_named(target, *args, **kwargs)
-        known, contract = self._resolve(target)
-        if known.is_job:
-            raise TypeError(f"{known.verb} is a job: use client.start(…), and .result() of what it returns")
+        known, contract = resolve(target, self._service, as_job=False)
         body = _request_body(known.verb, contract.pack(args, kwargs))
         return read_value(await self._ask(known.destination, body, None), contract.load)
 
@@ -211,15 +201,14 @@ class Client:
         timeout: float | None = None,
     ) -> Any:
         answer = await self._ask(destination_of(service), _request_body(verb, parameters), timeout)
-        return read_value(answer, None if result is Any else _reader_of(result))
+        return read_value(answer, None if result is Any else reader_of(result))
 
     async def _ask(self, destination: str, body: bytes, timeout: float | None) -> Message:
         inbox = self._open_inbox()
         seconds = self._seconds(timeout)
         headers = {
             "content-type": JSON_TYPE,
-            # Whole milliseconds; 0 would be over before it began.
-            TIMEOUT: str(max(1, int(seconds * 1000))),
+            TIMEOUT: milliseconds(seconds),
         }
         # Foreign brokers know no such thing, and their receipts have no verdict.
         if is_nebula := self._stomp.is_nebula:
@@ -235,6 +224,97 @@ class Client:
             return self._default_timeout if timeout is None else timeout
         ambient = deadline - anyio.current_time()
         return ambient if timeout is None else min(timeout, ambient)
+
+    async def call_queue(
+        self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None
+    ) -> Any:
+        """`call` by name, to whoever listens on a queue: an instance's own, for one."""
+        return await self._call_named(queue, verb, parameters, timeout=timeout)
+
+    # --- jobs ---
+
+    @overload
+    async def start(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[StartOptions],
+    ) -> JobHandle: ...
+    @overload
+    async def start(
+        self, function: Callable[Concatenate[Job, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle: ...
+    @overload
+    async def start(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle: ...
+    async def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle:
+        """Have a service begin a job. Returns once the job is accepted, long before it is done.
+
+        The request is stored: if the service is away, the job begins when it comes. If no answer comes in
+        time a handle is returned all the same, as the id is ours; its `status` tells whether the service
+        knows the job by then.
+
+        Args:
+            target: a function that a service declared with `job`, followed by its arguments; or the name of
+                a service, followed by verb and parameters, see `call`.
+            timeout: seconds to wait for the early answer; it does not limit the job.
+            **options: of the job, by name only: see `StartOptions`.
+
+        Raises:
+            RemoteError: the service refused: `bad-parameters`, `busy`, …; there is no job.
+            Rejected: the broker refused; there is no job.
+            UnexpectedReply: the verb is not a job.
+            ConnectionLost, ServerError: the connection ended first; there may be a job.
+        """
+        if isinstance(target, str):
+            return await self._start_named(target, *args, **kwargs)
+        known, contract = resolve(target, self._service, as_job=True)
+        return await self._start(known, contract.pack(args, kwargs), None, {})
+
+    async def _start_named(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[StartOptions],
+    ) -> JobHandle:
+        target = Target(service.removeprefix("/queue/"), destination_of(service), verb)
+        return await self._start(target, parameters, timeout, options)
+
+    async def _start(
+        self, target: Target, parameters: Any, timeout: float | None, options: StartOptions
+    ) -> JobHandle:
+        queue = target.destination
+        job = new_ulid(int(time.time() * 1000), secrets.token_bytes(RANDOM_BYTES))
+        headers = {"content-type": JSON_TYPE, PERSISTENT: "true", JOB_ID: job, **start_headers(options)}
+        try:
+            answer = await self._open_inbox().ask(
+                queue,
+                _request_body(target.verb, parameters),
+                headers,
+                timeout=self._seconds(timeout),
+                wants_verdict=self._stomp.is_nebula,
+            )
+        except CallTimeout:
+            return JobHandle(self, qualified(target.service, job), via=queue)
+        early = read_value(answer, None)
+        if not isinstance(early, dict) or "job" not in early:
+            raise UnexpectedReply(f"{target.verb!r} of {queue} is not a job: it answered at once")
+        return JobHandle(self, early["job"], via=early.get("via"))
+
+    def job(self, job: str) -> JobHandle:
+        """The handle of a job that was started before, here or elsewhere, by its id `<service>/<ulid>`.
+
+        Raises:
+            ValueError: that is no job's id.
+        """
+        return JobHandle(self, job)
 
     # --- sending without an answer ---
 
@@ -266,7 +346,7 @@ class Client:
         if isinstance(target, str):
             await self._send_named(target, *args, **kwargs)
             return
-        known, contract = self._resolve(target)
+        known, contract = resolve(target, self._service, as_job=False)
         await self._send_named(known.destination, known.verb, contract.pack(args, kwargs))
 
     async def _send_named(
@@ -274,7 +354,7 @@ class Client:
     ) -> None:
         headers = {"content-type": JSON_TYPE, PERSISTENT: "true", NO_REPLY: "true"}
         if expires_in is not None:
-            headers[TIMEOUT] = str(max(1, int(expires_in * 1000)))
+            headers[TIMEOUT] = milliseconds(expires_in)
         await self._deliver(destination_of(service), _request_body(verb, parameters), headers)
 
     async def publish(
@@ -307,65 +387,11 @@ class Client:
         except TimeoutError as error:
             raise CallTimeout(f"the broker did not confirm a message to {destination} in time") from error
 
-    def _resolve(self, function: Callable[..., Any]) -> tuple[Target, Signature]:
-        """Whom to ask for a function, and its contract."""
-        known = target_of(function)
-        if self._service is not None:
-            name = known.verb if known is not None else verb_name_of(function)
-            return Target(self._service, destination_of(self._service), name), contract_of(function)
-        if known is None:
-            name = getattr(function, "__qualname__", repr(function))
-            raise TypeError(
-                f"no service declared {name}: say whom to ask, with client.service(NAME).call({name}, …)"
-            )
-        return known, contract_of(function)
-
     def _open_inbox(self) -> Inbox:
         if self._inbox is None:
             raise LocalProtocolError("the client is not connected: enter it with `async with`")
         return self._inbox
 
 
-def read_value(answer: Message, read: Callable[[Any], Any] | None) -> Any:
-    """The value of an answer: what `call` returns.
-
-    Args:
-        answer: as it came.
-        read: makes the asked-for type of it; None takes it as JSON gave it.
-
-    Raises:
-        RemoteError: it is an `error`.
-        UnexpectedReply: `read` refuses it.
-    """
-    headers = answer.headers
-    envelope = parse(content_type_of(headers), answer.body)
-    if envelope.verb == ERROR:
-        raise remote_error(envelope, headers.get(ERROR_CODE))
-    # Rule 2: the body of an answer need not be verb and parameters.
-    value = envelope.body if envelope.verb is None else envelope.parameters
-    if envelope.verb == SUCCESS and value in _NOTHING:
-        value = None
-    if read is None:
-        return value
-    try:
-        return read(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = "".join(f" at {one}" for one in first["loc"])
-        raise UnexpectedReply(f"the answer is not what was asked for{place}: {first['msg']}") from None
-
-
 def _request_body(verb: str, parameters: Any) -> bytes:
     return encode(JSON_TYPE, verb, None if parameters is None else dump_json(parameters))
-
-
-def _reader_of(result: Any) -> Callable[[Any], Any]:
-    try:
-        return _cached_reader_of(result)
-    except TypeError:  # a type that cannot be hashed: some `Annotated[…]`
-        return TypeAdapter(result).validator.validate_python
-
-
-@lru_cache(maxsize=1024)
-def _cached_reader_of(result: Any) -> Callable[[Any], Any]:
-    return TypeAdapter(result).validator.validate_python

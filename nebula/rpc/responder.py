@@ -13,6 +13,7 @@ import anyio
 from nebula.rpc.answering import AnswerRules
 from nebula.rpc.job_entries import DEFAULT_ENGINE, Engine, JobEntries
 from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.resolving import destination_of
 from nebula.rpc.serving import Serving
 from nebula.rpc.verbs import (
     Endpoint,
@@ -292,8 +293,3 @@ class Responder:
                 grace=grace,
             )
             await self._serving.run(url, link, started)
-
-
-def destination_of(queue: str) -> str:
-    """The destination of a queue or service given by name; a destination stays as it is."""
-    return queue if queue.startswith("/") else f"/queue/{queue}"

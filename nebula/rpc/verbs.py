@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, Protocol, TypeVar, overload
 
 from nebula.rpc.context import Request
@@ -272,9 +271,3 @@ def marked_members(holder: object) -> Iterator[Callable[..., Any]]:
         member = getattr(holder, name)
         if callable(member) and options_of(member) is not None:
             yield member
-
-
-@lru_cache(maxsize=1024)
-def contract_of(function: Callable[..., Any]) -> Signature:
-    """The contract of a function as its callers see it, made once."""
-    return Signature(function, context=(Request,))

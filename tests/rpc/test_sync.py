@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from uuid import uuid4
 
 import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from nebula.errors import CallTimeout, ConnectFailed, LocalProtocolError, NoResponder, RemoteError
+from nebula.errors import CallTimeout, ConnectFailed, JobEnded, LocalProtocolError, NoResponder, RemoteError
 from nebula.rpc.responder import Responder
 from nebula.rpc.verbs import verb
 from nebula.sync import Client
 
-app = Responder(f"shop-{uuid4().hex}")
+_state = Path(tempfile.mkdtemp(prefix="nebula-"))
+app = Responder(f"shop-{uuid4().hex}", state=_state)
+
+
+@app.job(engine=None)
+async def add(first: int) -> int:
+    return first + 1
+
+
+@app.job(engine=None)
+async def endless() -> None:
+    await anyio.sleep_forever()
 
 
 @app.verb
@@ -37,6 +51,12 @@ def shout(word: str) -> str:
 
 
 app.include(type("Holder", (), {"shout": staticmethod(shout)}))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_state_is_left() -> Iterator[None]:
+    yield
+    shutil.rmtree(_state)
 
 
 @pytest.fixture
@@ -106,3 +126,30 @@ def test_call_outside_of_the_context_is_refused() -> None:
 def test_error_of_the_block_comes_out_as_it_is(client: Client, broker_url: str) -> None:
     with pytest.raises(KeyError, match="mine"), Client(broker_url):
         raise KeyError("mine")
+
+
+def test_jobs_are_started_and_watched_without_await(client: Client) -> None:
+    job = client.start(add, 1)
+
+    assert list(job.watch())[-1].state == "done"
+    assert job.result(int) == 2
+    assert client.job(job.id).wait().is_final
+    assert job.status().is_final
+    assert job.log() == []
+
+
+def test_job_is_ended_without_await(client: Client) -> None:
+    job = client.start(app.name, "endless")
+    job.cancel()
+
+    with pytest.raises(JobEnded):
+        job.result()
+
+
+def test_watching_may_stop_early(client: Client) -> None:
+    job = client.start(app.name, "endless")
+    for _ in job.watch():
+        break
+    job.cancel()
+
+    assert job.wait().state == "cancelled"

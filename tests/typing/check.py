@@ -10,6 +10,8 @@ from typing import Any, assert_type
 
 from nebula.rpc.client import Client
 from nebula.rpc.context import Request
+from nebula.rpc.jobs.context import Job
+from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.responder import Responder
 from nebula.rpc.verbs import verb
 from nebula.sync import Client as SyncClient
@@ -35,6 +37,20 @@ async def look(request: Request, word: str) -> str:
 @verb
 def peek(request: Request, word: str) -> bytes:
     return word.encode()
+
+
+@app.job(engine=None, timeout=60)
+def report(job: Job, month: int) -> list[str]:
+    return [str(month)]
+
+
+async def jobs_are_started_by_function_or_name(client: Client) -> None:
+    assert_type(await client.start(report, 1), JobHandle)
+    assert_type(await client.start("prices", "report", [1], dedupe="x"), JobHandle)
+    assert_type(await (await client.start(report, month=1)).result(list[str]), list[str])
+    await client.start(report, "x")  # type: ignore[call-overload]  # wrong
+    await client.start("prices", "report", priority="high")  # type: ignore[call-overload]  # wrong
+    report("x", 1)  # type: ignore[arg-type]  # wrong
 
 
 async def decorators_keep_the_signature() -> None:

@@ -1,0 +1,59 @@
+"""What a caller makes of an answer: a value of the type asked for, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from nebula.headers import ERROR_CODE
+from nebula.rpc.envelope import ERROR, SUCCESS, content_type_of, parse
+from nebula.rpc.errors import UnexpectedReply, remote_error
+from nebula.stomp.client import Message
+
+# Success without parameters, as both forms of body write it.
+_NOTHING: Final[tuple[Any, ...]] = ([], "[]", "", None)
+
+
+def read_value(answer: Message, read: Callable[[Any], Any] | None) -> Any:
+    """The value of an answer: what `call` returns.
+
+    Args:
+        answer: as it came.
+        read: makes the asked-for type of it; None takes it as JSON gave it.
+
+    Raises:
+        RemoteError: it is an `error`.
+        UnexpectedReply: `read` refuses it.
+    """
+    headers = answer.headers
+    envelope = parse(content_type_of(headers), answer.body)
+    if envelope.verb == ERROR:
+        raise remote_error(envelope, headers.get(ERROR_CODE))
+    # Rule 2: the body of an answer need not be verb and parameters.
+    value = envelope.body if envelope.verb is None else envelope.parameters
+    if envelope.verb == SUCCESS and value in _NOTHING:
+        value = None
+    if read is None:
+        return value
+    try:
+        return read(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = "".join(f" at {one}" for one in first["loc"])
+        raise UnexpectedReply(f"the answer is not what was asked for{place}: {first['msg']}") from None
+
+
+def reader_of(result: Any) -> Callable[[Any], Any]:
+    """What makes a value of a type from its JSON form; raises pydantic's ValidationError."""
+    try:
+        return _cached_reader_of(result)
+    except TypeError:  # a type that cannot be hashed: some `Annotated[…]`
+        return TypeAdapter(result).validator.validate_python
+
+
+@lru_cache(maxsize=1024)
+def _cached_reader_of(result: Any) -> Callable[[Any], Any]:
+    return TypeAdapter(result).validator.validate_python

@@ -1,0 +1,49 @@
+"""What a caller may say of a job beside its parameters: the `neb-job-…` headers (PROTOCOL G)."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from nebula import headers as names
+
+
+class StartOptions(TypedDict, total=False):
+    """Options of `Client.start` by name. Times are seconds; what is absent is the verb's to say."""
+
+    expires_in: float
+    """The request is dropped if no service took it by then."""
+    dedupe: str
+    """A second request with the same text, principal and verb gets the first one's job."""
+    job_timeout: float
+    """The run may take so long; a verb's own limit, if shorter, holds."""
+    notify: str
+    """A destination that gets each status too."""
+    priority: int
+    """0 to 9: waiting jobs of a higher one run first."""
+    progress_every: float
+    """Progress is told so often, at most."""
+
+
+def start_headers(options: StartOptions) -> dict[str, str]:
+    """The options as headers."""
+    headers: dict[str, str] = {}
+    for name, seconds in (
+        (names.TIMEOUT, options.get("expires_in")),
+        (names.JOB_TIMEOUT, options.get("job_timeout")),
+        (names.JOB_PROGRESS_EVERY, options.get("progress_every")),
+    ):
+        if seconds is not None:
+            headers[name] = milliseconds(seconds)
+    for name, text in (
+        (names.JOB_DEDUPE, options.get("dedupe")),
+        (names.JOB_NOTIFY, options.get("notify")),
+        (names.JOB_PRIORITY, options.get("priority")),
+    ):
+        if text is not None:
+            headers[name] = str(text)
+    return headers
+
+
+def milliseconds(seconds: float) -> str:
+    """Seconds as the wire has them: whole milliseconds, and never 0, which would be over before it began."""
+    return str(max(1, int(seconds * 1000)))
