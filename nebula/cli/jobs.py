@@ -33,7 +33,7 @@ def jobs(
 
     wanted = {"state": state, "limit": limit}
     answer = ask(broker, lambda client: client.call(service, "job.list", wanted, timeout=timeout))
-    columns = ("job", "verb", "state", "progress", "note", "accepted_at")
+    columns = ("job", "verb", "state", "progress", "accepted_at")
     Output(as_json=as_json).rows(columns, answer["jobs"], none=f"{service} remembers no such jobs")
 
 
@@ -81,5 +81,4 @@ def cancel(
     from nebula.cli.asking import ask
 
     status = ask(broker, lambda client: client.with_options(timeout=timeout).job(job).cancel())
-    output = Output(as_json=as_json)
-    output.value(status.to_json())
+    Output(as_json=as_json).event(f"{status.job} is {status.state}", **status.to_json())

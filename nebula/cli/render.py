@@ -128,7 +128,10 @@ def _table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
     rows = list(rows)
     for column in columns:
         numbers = all(_is_number(row.get(column)) for row in rows)
-        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+        # A job's id is there to be copied: it stays in one piece.
+        table.add_column(
+            column, justify="right" if numbers else "left", overflow="fold", no_wrap=column == "job"
+        )
     for row in rows:
         table.add_row(*(_cell(column, row.get(column)) for column in columns))
     return table
@@ -152,7 +155,7 @@ def _cell(column: str, value: Any) -> Text:
         return Text(f"{value:.0%}")
     if column.endswith("_at") and _is_number(value):
         # Services tell seconds since the epoch; people read their own clock.
-        return Text(datetime.fromtimestamp(value, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S"))
+        return Text(datetime.fromtimestamp(value, UTC).astimezone().strftime("%d %b %H:%M:%S"))
     if isinstance(value, str):
         return Text(value)
     return Text(json.dumps(value, ensure_ascii=False, default=str))

@@ -149,4 +149,4 @@ def test_times_and_progress_are_shown_as_people_read_them() -> None:
 
     output.rows(("progress", "accepted_at"), [{"progress": 0.5, "accepted_at": 1.5}], none="")
 
-    assert lines_of(output)[1].split() == ["50%", "1970-01-01", "02:00:01"]
+    assert lines_of(output)[1].split() == ["50%", "01", "Jan", "02:00:01"]
