@@ -50,7 +50,7 @@ def top_lines(row: Row, program: Program, count: int = 10) -> list[tuple[str, fl
         pid = broker.pid if program is Program.BROKER else _child(program, load)
         try:
             time.sleep(_SETTLE_SECONDS)
-            return _self_times(_sample(pid))[:count]
+            return self_times(_sample(pid))[:count]
         finally:
             load.result()
 
@@ -84,8 +84,11 @@ def _sample(pid: int) -> str:
         return samples.read_text()
 
 
-def _self_times(samples: str) -> list[tuple[str, float]]:
-    # A line of the raw format is the stack, outermost first, and how often it was seen: "a;b;c 12".
+def self_times(samples: str) -> list[tuple[str, float]]:
+    """Each place with its part of all samples, the busiest first.
+
+    A line of py-spy's raw format is a stack, outermost first, and how often it was seen: `a;b;c 12`.
+    """
     seen: Counter[str] = Counter()
     for line in samples.splitlines():
         stack, _, times = line.rpartition(" ")

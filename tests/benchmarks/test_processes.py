@@ -1,0 +1,43 @@
+"""Children have an end, whatever they do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import processes
+from benchmarks.processes import Unavailable, running, wait_until
+
+_STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+def test_child_is_gone_when_the_block_ends(tmp_path: Path) -> None:
+    with running([sys.executable, "-c", "import time; time.sleep(60)"], log=tmp_path / "log") as child:
+        assert child.poll() is None
+
+    assert child.returncode is not None
+
+
+def test_child_that_ignores_the_polite_signal_is_gone_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_END_SECONDS", 0.2)
+    log = tmp_path / "log"
+    with running([sys.executable, "-c", _STUBBORN], log=log) as child:
+        wait_until(lambda: "up" in log.read_text(), child, log=log)
+
+    assert child.returncode == -9
+
+
+def test_child_that_ends_too_soon_is_told_with_its_last_words(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    program = [sys.executable, "-c", "raise SystemExit('no room')"]
+    with running(program, log=log) as child, pytest.raises(Unavailable, match="ended: no room"):
+        wait_until(lambda: False, child, log=log)

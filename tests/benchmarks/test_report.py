@@ -1,0 +1,85 @@
+"""Medians and ratios of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from benchmarks import report
+from benchmarks.peers import Broker
+from benchmarks.profile import self_times
+from benchmarks.rows import ROWS, Contestant, Row, chosen
+from benchmarks.stream import Measurement
+
+
+def _nothing(broker: Broker, seconds: float) -> Measurement:
+    raise NotImplementedError
+
+
+OURS = Contestant("Nebula", "nebula", _nothing)
+SLOW = Contestant("RabbitMQ", "rabbitmq", _nothing)
+FAST = Contestant("ActiveMQ", "activemq", _nothing)
+ROW = Row("queue", "Queue", "messages", [OURS, SLOW, FAST], aim=2.5)
+
+
+def _rounds(**rates: Sequence[float]) -> dict[tuple[str, str], list[Measurement]]:
+    return {(ROW.name, name): [Measurement(rate) for rate in taken] for name, taken in rates.items()}
+
+
+def test_ratio_is_that_of_the_medians() -> None:
+    rounds = _rounds(Nebula=[10.0, 300.0, 900.0], RabbitMQ=[100.0, 50.0, 1.0], ActiveMQ=[100.0])
+
+    ours, slow, fast = report.lines(ROW, rounds)
+
+    assert ours.ratio is None
+    assert slow.ratio == 6.0
+    assert fast.ratio == 3.0
+    assert slow.spread == pytest.approx(99 / 50)
+
+
+@pytest.mark.parametrize(("best", "said"), [(100.0, "3.00 times"), (150.0, "short")])
+def test_aim_is_judged_by_the_best_of_the_others(best: float, said: str) -> None:
+    rounds = _rounds(Nebula=[300.0], RabbitMQ=[10.0], ActiveMQ=[best])
+
+    assert said in report.verdict(ROW, rounds)
+
+
+def test_latency_compares_where_a_request_goes_alone() -> None:
+    row = Row("one", "One", "requests", [OURS, FAST], aim=1.5, by_latency=True)
+    rounds = {
+        ("one", "Nebula"): [Measurement(1.0, p50=1e-4, p99=1e-3)],
+        ("one", "ActiveMQ"): [Measurement(9.0, p50=2e-4, p99=1e-3)],
+    }
+
+    assert report.lines(row, rounds)[1].ratio == pytest.approx(2.0)
+
+
+def test_row_without_others_has_no_verdict() -> None:
+    assert report.verdict(ROW, _rounds(Nebula=[300.0])) == ""
+
+
+def test_page_has_every_row_and_leaves_out_empty_columns() -> None:
+    rounds = _rounds(Nebula=[300.0], RabbitMQ=[10.0])
+
+    page = report.markdown([ROW], rounds, {"Python": "3"}, 1, 2.0)
+
+    assert "## Queue" in page
+    assert "| Nebula | 300 |" in page
+    assert "p50" not in page
+    assert "30.00 times the best of the others; aim 2.5: met." in page
+
+
+def test_unknown_row_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match="no row nope: there are queue-auto"):
+        chosen(["nope"])
+
+
+def test_every_aim_is_about_one_of_ours() -> None:
+    assert all(row.contestants[0].is_ours for row in ROWS)
+
+
+def test_busiest_line_comes_first() -> None:
+    samples = "main;read (a.py:1) 1\nmain;parse (b.py:2) 2\nmain;other;read (a.py:1) 5\n"
+
+    assert self_times(samples) == [("read (a.py:1)", 0.75), ("parse (b.py:2)", 0.25)]
