@@ -27,7 +27,7 @@ demo: $(RUNS) ## start a Spark job over 336,776 real flights by a message, and w
 	@$(PYTHON) -m services.flights.demo
 
 test: $(TESTS) ## run all tests but those that need a foreign broker (some minutes)
-	@echo "All tests, real Spark among them. The quick part alone, under a minute: make quick"
+	@echo "All tests, real Spark among them. The quick part alone: make quick"
 	@$(PYTHON) -m pytest -m "not foreign"
 
 quick: $(TESTS) ## run the quick tests alone: no Spark, nothing slow

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from typer import Option
 
 from nebula.cli.options import AsJson
 from nebula.cli.render import Output
 
+# Every default is None, "not given": the real ones are the settings' own.
+Host: TypeAlias = Annotated[str | None, Option(help="Address to listen on.  [default: 127.0.0.1]")]
+Port: TypeAlias = Annotated[int | None, Option(help="Port; 0 takes a free one.  [default: 61613]")]
+Config: TypeAlias = Annotated[
+    Path | None, Option(metavar="FILE", help="TOML file.  [default: ./nebula.toml, if there is one]")
+]
+Store: TypeAlias = Annotated[str | None, Option(help="Where messages are kept.  [default: memory]")]
+Apps: TypeAlias = Annotated[
+    list[str] | None,
+    Option(metavar="MODULE:APP", help="A service to host in the broker's process; repeatable."),
+]
+LogLevel: TypeAlias = Annotated[
+    str | None, Option(metavar="LEVEL", help="debug, info, warning or error.  [default: info]")
+]
+PrintSettings: TypeAlias = Annotated[
+    bool,
+    Option("--print-settings", help="Show each setting, its value and where it came from; start nothing."),
+]
+
 
 def broker(
     *,
-    host: Annotated[str | None, Option(help="Address to listen on.  [default: 127.0.0.1]")] = None,
-    port: Annotated[int | None, Option(help="Port; 0 takes a free one.  [default: 61613]")] = None,
-    config: Annotated[
-        Path | None, Option(metavar="FILE", help="TOML file.  [default: ./nebula.toml, if there is one]")
-    ] = None,
-    store: Annotated[str | None, Option(help="Where messages are kept.  [default: memory]")] = None,
-    app: Annotated[
-        list[str] | None,
-        Option(metavar="MODULE:APP", help="A service to host in the broker's process; repeatable."),
-    ] = None,
-    log_level: Annotated[
-        str | None, Option(metavar="LEVEL", help="debug, info, warning or error.  [default: info]")
-    ] = None,
-    print_settings: Annotated[
-        bool,
-        Option(
-            "--print-settings", help="Show each setting, its value and where it came from; start nothing."
-        ),
-    ] = False,
+    host: Host = None,
+    port: Port = None,
+    config: Config = None,
+    store: Store = None,
+    app: Apps = None,
+    log_level: LogLevel = None,
+    print_settings: PrintSettings = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
