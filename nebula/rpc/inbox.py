@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from time import monotonic
@@ -22,7 +23,7 @@ from nebula.headers import (
 )
 from nebula.rpc.shared_replies import SharedReplies
 from nebula.stomp.client import AckMode, Message, Receipt, StompClient
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.stomp.waiter import Waiter, new_waiter, waiter_maker
 
 # A call may wait that much longer than its deadline, so that calls whose time ends together end in one
 # sweep.
@@ -34,10 +35,10 @@ class _Call:
 
     __slots__ = ("deadline", "destination", "waiter")
 
-    def __init__(self, destination: str, deadline: float) -> None:
+    def __init__(self, destination: str, deadline: float, waiter: Waiter[Message]) -> None:
         self.destination = destination
         self.deadline = deadline
-        self.waiter: Waiter[Message] = new_waiter()
+        self.waiter = waiter
 
 
 class Inbox:
@@ -65,6 +66,7 @@ class Inbox:
         self._id_prefix = f"{uuid4().hex}-"
         self._numbers = count(1)
         self._calls: dict[str, _Call] = {}
+        self._new_waiter: Callable[[], Waiter[Message]] = waiter_maker()
         self._next_sweep = float("inf")
         self._earlier: Waiter[None] | None = None
         self._loss: NebulaError | None = None
@@ -117,7 +119,7 @@ class Inbox:
         number = f"{self._id_prefix}{next(self._numbers)}"
         headers[REPLY_TO] = self._reply_to
         headers[REPLY_ID] = number
-        call = _Call(destination, monotonic() + timeout)
+        call = _Call(destination, monotonic() + timeout, self._new_waiter())
         self._calls[number] = call
         if self._shared is not None:
             self._shared.want()

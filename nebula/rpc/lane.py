@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from nebula.stomp.subscription import Message
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.stomp.waiter import Waiter, new_waiter, waiter_maker
 
 Serve = Callable[[Message, float], Awaitable[None]]
 
@@ -32,6 +32,7 @@ class Lane:
         self.concurrency = concurrency
         self._waiting: deque[tuple[Message, float]] = deque()
         self._idle: list[Waiter[None]] = []
+        self._new_waiter: Callable[[], Waiter[None]] = new_waiter
         # Set to True when a worker is wanted, to False when none will be any more.
         self._hiring: Waiter[bool] | None = None
         self._workers = 0
@@ -65,6 +66,7 @@ class Lane:
 
     async def run(self, grace: float) -> None:
         """Keep the workers until `close`; then give them `grace` seconds to finish, and cancel them."""
+        self._new_waiter = waiter_maker()
         async with anyio.create_task_group() as tasks:
             await self._hire(tasks)
             if self.busy:
@@ -108,7 +110,7 @@ class Lane:
             await self._rest()
 
     async def _rest(self) -> None:
-        waiter: Waiter[None] = new_waiter()
+        waiter = self._new_waiter()
         self._idle.append(waiter)
         if self._is_closed and not self.busy:
             self._finished.set()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import anyio
@@ -39,15 +41,24 @@ class Waiter(Protocol[T]):
 
 def new_waiter() -> Waiter[T]:
     """Make a waiter for the calling task."""
+    maker: Callable[[], Waiter[T]] = waiter_maker()
+    return maker()
+
+
+def waiter_maker() -> Callable[[], Waiter[T]]:
+    """What makes waiters for tasks of the loop that runs now: for those who need many.
+
+    Asking which loop runs costs more than the waiter: CPython 3.11 asks the system for the process.
+    """
     # An `anyio.Event` costs several times a bare future, and a call waits once or twice.
-    return _FutureWaiter() if runs_on_asyncio() else _EventWaiter()
+    return partial(_FutureWaiter, asyncio.get_running_loop()) if runs_on_asyncio() else _EventWaiter
 
 
 class _FutureWaiter(Generic[T]):
     __slots__ = ("_future",)
 
-    def __init__(self) -> None:
-        self._future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._future: asyncio.Future[T] = loop.create_future()
 
     def set(self, value: T) -> None:
         if not self._future.done():
