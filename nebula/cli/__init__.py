@@ -14,7 +14,7 @@ import typer
 from nebula import __version__
 from nebula.cli.broker import broker
 from nebula.cli.calls import call, describe
-from nebula.cli.exits import exit_of, sentence_of
+from nebula.cli.exits import exit_of, foreseen_in, sentence_of
 from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.service import run
 from nebula.errors import NebulaError
@@ -64,6 +64,9 @@ def main() -> None:
     """Run the command line and exit with its status."""
     try:
         app()
-    except NebulaError as error:
+    except (NebulaError, ExceptionGroup) as failure:
+        error = foreseen_in(failure)
+        if error is None:
+            raise
         sys.stderr.writelines(f"nebula: {line}\n" for line in sentence_of(error).splitlines())
         sys.exit(exit_of(error))

@@ -31,6 +31,13 @@ class Exit(IntEnum):
 _UNREACHED = (CallTimeout, ConnectionLost, Refused, Rejected, ServerError)
 
 
+def foreseen_in(failure: Exception) -> NebulaError | None:
+    """The failure itself, or the only one in it: what runs in task groups comes wrapped. None: a bug."""
+    while isinstance(failure, ExceptionGroup) and len(failure.exceptions) == 1:
+        failure = failure.exceptions[0]
+    return failure if isinstance(failure, NebulaError) else None
+
+
 def exit_of(error: NebulaError) -> Exit:
     """The status for a failure that was foreseen."""
     if isinstance(error, SettingsError):

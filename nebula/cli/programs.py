@@ -104,6 +104,9 @@ async def _hosting(server: Server, apps: Sequence[App]) -> AsyncIterator[asyncio
             with anyio.CancelScope(shield=True):
                 for thread in reversed(threads):
                     await anyio.to_thread.run_sync(thread.stop)
+            if ended.done() and not ended.cancelled():
+                # An app that never started was told of by its thread already.
+                ended.exception()
 
 
 async def _serve_app(app: Responder, url: str | None, on_serving: Callable[[], None]) -> None:

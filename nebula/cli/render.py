@@ -78,7 +78,7 @@ class Output:
 class JobView:
     """A job on its way: a progress bar that is drawn over, or one JSON line for each status.
 
-    A context manager; call `show` with each status as it comes, and `end` with the last.
+    A context manager; call `show` with each status as it comes.
     """
 
     def __init__(self, output: Output) -> None:

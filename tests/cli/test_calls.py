@@ -131,6 +131,21 @@ def test_hosted_service_that_is_none_keeps_the_broker_from_starting(folder: Path
     assert ended.stderr == "nebula: shop:ap: 'ap' is not a Responder; did you mean app?\n"
 
 
+def test_hosted_service_that_fails_ends_the_broker_with_its_sentence(tmp_path: Path) -> None:
+    (tmp_path / "broken_shop.py").write_text(
+        "from nebula import JobError, Responder\n"
+        "class Broken(Responder):\n"
+        "    async def run(self, *_args, **_options):\n"
+        "        raise JobError('the shelves fell down')\n"
+        "app = Broken('shop')\n"
+    )
+
+    ended = nebula("broker", "--port", "0", "--app", "broken_shop:app", cwd=tmp_path)
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "nebula: the shelves fell down\n"
+
+
 def test_help_of_each_command_has_an_example() -> None:
     for command in ("broker", "run", "call", "describe", "jobs", "watch", "cancel"):
         assert f"nebula {command} " in nebula(command, "--help").stdout.split("Example", 1)[1]
