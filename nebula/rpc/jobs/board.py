@@ -89,6 +89,8 @@ class JobBoard:
     ) -> None:
         self._verbs, self._capacity, self._cancel_grace = verbs, capacity, cancel_grace
         self._open: dict[str, _Open] = {}
+        # Those that time alone may change: a thousand that wait for nothing but their turn cost nothing.
+        self._timed: dict[str, _Open] = {}
         self._waiting: dict[str | None, list[_Open]] = {}
         # What runners have in their hands, also beyond the end of the job that it was.
         self._held: dict[Key, JobVerb] = {}
@@ -121,7 +123,7 @@ class JobBoard:
 
     def next_due(self) -> float | None:
         """When `advance` has something to do, on the steady clock."""
-        return min((due for job in self._open.values() for due in job.due()), default=None)
+        return min((due for job in self._timed.values() for due in job.due()), default=None)
 
     # --- from the service ---
 
@@ -159,8 +161,10 @@ class JobBoard:
 
     def advance(self, now: Moment) -> None:
         """Let time pass: what is due now happens."""
-        for job in list(self._open.values()):
-            if job.ends_at is not None and job.ends_at <= now.steady:
+        for job in list(self._timed.values()):
+            if next(job.due(), None) is None:
+                del self._timed[job.record.id]
+            elif job.ends_at is not None and job.ends_at <= now.steady:
                 self._time_is_over(job, now)
             elif job.is_behind and job.told_at + job.record.progress_every <= now.steady:
                 self._change(job, now)
@@ -190,7 +194,7 @@ class JobBoard:
         job = self._find(key)
         if job is not None and job.record.state is JobState.STARTING:
             limit = job.record.timeout
-            job.ends_at = None if limit is None else now.steady + limit
+            self._end_at(job, None if limit is None else now.steady + limit)
             self._change(job, now, state=JobState.RUNNING, started_at=now.wall)
 
     def progress(self, key: Key, progress: Progress, now: Moment) -> None:
@@ -207,6 +211,7 @@ class JobBoard:
         )
         if seen != job.record:
             job.record, job.is_behind = seen, True
+            self._timed[job.record.id] = job
             if job.told_at + seen.progress_every <= now.steady:
                 self._change(job, now)
 
@@ -282,16 +287,20 @@ class JobBoard:
     def _enqueue(self, job: _Open, now: Moment) -> None:
         record = job.record
         # Only what never ran expires.
-        job.ends_at = None
-        if record.expires_at is not None and record.attempt == 1:
-            job.ends_at = now.steady + record.expires_at - now.wall
+        expires_at = record.expires_at if record.attempt == 1 else None
+        self._end_at(job, None if expires_at is None else now.steady + expires_at - now.wall)
         insort(self._waiting.setdefault(job.engine, []), job, key=lambda one: one.place)
+
+    def _end_at(self, job: _Open, steady: float | None) -> None:
+        job.ends_at = steady
+        if steady is not None:
+            self._timed[job.record.id] = job
 
     def _begin(self, job: _Open, now: Moment) -> None:
         record, verb = job.record, job.verb
         assert verb is not None
         task = JobTask(record.id, record.attempt, verb.name, verb.address, record.parameters, record.timeout)
-        job.ends_at = None
+        self._end_at(job, None)
         self._held[job.key] = verb
         self._change(job, now, Submit(verb.engine, task), state=JobState.STARTING)
 
@@ -302,7 +311,7 @@ class JobBoard:
         elif job.record.state in _IN_WORK:
             reason: Literal["cancelled", "timed-out"]
             reason = "timed-out" if ends_as is JobState.TIMED_OUT else "cancelled"
-            job.ends_at = now.steady + self._cancel_grace
+            self._end_at(job, now.steady + self._cancel_grace)
             then = Cancel(job.engine, *job.key, reason)
             self._change(job, now, then, state=JobState.CANCELLING, ends_as=ends_as)
 
@@ -348,6 +357,7 @@ class JobBoard:
         if job.record.state is JobState.QUEUED and job in (waiting := self._waiting.get(job.engine, [])):
             waiting.remove(job)
         del self._open[job.record.id]
+        self._timed.pop(job.record.id, None)
         self._change(job, now, Ended(job.record.id), state=state, ended_at=now.wall, **changes)
 
     def _change(self, job: _Open, now: Moment, then: Effect | None = None, **changes: Any) -> None:
@@ -365,6 +375,7 @@ class JobBoard:
         job.lines.append(LogLine(now.wall, text if len(text) <= _MAX_LINE else "…" + text[-_MAX_LINE:]))
         if job.lines_due is None:
             job.lines_due = now.steady + _LOG_EVERY
+            self._timed[job.record.id] = job
 
 
 _UNRUN: Final[Mapping[str, None]] = {

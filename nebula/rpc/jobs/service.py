@@ -166,11 +166,13 @@ class JobService:
                 receipt.update(self._receipt(record, self._board.position(record.id), self.via))
                 return
             _log.info("job accepted", job=record.id, verb=record.verb, owner=record.owner)
-            self._board.add(record, self._clock.now())
+            now = self._clock.now()
+            self._board.add(record, now)
             position = self._board.position(record.id)
             receipt.update(self._receipt(record, position, self.via))
             self._teller.tell(record, position)
-            self.advance()
+            self._board.dispatch(now)
+            self.settle()
 
         await self._writer.do(insert, begin)
         return receipt

@@ -130,7 +130,7 @@ class House:
 
     def __init__(self, root: Path, **declaration: Any) -> None:
         self.root = root
-        self.declaration = {"function": count, "engine": "default"} | declaration
+        self.declaration: dict[str, Any] = {"function": count, "engine": "default"} | declaration
         self.time = FakeClock()
         self.runner = FakeRunner()
         self.published = Published()

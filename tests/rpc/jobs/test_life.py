@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from nebula.errors import RemoteError
-from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress, TaskCounts
+from nebula.rpc.jobs.runner import JobOutput
 from tests.rpc.jobs.harness import House, ask
 
 pytestmark = pytest.mark.anyio

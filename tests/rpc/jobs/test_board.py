@@ -1,0 +1,565 @@
+"""What follows from what happens to a job: by values alone, no loop, no disk, no waiting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from nebula.rpc.jobs.board import JobBoard
+from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress, TaskCounts
+from nebula.rpc.jobs.states import JobState, require_transition
+from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.jobs.work import Cancel, Ended, Moment, Submit, Work
+from tests.rpc.jobs.harness import count
+
+_CAPACITY = 2
+_GRACE = 10.0
+
+
+class Table:
+    """A board with a clock, two engines' worth of verbs, and what came of each job."""
+
+    def __init__(self, **options: Any) -> None:
+        self.verbs = {
+            "count": JobVerb("count", count, engine="spark", **options),
+            "lone": JobVerb("lone", count, engine="spark", max_running=1),
+            "here": JobVerb("here", count),
+        }
+        self.board = JobBoard(self.verbs, lambda engine: _CAPACITY, cancel_grace=_GRACE)
+        self.now = Moment(5000.0, 100.0)
+        self.told: list[JobRecord] = []
+        self.effects: list[Submit | Cancel] = []
+        self.lines: list[str] = []
+        self.ended: list[str] = []
+
+    def add(self, number: int, verb: str = "count", **fields: Any) -> str:
+        record = JobRecord(id=f"j{number}", verb=verb, parameters=None, accepted_at=float(number))
+        self.board.add(replace(record, **fields), self.now)
+        return record.id
+
+    def dispatch(self) -> None:
+        self.board.dispatch(self.now)
+        self.work()
+
+    def run(self, number: int = 1, **fields: Any) -> tuple[str, int]:
+        """A job that runs."""
+        key = self.add(number, **fields), fields.get("attempt", 1)
+        self.dispatch()
+        self.board.started(key, self.now)
+        self.work()
+        return key
+
+    def work(self) -> list[Work]:
+        works = self.board.take_work()
+        for work in works:
+            self.lines += [line.text for line in work.lines]
+            if work.is_told:
+                self.told.append(work.record)
+            if isinstance(work.then, Ended):
+                self.ended.append(work.then.job)
+            elif work.then is not None:
+                self.effects.append(work.then)
+        return works
+
+    def later(self, seconds: float) -> None:
+        self.now = Moment(self.now.wall + seconds, self.now.steady + seconds)
+        self.board.advance(self.now)
+        self.work()
+
+    def last(self, job: str = "j1") -> JobRecord:
+        return [record for record in self.told if record.id == job][-1]
+
+    def begun(self) -> list[str]:
+        return [effect.task.job for effect in self.effects if isinstance(effect, Submit)]
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+def test_engine_gets_as_many_jobs_as_it_takes_and_the_next_when_one_ends(table: Table) -> None:
+    for number in (1, 2, 3, 4):
+        table.add(number)
+    table.dispatch()
+    assert table.begun() == ["j1", "j2"]
+    assert [table.board.position(job) for job in ("j1", "j3", "j4")] == [None, 1, 2]
+
+    table.board.done(("j2", 1), JobOutput(), table.now)
+    table.work()
+
+    assert table.begun() == ["j1", "j2", "j3"]
+    assert table.board.position("j4") == 1
+
+
+def test_engines_do_not_wait_for_each_other(table: Table) -> None:
+    for number in (1, 2, 3):
+        table.add(number)
+    table.add(4, "here")
+    table.dispatch()
+
+    assert table.begun() == ["j1", "j2", "j4"]
+
+
+def test_higher_priority_goes_first_and_equals_by_age(table: Table) -> None:
+    table.add(3, priority=4)
+    table.add(2, priority=4)
+    table.add(1, priority=1)
+    table.add(4, priority=9)
+
+    assert [table.board.position(job) for job in ("j4", "j2", "j3", "j1")] == [1, 2, 3, 4]
+
+
+def test_verb_with_a_limit_of_its_own_lets_others_pass(table: Table) -> None:
+    table.add(1, "lone")
+    table.add(2, "lone")
+    table.add(3, "count")
+    table.dispatch()
+
+    assert table.begun() == ["j1", "j3"]
+
+
+def test_job_is_written_as_starting_before_it_is_handed_over(table: Table) -> None:
+    table.add(1, timeout=9.0)
+    table.board.dispatch(table.now)
+    (work,) = table.work()
+
+    assert (work.record.state, work.record.seq) == (JobState.STARTING, 2)
+    assert isinstance(work.then, Submit)
+    assert (work.then.engine, work.then.task.job, work.then.task.timeout) == ("spark", "j1", 9.0)
+
+
+def test_progress_never_falls_and_is_not_complete_before_the_end(table: Table) -> None:
+    key = table.run(progress_every=0.0)
+    for fraction in (0.2, 0.1, None, 0.5, -3.0, 1.0, 7.0):
+        table.board.progress(key, Progress(fraction, note=f"{fraction}"), table.now)
+    table.board.done(key, JobOutput(), table.now)
+    table.work()
+
+    assert [record.progress for record in table.told][2:] == [0.2, 0.2, 0.2, 0.5, 0.5, 0.99, 0.99, 1.0]
+
+
+def test_progress_is_told_at_most_so_often_and_the_latest_of_it(table: Table) -> None:
+    key = table.run(progress_every=2.0)
+    told = len(table.told)
+    for step in range(1, 16):
+        table.now = Moment(table.now.wall + 0.125, table.now.steady + 0.125)
+        table.board.progress(key, Progress(step / 100, tasks=TaskCounts(step, 100, 2)), table.now)
+        table.work()
+    assert len(table.told) == told
+    assert table.board.next_due() == 102.0
+
+    table.later(0.125)
+
+    assert len(table.told) == told + 1
+    assert (table.last().progress, table.last().tasks) == (0.15, TaskCounts(15, 100, 2))
+
+
+def test_change_of_state_tells_the_progress_that_waited(table: Table) -> None:
+    key = table.run()
+    table.board.progress(key, Progress(0.3, note="reading", step=(1, 2, "read")), table.now)
+    table.board.cancel("j1", table.now)
+    table.work()
+
+    assert table.last().state is JobState.CANCELLING
+    assert (table.last().progress, table.last().note, table.last().step) == (0.3, "reading", (1, 2, "read"))
+
+
+def test_same_progress_is_not_told_again(table: Table) -> None:
+    key = table.run(progress_every=0.0)
+    for _ in range(3):
+        table.board.progress(key, Progress(0.3), table.now)
+        table.work()
+
+    assert [record.progress for record in table.told] == [None, None, 0.3]
+
+
+def test_waiting_job_is_cancelled_at_once_and_never_handed_over(table: Table) -> None:
+    for number in (1, 2, 3):
+        table.add(number)
+    table.dispatch()
+    table.board.cancel("j3", table.now)
+    table.work()
+
+    assert table.last("j3").state is JobState.CANCELLED
+    assert table.last("j3").error == JobFailure("cancelled", "it was cancelled")
+    assert table.begun() == ["j1", "j2"]
+    assert table.ended == ["j3"]
+
+
+@pytest.mark.parametrize("state", [JobState.STARTING, JobState.RUNNING])
+def test_job_in_work_is_cancelled_when_its_runner_says_so(table: Table, state: JobState) -> None:
+    key = table.add(1), 1
+    table.dispatch()
+    if state is JobState.RUNNING:
+        table.board.started(key, table.now)
+    table.board.cancel("j1", table.now)
+    table.board.cancel("j1", table.now)
+    table.work()
+    assert table.last().state is JobState.CANCELLING
+    assert table.effects[1:] == [Cancel("spark", "j1", 1, "cancelled")]
+
+    table.board.cancelled(key, table.now, slots_free=True)
+    table.work()
+
+    assert (table.last().state, table.last().note) == (JobState.CANCELLED, "")
+
+
+def test_job_that_ended_before_the_cancel_reached_it_has_its_result(table: Table) -> None:
+    key = table.run()
+    table.board.cancel("j1", table.now)
+    table.board.done(key, JobOutput(value=3), table.now)
+    table.work()
+
+    assert (table.last().state, table.last().output) == (JobState.DONE, JobOutput(value=3))
+
+
+def test_job_that_fails_while_it_is_cancelled_has_failed(table: Table) -> None:
+    key = table.run()
+    table.board.cancel("j1", table.now)
+    table.board.failed(key, JobFailure("data", "bad row"), table.now)
+    table.work()
+
+    assert table.last().state is JobState.FAILED
+
+
+def test_cancelled_job_holds_its_place_until_its_resources_are_free(table: Table) -> None:
+    keys = [table.run(1), table.run(2)]
+    table.add(3)
+    table.board.cancel("j1", table.now)
+    table.board.cancelled(keys[0], table.now, slots_free=False)
+    table.work()
+    assert (table.last("j1").state, table.begun()) == (JobState.CANCELLED, ["j1", "j2"])
+    assert "free soon" in table.last("j1").note
+
+    table.board.slots_free(keys[0], table.now)
+    table.work()
+
+    assert table.begun() == ["j1", "j2", "j3"]
+    assert (table.last("j1").state, table.last("j1").note) == (JobState.CANCELLED, "")
+    assert table.ended == ["j1"]
+
+
+def test_code_that_does_not_stop_is_called_cancelled_after_its_grace_and_keeps_its_place(
+    table: Table,
+) -> None:
+    key = table.run(1)
+    table.run(2)
+    table.add(3)
+    table.board.cancel("j1", table.now)
+    table.later(_GRACE - 0.1)
+    assert table.last("j1").state is JobState.CANCELLING
+    table.later(0.2)
+    assert (table.last("j1").state, table.last("j1").note) == (JobState.CANCELLED, "its code did not stop")
+    assert any("did not stop" in line for line in table.lines)
+    assert table.begun() == ["j1", "j2"]
+
+    table.board.cancelled(key, table.now, slots_free=True)
+    table.work()
+
+    assert table.begun() == ["j1", "j2", "j3"]
+
+
+def test_run_that_takes_too_long_times_out(table: Table) -> None:
+    key = table.run(timeout=60.0)
+    table.later(59.9)
+    assert table.last().state is JobState.RUNNING
+    table.later(0.2)
+    assert table.last().state is JobState.CANCELLING
+    assert table.effects[-1] == Cancel("spark", "j1", 1, "timed-out")
+
+    table.board.cancelled(key, table.now, slots_free=True)
+    table.work()
+
+    assert table.last().state is JobState.TIMED_OUT
+    assert table.last().error == JobFailure("deadline-exceeded", "it ran longer than 60 s")
+
+
+def test_time_limit_counts_from_the_start_of_the_code(table: Table) -> None:
+    key = table.add(1, timeout=60.0), 1
+    table.dispatch()
+    table.later(300.0)
+    table.board.started(key, table.now)
+    table.later(59.0)
+
+    assert table.last().state is JobState.RUNNING
+
+
+def test_job_whose_turn_does_not_come_in_time_expires(table: Table) -> None:
+    for number in (1, 2):
+        table.add(number)
+    table.add(3, expires_at=table.now.wall + 30.0)
+    table.dispatch()
+    table.later(29.0)
+    assert table.board.position("j3") == 1
+    table.later(2.0)
+
+    assert table.last("j3").state is JobState.EXPIRED
+    assert table.begun() == ["j1", "j2"]
+
+
+def test_job_that_has_begun_does_not_expire(table: Table) -> None:
+    table.run(expires_at=table.now.wall + 30.0)
+    table.later(100.0)
+
+    assert table.last().state is JobState.RUNNING
+
+
+def test_lost_job_is_lost_unless_its_verb_lets_it_run_again(table: Table) -> None:
+    key = table.run()
+    table.board.lost(key, "the engine died", table.now)
+    table.work()
+
+    assert table.last().state is JobState.LOST
+    assert table.last().error == JobFailure("engine-lost", "the engine died")
+
+
+def test_lost_job_runs_again_as_another_attempt_as_often_as_its_verb_says() -> None:
+    table = Table(on_lost="rerun", retries=2)
+    key = table.run()
+    table.board.progress(key, Progress(0.5), table.now)
+    for attempt in (1, 2):
+        table.board.lost(("j1", attempt), "the engine died", table.now)
+        table.board.started(("j1", attempt + 1), table.now)
+        table.work()
+        assert (table.last().state, table.last().attempt) == (JobState.RUNNING, attempt + 1)
+        assert table.last().progress == 0.5
+    table.board.lost(("j1", 3), "the engine died", table.now)
+    table.work()
+
+    assert table.last().state is JobState.LOST
+    assert [task.task.attempt for task in table.effects if isinstance(task, Submit)] == [1, 2, 3]
+
+
+def test_lost_job_that_was_being_cancelled_is_cancelled_and_not_run_again() -> None:
+    table = Table(on_lost="rerun")
+    key = table.run()
+    table.board.cancel("j1", table.now)
+    table.board.lost(key, "the engine died", table.now)
+    table.work()
+
+    assert table.last().state is JobState.CANCELLED
+    assert table.begun() == ["j1"]
+
+
+def test_what_an_earlier_attempt_still_says_is_not_heard() -> None:
+    table = Table(on_lost="rerun")
+    old = table.run()
+    table.board.lost(old, "the engine died", table.now)
+    table.board.started(("j1", 2), table.now)
+    table.work()
+    before = len(table.told)
+
+    table.board.progress(old, Progress(0.9), table.now)
+    table.board.done(old, JobOutput(value="old"), table.now)
+    table.board.failed(old, JobFailure("job", "old"), table.now)
+    table.board.cancelled(old, table.now, slots_free=True)
+    table.board.log(old, "old", table.now)
+    table.later(5.0)
+
+    assert len(table.told) == before
+
+
+def test_job_that_its_engine_ended_unasked_is_lost(table: Table) -> None:
+    key = table.run()
+    table.board.cancelled(key, table.now, slots_free=True)
+    table.work()
+
+    assert table.last().state is JobState.LOST
+
+
+def test_failure_is_one_line_for_its_caller_and_a_trace_for_the_log(table: Table) -> None:
+    key = table.run()
+    table.board.failed(key, JobFailure("job", "first\n  second " + "x" * 1000, trace="Traceback…"), table.now)
+    table.work()
+
+    error = table.last().error
+    assert error is not None
+    assert error.message.startswith("first second xxx")
+    assert len(error.message) == 300
+    assert error.trace == ""
+    assert table.lines == ["Traceback…"]
+
+
+def test_lines_of_a_log_are_written_together_and_soon(table: Table) -> None:
+    key = table.run()
+    for number in range(5):
+        table.board.log(key, f"line {number}", table.now)
+    assert table.work() == []
+    told = len(table.told)
+    table.later(0.6)
+
+    assert table.lines == [f"line {number}" for number in range(5)]
+    assert len(table.told) == told
+
+
+def test_job_that_logs_without_end_costs_bounded_memory(table: Table) -> None:
+    key = table.run()
+    for number in range(5000):
+        table.board.log(key, f"{number} " + "x" * 10_000, table.now)
+    table.later(0.6)
+
+    assert len(table.lines) == 1000
+    assert max(map(len, table.lines)) <= 4001
+
+
+def test_nothing_is_begun_after_stop() -> None:
+    table = Table(on_lost="rerun")
+    key = table.run()
+    table.add(2)
+    table.board.stop()
+    table.board.lost(key, "the service stopped", table.now)
+    table.dispatch()
+
+    assert (table.last("j1").state, table.last("j1").attempt) == (JobState.QUEUED, 2)
+    assert table.begun() == ["j1"]
+
+
+@pytest.mark.parametrize(
+    ("found", "rerun", "becomes"),
+    [
+        (JobState.QUEUED, False, JobState.STARTING),
+        (JobState.STARTING, False, JobState.LOST),
+        (JobState.RUNNING, False, JobState.LOST),
+        (JobState.CANCELLING, False, JobState.CANCELLED),
+        (JobState.QUEUED, True, JobState.STARTING),
+        (JobState.STARTING, True, JobState.STARTING),
+        (JobState.RUNNING, True, JobState.STARTING),
+        (JobState.CANCELLING, True, JobState.CANCELLED),
+    ],
+)
+def test_job_found_at_the_start_becomes(found: JobState, rerun: bool, becomes: JobState) -> None:
+    table = Table(on_lost="rerun" if rerun else "fail")
+    record = JobRecord(id="j1", verb="count", parameters=None, accepted_at=1.0, state=found, seq=5)
+    table.board.recover(record, table.now)
+    table.dispatch()
+
+    assert table.last().state is becomes
+    assert table.last().seq > 5
+    assert table.last().attempt == (2 if rerun and found in (JobState.STARTING, JobState.RUNNING) else 1)
+
+
+def test_timed_out_job_found_at_the_start_has_timed_out(table: Table) -> None:
+    record = JobRecord(
+        id="j1", verb="count", parameters=None, accepted_at=1.0, timeout=5.0, state=JobState.CANCELLING,
+        ends_as=JobState.TIMED_OUT,
+    )  # fmt: skip
+    table.board.recover(record, table.now)
+    table.work()
+
+    assert table.last().state is JobState.TIMED_OUT
+
+
+def test_waiting_job_whose_verb_is_gone_fails(table: Table) -> None:
+    record = JobRecord(id="j1", verb="dropped", parameters=None, accepted_at=1.0)
+    table.board.recover(record, table.now)
+    table.dispatch()
+
+    assert table.last().state is JobState.FAILED
+    assert table.last().error == JobFailure("unknown-verb", "the service has no job 'dropped' any more")
+
+
+def test_job_whose_time_to_wait_ran_out_while_the_service_was_away_expires(table: Table) -> None:
+    record = JobRecord(id="j1", verb="count", parameters=None, accepted_at=1.0, expires_at=4000.0)
+    table.board.recover(record, table.now)
+    table.later(0.0)
+
+    assert table.last().state is JobState.EXPIRED
+    assert table.begun() == []
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Whatever is said in whatever order, what is told of each job makes sense."""
+
+    jobs = st.integers(1, 4).map(lambda number: f"j{number}")
+    keys = st.tuples(jobs, st.integers(1, 3))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = Table(on_lost="rerun", retries=1)
+        self.checked = 0
+        self.latest: dict[str, JobRecord] = {}
+
+    @rule(job=jobs, verb=st.sampled_from(["count", "lone", "here"]), expires=st.none() | st.floats(0, 20))
+    def add(self, job: str, verb: str, expires: float | None) -> None:
+        if job not in self.latest:
+            expires_at = None if expires is None else self.table.now.wall + expires
+            self.latest[job] = JobRecord(job, verb, None, float(job[1:]), timeout=15.0, expires_at=expires_at)
+            self.table.board.add(self.latest[job], self.table.now)
+            self.table.board.dispatch(self.table.now)
+
+    @rule(key=keys)
+    def started(self, key: tuple[str, int]) -> None:
+        self.table.board.started(key, self.table.now)
+
+    @rule(key=keys, fraction=st.none() | st.floats(-1, 2))
+    def progress(self, key: tuple[str, int], fraction: float | None) -> None:
+        self.table.board.progress(key, Progress(fraction), self.table.now)
+
+    @rule(key=keys, free=st.booleans())
+    def cancelled(self, key: tuple[str, int], free: bool) -> None:
+        if self._is_handed_over(key):
+            self.table.board.cancelled(key, self.table.now, slots_free=free)
+
+    @rule(key=keys)
+    def slots_free(self, key: tuple[str, int]) -> None:
+        self.table.board.slots_free(key, self.table.now)
+
+    @rule(key=keys, end=st.sampled_from(["done", "failed", "lost"]))
+    def end(self, key: tuple[str, int], end: str) -> None:
+        if not self._is_handed_over(key):
+            return
+        value: Any = {"done": JobOutput(), "failed": JobFailure("job", "x"), "lost": "died"}[end]
+        getattr(self.table.board, end)(key, value, self.table.now)
+
+    @rule(job=jobs)
+    def cancel(self, job: str) -> None:
+        self.table.board.cancel(job, self.table.now)
+
+    @rule(seconds=st.floats(0, 12))
+    def later(self, seconds: float) -> None:
+        self.table.later(seconds)
+
+    def _is_handed_over(self, key: tuple[str, int]) -> bool:
+        # A runner can only speak of what it was given.
+        self.table.work()
+        given = [effect.task for effect in self.table.effects if isinstance(effect, Submit)]
+        return key in [(task.job, task.attempt) for task in given]
+
+    @invariant()
+    def what_is_told_makes_sense(self) -> None:
+        self.table.work()
+        for record in self.table.told[self.checked :]:
+            before = self.latest[record.id]
+            require_transition(record.id, before.state, record.state)
+            assert record.seq > before.seq
+            assert (record.progress or 0.0) >= (before.progress or 0.0)
+            assert (record.progress == 1.0) == (record.state is JobState.DONE)
+            assert (record.ended_at is not None) == record.has_ended
+            self.latest[record.id] = record
+        self.checked = len(self.table.told)
+        assert len(self.table.ended) == len(set(self.table.ended))
+        assert sorted(self.table.ended) == sorted(one.id for one in self.latest.values() if one.has_ended)
+        self._check_places()
+
+    def _check_places(self) -> None:
+        known = self.latest.values()
+        assert self.table.board.queued == sum(one.state is JobState.QUEUED for one in known)
+        for engine in ("spark", None):
+            here = [one for one in known if self.table.verbs[one.verb].engine == engine]
+            assert sum(one.state is not JobState.QUEUED and not one.has_ended for one in here) <= _CAPACITY
+
+    @invariant()
+    def each_attempt_is_begun_once(self) -> None:
+        begun = [(one.task.job, one.task.attempt) for one in self.table.effects if isinstance(one, Submit)]
+        assert len(begun) == len(set(begun))
+
+
+AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnyOrder = AnyOrder.TestCase

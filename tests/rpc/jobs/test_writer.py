@@ -1,0 +1,124 @@
+"""Work on the registry: in order, in batches, each with its own fate."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+
+from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.writer import RegistryWriter
+from tests.rpc.jobs.faults import failing_at
+
+pytestmark = pytest.mark.anyio
+
+
+def job(number: int) -> JobRecord:
+    return JobRecord(id=f"{number:026}", verb="count", parameters=None, accepted_at=float(number))
+
+
+def insert(number: int) -> partial[None]:
+    return partial(lambda registry, record: registry.insert(record), record=job(number))
+
+
+@asynccontextmanager
+async def writing(registry: JobRegistry) -> AsyncIterator[RegistryWriter]:
+    writer = RegistryWriter(registry)
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(writer.run)
+            try:
+                yield writer
+            finally:
+                writer.close()
+
+
+async def test_work_is_done_in_the_order_in_which_it_came(tmp_path: Path) -> None:
+    registry = JobRegistry(tmp_path / "jobs.sqlite")
+    told: list[int] = []
+    async with writing(registry) as writer:
+        for number in range(20):
+            writer.post(insert(number), lambda _none, number=number: told.append(number))  # type: ignore[misc]
+        seen = await writer.do(JobRegistry.open_jobs)
+
+    assert told == list(range(20))
+    assert [int(one.id) for one in seen] == list(range(20))
+
+
+async def test_work_that_fails_spoils_no_other(tmp_path: Path) -> None:
+    registry = JobRegistry(tmp_path / "jobs.sqlite")
+    async with writing(registry) as writer:
+        writer.post(insert(1))
+        with pytest.raises(sqlite3.IntegrityError):
+            await writer.do(insert(1))
+        await writer.do(insert(2))
+        seen = await writer.do(JobRegistry.open_jobs)
+
+    assert [int(one.id) for one in seen] == [1, 2]
+
+
+async def test_what_came_before_the_end_is_still_written(tmp_path: Path) -> None:
+    registry = JobRegistry(tmp_path / "jobs.sqlite")
+    async with writing(registry) as writer:
+        for number in range(5):
+            writer.post(insert(number))
+
+    assert len(registry.open_jobs()) == 5
+
+
+async def test_cancellation_does_not_lose_what_was_decided(tmp_path: Path) -> None:
+    registry = JobRegistry(tmp_path / "jobs.sqlite")
+    with anyio.CancelScope() as scope:
+        async with writing(registry) as writer:
+            writer.post(insert(1))
+            scope.cancel()
+            await anyio.sleep_forever()
+
+    assert len(registry.open_jobs()) == 1
+
+
+async def test_work_after_the_end_is_refused(tmp_path: Path) -> None:
+    registry = JobRegistry(tmp_path / "jobs.sqlite")
+    async with writing(registry) as writer:
+        pass
+    with pytest.raises(RuntimeError, match="closed"):
+        await writer.do(insert(1))
+
+
+async def test_disk_that_fails_ends_the_writer_and_is_told_to_who_waits(tmp_path: Path) -> None:
+    disk = failing_at("COMMIT")
+    registry = JobRegistry(tmp_path / "jobs.sqlite", connect=partial(sqlite3.connect, factory=disk))
+    told: list[object] = []
+
+    async def write() -> None:
+        async with writing(registry) as writer:
+            with pytest.raises(sqlite3.OperationalError):
+                await writer.do(insert(1), told.append)
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await write()
+
+    assert caught.group_contains(sqlite3.OperationalError)
+    assert told == []
+
+
+async def test_work_that_nobody_waits_for_and_fails_ends_the_writer(tmp_path: Path) -> None:
+    registry = JobRegistry(tmp_path / "jobs.sqlite")
+
+    async def write() -> None:
+        async with writing(registry) as writer:
+            writer.post(insert(1))
+            writer.post(insert(1))
+            await anyio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await write()
+
+    assert caught.group_contains(sqlite3.IntegrityError)
+    assert len(registry.open_jobs()) == 1
