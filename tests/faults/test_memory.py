@@ -1,0 +1,117 @@
+"""Memory stays bounded, measured: a gigabyte offered to a queue that nobody reads (issue section 3)."""
+
+from __future__ import annotations
+
+import selectors
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from tests.broker.script import octets
+from tests.faults.served import Wire
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+_OFFERED_BYTES = 1 << 30
+_LIMIT_BYTES = 64 << 20
+_CHUNK_BYTES = 1 << 20
+
+# Replies to nobody, reads its stdin to the end: it cannot outlive the test.
+_PROGRAM = """
+import asyncio, sys
+import uvloop
+from nebula.broker.limits import Limits
+from nebula.broker.server import Address, Server
+
+async def main():
+    limit = int(sys.argv[1])
+    server = Server([Address(port=0)], limits=Limits(max_queue_bytes=limit, max_memory_bytes=limit))
+    await server.start()
+    print(server.urls[0], flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await server.stop()
+
+uvloop.run(main())
+"""
+
+
+class Child:
+    """A broker in a process of its own, watched."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        self.port = int(process.stdout.readline().rpartition(":")[2])
+        self._watched = psutil.Process(process.pid)
+        self.peak_bytes = self.base_bytes = self._watched.memory_info().rss
+
+    def watch(self) -> None:
+        """Take a look at the resident memory."""
+        self.peak_bytes = max(self.peak_bytes, self._watched.memory_info().rss)
+
+
+@pytest.fixture
+def broker() -> Iterator[Child]:
+    command = [sys.executable, "-c", _PROGRAM, str(_LIMIT_BYTES)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield Child(process)
+        finally:
+            process.kill()
+
+
+def offer(broker: Child, wires: list[Wire], chunk: bytes) -> None:
+    """Write a gigabyte to all of these at once, as fast as each of them is read."""
+    # Whole chunks, so that no frame is cut.
+    left = dict.fromkeys(wires, max(1, _OFFERED_BYTES // len(wires) // len(chunk)) * len(chunk))
+    with selectors.DefaultSelector() as selector:
+        for wire in wires:
+            wire.socket.setblocking(False)
+            selector.register(wire.socket, selectors.EVENT_WRITE, wire)
+        while left:
+            for key, _ in selector.select(10):
+                wire = key.data
+                left[wire] -= wire.socket.send(memoryview(chunk)[-left[wire] % len(chunk) :])
+                if not left[wire]:
+                    selector.unregister(wire.socket)
+                    wire.socket.settimeout(60)
+                    del left[wire]
+            broker.watch()
+
+
+@pytest.mark.parametrize(
+    ("connections", "consumer", "body_bytes"),
+    [
+        (1, "nobody", 500),
+        (200, "one that never acks", 500),
+        (200, "nobody", 100_000),
+        (1, "one that never acks", 100_000),
+    ],
+)
+def test_gigabyte_that_nobody_reads_stays_under_twice_the_limit(
+    broker: Child,
+    connections: int,
+    consumer: str,
+    body_bytes: int,
+    record_property: Callable[[str, object], None],
+) -> None:
+    reader = Wire(broker.port)
+    reader.connect("1.2")
+    if consumer != "nobody":
+        reader.say("SUBSCRIBE id:s; destination:/queue/a; ack:client; prefetch-count:1")
+        assert reader.is_in_order()
+    wires = [Wire(broker.port) for _ in range(connections)]
+    for wire in wires:
+        wire.connect("1.2")
+    frame = octets("SEND destination:/queue/a | " + "x" * body_bytes)
+
+    offer(broker, wires, frame * (_CHUNK_BYTES // len(frame)))
+
+    assert all(wire.is_in_order() for wire in wires)
+    broker.watch()
+    grown = broker.peak_bytes - broker.base_bytes
+    record_property("grown_mib", grown >> 20)
+    print(f"grown by {grown >> 20} MiB over {broker.base_bytes >> 20} MiB")
+    assert grown < 2 * _LIMIT_BYTES
