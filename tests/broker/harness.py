@@ -30,13 +30,14 @@ class Peer:
     """One connection, seen from its client's end. Made by `BrokerHarness.accept` and `connect`.
 
     Attributes:
-        octets: everything that was ever written to it.
+        octets: everything that was ever written to it; `last_write` the last piece of it.
         is_closed: the broker ended the connection, or it was lost.
     """
 
     def __init__(self, harness: BrokerHarness, name: str, principal: str) -> None:
         self.name = name
         self.octets = b""
+        self.last_write = b""
         self.is_closed = False
         self.is_blocked = False
         self._harness = harness
@@ -166,6 +167,7 @@ class Peer:
 
     def _read(self, data: bytes) -> None:
         self.octets += data
+        self.last_write = data
         while frames := self._parser.feed(data):
             for frame in frames:
                 if frame.command == "CONNECTED":

@@ -1,0 +1,231 @@
+"""Every limit: at it, one under, one over. The test goes over the fields, so none can be forgotten."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nebula.broker.limits import Limits
+from nebula.broker.messages import HEAD_COST_BYTES, HEADER_COST_BYTES, MESSAGE_COST_BYTES
+from tests.broker.harness import BrokerHarness, Peer
+
+QUEUE = "/queue/a"
+Case = tuple[Limits, Callable[[BrokerHarness, int], bool]]
+"""A table of limits, and what tries so much of it in a broker: whether it was let pass."""
+
+
+def is_fine(peer: Peer) -> bool:
+    return not peer.is_closed and peer.octets.count(b"ERROR") == 0
+
+
+def opening_frame(broker: BrokerHarness, size: int) -> bool:
+    peer = broker.accept()
+    start = b"CONNECT\naccept-version:1.2\nhost:"
+    peer.feed(start + b"h" * (size - len(start) - 2) + b"\n\n\0")
+    return is_fine(peer)
+
+
+def headers(broker: BrokerHarness, count: int) -> bool:
+    peer = broker.connect()
+    peer.publish(QUEUE, "", headers=[f"h{number}:x" for number in range(count - 1)])
+    return is_fine(peer)
+
+
+def header_line(broker: BrokerHarness, size: int) -> bool:
+    peer = broker.connect()
+    peer.publish(QUEUE, "", headers=["h:" + "x" * (size - 2)])
+    return is_fine(peer)
+
+
+def body(broker: BrokerHarness, size: int) -> bool:
+    peer = broker.connect()
+    peer.publish(QUEUE, "x" * size)
+    return is_fine(peer)
+
+
+def seconds_until_connect(broker: BrokerHarness, quarters: int) -> bool:
+    peer = broker.accept()
+    broker.advance(quarters / 4 - 0.25)  # the last moment before it
+    peer.feed(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0")
+    return is_fine(peer)
+
+
+def subscriptions(broker: BrokerHarness, count: int) -> bool:
+    peer = broker.connect()
+    for number in range(count):
+        peer.subscribe(QUEUE, id=str(number))
+    return is_fine(peer)
+
+
+def unacked_by_default(broker: BrokerHarness, count: int) -> bool:
+    return _unacked(broker, count)
+
+
+def unacked_at_most(broker: BrokerHarness, count: int) -> bool:
+    return _unacked(broker, count, "prefetch-count:1000000")
+
+
+def _unacked(broker: BrokerHarness, count: int, *more: str) -> bool:
+    peer = broker.connect()
+    peer.subscribe(QUEUE, "ack:client", *more)
+    broker.connect().publish(QUEUE, *map(str, range(count)))
+    return len(peer.bodies()) == count
+
+
+def outbox(broker: BrokerHarness, size: int) -> bool:
+    peer = broker.connect()
+    peer.subscribe("/topic/a")
+    peer.block()
+    broker.connect().publish("/topic/a", "x" * (size - _COST))
+    return is_fine(peer)
+
+
+def queue_messages(broker: BrokerHarness, count: int) -> bool:
+    broker.connect().publish(QUEUE, *map(str, range(count)))
+    return not broker.broker.account.dropped
+
+
+def queue_bytes(broker: BrokerHarness, size: int) -> bool:
+    broker.connect().publish(QUEUE, "x" * (size - _COST))
+    return not broker.broker.account.dropped
+
+
+def memory(broker: BrokerHarness, size: int) -> bool:
+    first = 5000
+    broker.connect().publish("/queue/b", "x" * (first - _COST))
+    broker.connect().publish(QUEUE, "x" * (size - first - _COST))
+    return not broker.broker.account.dropped
+
+
+def pause(broker: BrokerHarness, quarters: int) -> bool:
+    broker.connect().subscribe(QUEUE, "ack:client", "prefetch-count:1")
+    peer = broker.connect()
+    peer.publish(QUEUE, *map(str, range(broker.broker.limits.max_queue_messages + 1)))
+    broker.advance(quarters / 4 - 0.25)
+    return peer.is_held_back
+
+
+def deliveries(broker: BrokerHarness, count: int) -> bool:
+    peer = broker.connect()
+    peer.subscribe(QUEUE, "ack:client")
+    broker.connect().publish(QUEUE, "x")
+    for _ in range(count - 1):
+        peer.nack(peer.received()[0])
+    return len(peer.received()) == 1
+
+
+def destinations(broker: BrokerHarness, count: int) -> bool:
+    peer = broker.connect()
+    for number in range(count):
+        peer.subscribe(f"/queue/{number}", id=str(number))
+    return is_fine(peer)
+
+
+# Of a message to /queue/a or /topic/a, without its body.
+_COST = (
+    MESSAGE_COST_BYTES
+    + HEAD_COST_BYTES
+    + 2 * HEADER_COST_BYTES
+    + 2 * len(f"destination{QUEUE}senderanonymous")
+)
+
+CASES: dict[str, Case] = {
+    "max_opening_frame_bytes": (Limits(max_opening_frame_bytes=200), opening_frame),
+    "max_headers": (Limits(max_headers=5), headers),
+    "max_header_line_bytes": (Limits(max_header_line_bytes=100), header_line),
+    "max_body_bytes": (Limits(max_body_bytes=100), body),
+    "connect_timeout": (Limits(connect_timeout=5), seconds_until_connect),
+    "max_subscriptions": (Limits(max_subscriptions=5), subscriptions),
+    "default_prefetch": (Limits(default_prefetch=5), unacked_by_default),
+    "max_prefetch": (Limits(default_prefetch=2, max_prefetch=5), unacked_at_most),
+    "max_outbox_bytes": (
+        Limits(max_body_bytes=9000, outbox_high_water_bytes=3000, max_outbox_bytes=10_000),
+        outbox,
+    ),
+    "max_queue_messages": (Limits(max_queue_messages=5), queue_messages),
+    "max_queue_bytes": (Limits(max_body_bytes=9000, max_queue_bytes=10_000), queue_bytes),
+    "max_memory_bytes": (
+        Limits(max_body_bytes=9000, max_queue_bytes=10_000, max_memory_bytes=10_000),
+        memory,
+    ),
+    "max_pause_seconds": (Limits(max_pause_seconds=5, max_queue_messages=2), pause),
+    "max_deliveries": (Limits(max_deliveries=5), deliveries),
+    "max_destinations": (Limits(max_destinations=5), destinations),
+}
+
+# Held by the shell, so its test is tests/faults/test_server.py; and no verdict, but a pace.
+ELSEWHERE = {"max_connections", "outbox_high_water_bytes"}
+
+FIELDS = {field.name: field for field in dataclasses.fields(Limits)}
+IN_QUARTERS = {"connect_timeout", "max_pause_seconds"}
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS.keys() - ELSEWHERE))
+@pytest.mark.parametrize("difference", [-1, 0, 1])
+def test_limit_holds(name: str, difference: int) -> None:
+    limits, attempt = CASES[name]
+    limit = getattr(limits, name)
+
+    # Time has no "one over": the broker looks at it every quarter of a second.
+    steps = round(limit * 4) if name in IN_QUARTERS else limit
+    assert attempt(BrokerHarness(limits), steps + difference) == (difference <= 0)
+
+
+@pytest.mark.parametrize(("size", "in_one_write"), [(5000, 1), (4999, 2)])
+def test_queue_stops_dispatching_at_the_high_water_mark(size: int, in_one_write: int) -> None:
+    broker = BrokerHarness(Limits(max_body_bytes=9000, outbox_high_water_bytes=5000))
+    bob = broker.connect()
+    broker.connect().publish(QUEUE, "x" * (size - _COST), "more")
+    bob.subscribe(QUEUE)
+
+    assert len(bob.bodies()) == 2
+    assert bob.last_write.count(b"MESSAGE") == in_one_write
+
+
+@pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS.keys())
+def test_limit_says_why_and_what_happens_at_it(field: dataclasses.Field[Any]) -> None:
+    assert field.metadata["why"]
+    assert field.metadata["at_it"]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("value", [0, -1])
+def test_limit_must_be_above_0(name: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be above 0"):
+        Limits(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "contradiction",
+    [
+        {"outbox_high_water_bytes": 2 << 30},
+        {"max_body_bytes": 17 << 20},
+        {"max_body_bytes": 9 << 20, "max_queue_bytes": 8 << 20},
+        {"max_queue_bytes": 2 << 30},
+        {"default_prefetch": 1_000_000},
+    ],
+)
+def test_limits_that_contradict_each_other_are_refused(contradiction: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="must not be above"):
+        Limits(**contradiction)
+
+
+def test_refused_subscription_leaves_nothing_behind() -> None:
+    broker = BrokerHarness(Limits(max_destinations=1))
+    alice, bob = broker.connect(), broker.connect()
+    alice.publish("/queue/a", "x")
+    bob.subscribe("/queue/b", "receipt:r")
+
+    assert bob.received()[0][1]["receipt-id"] == "r"
+    assert list(broker.broker.destinations) == ["/queue/a"]
+
+
+def test_send_above_the_number_of_destinations_is_rejected_as_full() -> None:
+    broker = BrokerHarness(Limits(max_destinations=1))
+    alice = broker.connect()
+    alice.say("SEND destination:/queue/a; receipt:r | x", "SEND destination:/queue/b; receipt:r | x")
+
+    assert [frame[1]["disposition"] for frame in alice.received()] == ["accepted", "rejected-full"]
