@@ -14,7 +14,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from nebula.errors import CallTimeout, ConnectionLost, LocalProtocolError
-from nebula.headers import JOB_ID, NO_REPLY, PERSISTENT, REQUIRE_CONSUMERS, TIMEOUT
+from nebula.headers import JOB_ID, NO_REPLY, PERSISTENT, REQUIRE_CONSUMERS
+from nebula.rpc.brokers import whole_milliseconds
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import JSON_TYPE, dump_json, encode, encode_free
 from nebula.rpc.errors import UnexpectedReply
@@ -24,7 +25,7 @@ from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
 from nebula.rpc.replies import read_value, reader_of
 from nebula.rpc.resolving import destination_of, resolve
-from nebula.rpc.start_options import StartOptions, milliseconds, start_headers
+from nebula.rpc.start_options import StartOptions, start_headers
 from nebula.rpc.verbs import Target
 from nebula.stomp.client import Message, StompClient
 from nebula.stomp.link import Link
@@ -206,10 +207,8 @@ class Client:
     async def _ask(self, destination: str, body: bytes, timeout: float | None) -> Message:
         inbox = self._open_inbox()
         seconds = self._seconds(timeout)
-        headers = {
-            "content-type": JSON_TYPE,
-            TIMEOUT: milliseconds(seconds),
-        }
+        headers = inbox.brand.expiry(whole_milliseconds(seconds))
+        headers["content-type"] = JSON_TYPE
         # Foreign brokers know no such thing, and their receipts have no verdict.
         if is_nebula := self._stomp.is_nebula:
             headers[REQUIRE_CONSUMERS] = "true"
@@ -292,9 +291,11 @@ class Client:
     ) -> JobHandle:
         queue = target.destination
         job = new_ulid(int(time.time() * 1000), secrets.token_bytes(RANDOM_BYTES))
-        headers = {"content-type": JSON_TYPE, PERSISTENT: "true", JOB_ID: job, **start_headers(options)}
+        inbox = self._open_inbox()
+        headers = {"content-type": JSON_TYPE, PERSISTENT: "true", JOB_ID: job}
+        headers |= start_headers(options, inbox.brand)
         try:
-            answer = await self._open_inbox().ask(
+            answer = await inbox.ask(
                 queue,
                 _request_body(target.verb, parameters),
                 headers,
@@ -354,7 +355,7 @@ class Client:
     ) -> None:
         headers = {"content-type": JSON_TYPE, PERSISTENT: "true", NO_REPLY: "true"}
         if expires_in is not None:
-            headers[TIMEOUT] = milliseconds(expires_in)
+            headers |= self._open_inbox().brand.expiry(whole_milliseconds(expires_in))
         await self._deliver(destination_of(service), _request_body(verb, parameters), headers)
 
     async def publish(

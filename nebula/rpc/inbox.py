@@ -13,14 +13,13 @@ import anyio
 from nebula.errors import CallTimeout, NebulaError, NoResponder, Rejected
 from nebula.headers import (
     ACCEPTED,
-    AUTO_DELETE,
-    EXCLUSIVE,
     IN_REPLY_TO,
     INBOX_PREFIX,
     REJECTED_NO_CONSUMER,
     REPLY_ID,
     REPLY_TO,
 )
+from nebula.rpc.brokers import brand_of
 from nebula.rpc.shared_replies import SharedReplies
 from nebula.stomp.client import AckMode, Message, Receipt, StompClient
 from nebula.stomp.waiter import Waiter, new_waiter, waiter_maker
@@ -54,14 +53,16 @@ class Inbox:
         reply_to: a queue shared with other requesters, instead of an inbox of our own.
 
     Attributes:
+        brand: how this broker is spoken to.
         late: answers that came when nobody waited for them any more.
     """
 
     def __init__(self, client: StompClient, reply_to: str | None = None) -> None:
+        self.brand = brand_of(client.server)
         self._client = client
         self._shared = None if reply_to is None else SharedReplies(client, reply_to, self._take)
         self._destination = reply_to or f"{INBOX_PREFIX}{uuid4()}"
-        self._reply_to = reply_to or _as_seen_by_repliers(self._destination, client.server)
+        self._reply_to = reply_to or self.brand.reply_to(self._destination)
         # Unique beyond this connection: a reply queue may be shared, and services keep ids in logs.
         self._id_prefix = f"{uuid4().hex}-"
         self._numbers = count(1)
@@ -81,7 +82,7 @@ class Inbox:
         """
         if self._shared is not None:
             return
-        headers = {EXCLUSIVE: "true", AUTO_DELETE: "true"}
+        headers = dict(self.brand.inbox_headers)
         await self._client.listen(self._destination, self._on_answer, ack=AckMode.AUTO, headers=headers)
 
     @property
@@ -190,11 +191,3 @@ class Inbox:
             # Does nothing if the answer was first.
             kind = NoResponder if verdict == REJECTED_NO_CONSUMER else Rejected
             call.waiter.fail(kind(verdict, call.destination))
-
-
-def _as_seen_by_repliers(inbox: str, server: str | None) -> str:
-    # RabbitMQ declares the queue of a SEND to /queue/… anew, with other properties than an inbox has, and
-    # ends the connection over it. Under /amq/queue/… it sends to what is there.
-    if server is not None and server.startswith("RabbitMQ/"):
-        return inbox.replace("/queue/", "/amq/queue/", 1)
-    return inbox

@@ -12,8 +12,8 @@ import anyio
 import structlog
 
 from nebula.errors import NebulaError
-from nebula.headers import PREFETCH_COUNT
 from nebula.rpc.answering import Answerer, AnswerRules
+from nebula.rpc.brokers import brand_of
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.lane import Lane
 from nebula.rpc.verbs import Endpoint
@@ -131,8 +131,9 @@ class Serving:
                     lane.close()
 
     async def _listen(self, client: StompClient) -> None:
+        brand = brand_of(client.server)
         for destination, lane in self.lanes.items():
             # Enough for each worker to find its next request waiting when it has answered one.
-            headers = {PREFETCH_COUNT: str(2 * lane.concurrency)}
+            headers = {brand.prefetch_count: str(2 * lane.concurrency)}
             await client.listen(destination, lane.put, ack=AckMode.CLIENT_INDIVIDUAL, headers=headers)
         _log.info("service started", service=self._name, queues=list(self.lanes))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import anyio
 
-from nebula.headers import PREFETCH_COUNT
+from nebula.rpc.brokers import brand_of
 from nebula.rpc.envelope import BOO
 from nebula.stomp.client import AckMode, Message, StompClient
 from nebula.stomp.waiter import Waiter, new_waiter
@@ -65,7 +65,7 @@ class SharedReplies:
                 self._destination,
                 self._on_message,
                 ack=AckMode.CLIENT_INDIVIDUAL,
-                headers={PREFETCH_COUNT: _PREFETCH},
+                headers={brand_of(self._client.server).prefetch_count: _PREFETCH},
             )
             while self._may_read_on():
                 await self._changed()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from nebula import headers as names
+from nebula.rpc.brokers import Brand, whole_milliseconds
 
 
 class StartOptions(TypedDict, total=False):
@@ -24,16 +25,16 @@ class StartOptions(TypedDict, total=False):
     """Progress is told so often, at most."""
 
 
-def start_headers(options: StartOptions) -> dict[str, str]:
+def start_headers(options: StartOptions, brand: Brand) -> dict[str, str]:
     """The options as headers."""
-    headers: dict[str, str] = {}
+    expires_in = options.get("expires_in")
+    headers = {} if expires_in is None else brand.expiry(whole_milliseconds(expires_in))
     for name, seconds in (
-        (names.TIMEOUT, options.get("expires_in")),
         (names.JOB_TIMEOUT, options.get("job_timeout")),
         (names.JOB_PROGRESS_EVERY, options.get("progress_every")),
     ):
         if seconds is not None:
-            headers[name] = milliseconds(seconds)
+            headers[name] = str(whole_milliseconds(seconds))
     for name, text in (
         (names.JOB_DEDUPE, options.get("dedupe")),
         (names.JOB_NOTIFY, options.get("notify")),
@@ -42,8 +43,3 @@ def start_headers(options: StartOptions) -> dict[str, str]:
         if text is not None:
             headers[name] = str(text)
     return headers
-
-
-def milliseconds(seconds: float) -> str:
-    """Seconds as the wire has them: whole milliseconds, and never 0, which would be over before it began."""
-    return str(max(1, int(seconds * 1000)))

@@ -1,0 +1,61 @@
+"""What the brands of brokers call the same thing (PROTOCOL G). Everything else in rpc is one for all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nebula.headers import AUTO_DELETE, EXCLUSIVE, PREFETCH_COUNT, TIMEOUT
+
+
+@dataclass(frozen=True, slots=True)
+class Brand:
+    """How one brand of broker is spoken to.
+
+    Attributes:
+        prefetch_count: the header of SUBSCRIBE that says how many un-ACKed messages may be out.
+        inbox_headers: of the SUBSCRIBE that makes an inbox.
+        reply_to: the destination that repliers are told, from the inbox that was subscribed to.
+        expiry: headers of a message that is worth nothing after so many milliseconds.
+    """
+
+    prefetch_count: str = PREFETCH_COUNT
+    inbox_headers: tuple[tuple[str, str], ...] = ((EXCLUSIVE, "true"), (AUTO_DELETE, "true"))
+    reply_to: Callable[[str], str] = str
+    expiry: Callable[[int], dict[str, str]] = lambda milliseconds: {TIMEOUT: str(milliseconds)}
+
+
+def _under_amq(inbox: str) -> str:
+    # A SEND to /queue/… declares the queue anew, with other properties than an inbox has, and RabbitMQ
+    # ends the connection over it. Under /amq/queue/… it sends to what is there.
+    return inbox.replace("/queue/", "/amq/queue/", 1)
+
+
+def _expiration(milliseconds: int) -> dict[str, str]:
+    return {TIMEOUT: str(milliseconds), "expiration": str(milliseconds)}
+
+
+def _expires(milliseconds: int) -> dict[str, str]:
+    # By the wall clock, which client and broker may not share: for a call it is the best there is.
+    return {TIMEOUT: str(milliseconds), "expires": str(int(time.time() * 1000) + milliseconds)}
+
+
+NEBULA = Brand()
+RABBITMQ = Brand(reply_to=_under_amq, expiry=_expiration)
+ACTIVEMQ = Brand(
+    prefetch_count="activemq.prefetchSize",
+    inbox_headers=(("activemq.exclusive", "true"),),
+    expiry=_expires,
+)
+
+
+def brand_of(server: str | None) -> Brand:
+    """The brand, by CONNECTED's `server` header; what we do not know is spoken to like ours."""
+    name = (server or "").partition("/")[0]
+    return {"RabbitMQ": RABBITMQ, "ActiveMQ": ACTIVEMQ}.get(name, NEBULA)
+
+
+def whole_milliseconds(seconds: float) -> int:
+    """Seconds as the wire has them: whole milliseconds, never 0, which would be over before it began."""
+    return max(1, int(seconds * 1000))
