@@ -11,20 +11,23 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from nebula.spark import lines
 from nebula.spark.failures import describe
-from nebula.spark.host_job import RunningJob
 from nebula.spark.host_session import CannotStart, Session
 from nebula.spark.host_status import group_of
 from nebula.spark.processes import kill_engine
+
+if TYPE_CHECKING:
+    from nebula.spark.host_job import RunningJob
 
 _BEAT_SECONDS = 1.0
 _PROGRESS_SECONDS = 0.25
@@ -83,6 +86,9 @@ class Host:
             self._session.kill()
         if self._config is not None:
             kill_engine(self._config.incarnation)
+        # After the last task that could write to it.
+        for job in list(self._jobs.values()):
+            job.discard()
         # Not sys.exit: job threads may be anywhere, and nothing of them must delay the end.
         os._exit(status)
 
@@ -97,11 +103,7 @@ class Host:
                 self._config = line
                 threading.Thread(target=self._start, args=(line,), name="start", daemon=True).start()
             case lines.Submit():
-                assert self._session is not None  # the service submits only after Ready
-                assert self._config is not None
-                job = RunningJob(line, self._session, self._config, self._speaker.say)
-                self._jobs[group_of(line.job, line.attempt)] = job
-                job.start()
+                self._run(line)
             case lines.Cancel():
                 job_or_none = self._jobs.get(group_of(line.job, line.attempt))
                 if job_or_none is not None:
@@ -110,6 +112,16 @@ class Host:
                 self._stop()
             case _:
                 self.leave(f"{type(line).__name__} is not for a host", _STATUS_ALONE)
+
+    def _run(self, submit: lines.Submit) -> None:
+        # Imported late: it needs PySpark, and a host without says so in a sentence.
+        from nebula.spark.host_job import RunningJob
+
+        assert self._session is not None  # the service submits only after Ready
+        assert self._config is not None
+        job = RunningJob(submit, self._session, self._config, self._speaker.say)
+        self._jobs[group_of(submit.job, submit.attempt)] = job
+        job.start()
 
     def _start(self, config: lines.Configure) -> None:
         began = time.monotonic()
@@ -126,11 +138,13 @@ class Host:
         seconds = round(time.monotonic() - began, 3)
         self._speaker.say(lines.Ready(session.context.version, str(session.java), session.jvm.pid, seconds))
 
-    def _await_jvm(self, session: Session) -> None:
-        status = session.jvm.wait()
-        # ExitOnOutOfMemoryError ends the JVM with 3; a cancelled or killed one shows its signal.
-        why = "it ran out of memory" if status == 3 else f"exit status {status}"
-        self.leave(f"Spark's JVM died ({why})", _STATUS_SPARK_DIED)
+    def _await_jvm(self, session: Session, seconds: float | None = None) -> None:
+        """Leave when the JVM has ended; do nothing if it has not within this time."""
+        with suppress(subprocess.TimeoutExpired):
+            status = session.jvm.wait(seconds)
+            # That is what ExitOnOutOfMemoryError makes of it.
+            why = "it ran out of memory" if status == 3 else f"exit status {status}"
+            self.leave(f"Spark's JVM died ({why})", _STATUS_SPARK_DIED)
 
     def _report(self) -> None:
         """Tell each job's progress, and forget jobs that hold nothing any more."""
@@ -145,7 +159,8 @@ class Host:
         while True:
             session = self._session
             if session is not None and not session.is_alive:
-                # A job may stop the context that all share; a dead JVM is noticed elsewhere as well.
+                self._await_jvm(session, _BEAT_SECONDS)
+                # The JVM lives, so a job has stopped the context that all share.
                 self.leave("Spark's context was stopped", _STATUS_SPARK_DIED)
             pids = [os.getpid()] + ([session.jvm.pid] if session else [])
             self._speaker.say(lines.Beat(sum(map(_rss_bytes, pids)), threading.active_count()))

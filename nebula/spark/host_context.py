@@ -96,7 +96,10 @@ class SparkJob(Job):
         self._say(lines.Logged(*self._key, text))
 
     def output(self, path: str | Path) -> Path:
-        """As `Job.output`. Spark writes folders there as well as the job writes files."""
+        """As `Job.output`: for a folder that Spark writes as well as for a file.
+
+        One thing is left behind: what was unfinished when the engine host itself was killed.
+        """
         return self._results.reserve(Path(path))
 
     def report(self) -> None:

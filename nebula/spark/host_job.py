@@ -81,6 +81,10 @@ class RunningJob:
             self._cancelled.set()
         threading.Thread(target=self._cancel, name=f"cancel {self._group}", daemon=True).start()
 
+    def discard(self) -> None:
+        """Remove what it has written and not published. Its code may still run."""
+        self._results.discard()
+
     def report_progress(self) -> None:
         """Say how far it is, if that changed."""
         if self._context is not None and not self._has_ended:

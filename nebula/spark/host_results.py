@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from nebula.rpc.signature import Signature
 from nebula.spark.failures import ResultError
+from nebula.spark.lines import UNFINISHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Results:
 
     def __init__(self, folder: Path, job: str, attempt: int, *, max_rows: int, max_bytes: int) -> None:
         self._table = folder / f"{job}.parquet"
-        self._suffix = f".__{job}.{attempt}"
+        self._suffix = f"{UNFINISHED}{job}.{attempt}"
         self._unfinished: dict[Path, Path] = {}
         self._max_rows, self._max_bytes = max_rows, max_bytes
 

@@ -180,8 +180,10 @@ class SparkRunner:
             self._state = EngineState.STOPPED
 
     def _prepare(self) -> None:
-        # A JVM that was killed could not remove its scratch files.
+        # What a host that was killed could not remove. Nobody writes now: its processes are gone.
         shutil.rmtree(self._folder / "scratch", ignore_errors=True)
+        for unfinished in self._results.glob(f"*{lines.UNFINISHED}*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
         for folder in (self._folder / "scratch", self._results):
             folder.mkdir(parents=True, exist_ok=True)
 

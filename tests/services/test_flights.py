@@ -33,9 +33,9 @@ def flights(cache: Path) -> list[Row]:
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Engine]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     with pytest.MonkeyPatch.context() as patch:
-        # The engine host looks there for what this process has unpacked already.
+        # The engine host unpacks the file for itself, as it does the first time.
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("home")))
         with engine(tmp_path_factory.mktemp("flights")) as running:
             yield running

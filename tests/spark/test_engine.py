@@ -193,7 +193,7 @@ def test_job_that_stops_spark_is_lost_and_a_fresh_engine_takes_the_next(spark: E
     assert spark.run_job("after stop", "count") == JobOutput(value=10)
 
 
-def test_killed_jvm_loses_its_jobs_and_leaves_nothing(spark: Engine) -> None:
+def test_killed_jvm_loses_its_jobs_and_leaves_nothing(spark: Engine, state: Path) -> None:
     spark.start_job("under jvm", "slow_udf")
     status = spark.status()
     until(lambda: len(living(status["incarnation"])) >= WITH_WORKERS, "Python workers are busy")
@@ -201,6 +201,7 @@ def test_killed_jvm_loses_its_jobs_and_leaves_nothing(spark: Engine) -> None:
 
     assert spark.told.wait("under jvm", "lost", seconds=5).startswith("Spark's JVM died")
     until(lambda: not living(status["incarnation"]), "no process is left", seconds=5)
+    assert not list((state / "results").glob("under jvm*"))
     assert spark.run_job("after jvm", "count") == JobOutput(value=10)
 
 

