@@ -17,12 +17,14 @@ class Brand:
         prefetch_count: the header of SUBSCRIBE that says how many un-ACKed messages may be out.
         inbox_headers: of the SUBSCRIBE that makes an inbox.
         reply_to: the destination that repliers are told, from the inbox that was subscribed to.
+        requeues_on_unsubscribe: UNSUBSCRIBE gives back what was not acked.
         expiry: headers of a message that is worth nothing after so many milliseconds.
     """
 
     prefetch_count: str = PREFETCH_COUNT
     inbox_headers: tuple[tuple[str, str], ...] = ((EXCLUSIVE, "true"), (AUTO_DELETE, "true"))
     reply_to: Callable[[str], str] = str
+    requeues_on_unsubscribe: bool = True
     expiry: Callable[[int], dict[str, str]] = lambda milliseconds: {TIMEOUT: str(milliseconds)}
 
 
@@ -42,7 +44,8 @@ def _expires(milliseconds: int) -> dict[str, str]:
 
 
 NEBULA = Brand()
-RABBITMQ = Brand(reply_to=_under_amq, expiry=_expiration)
+# Its UNSUBSCRIBE leaves what was not acked with the connection, where nobody can get it.
+RABBITMQ = Brand(reply_to=_under_amq, requeues_on_unsubscribe=False, expiry=_expiration)
 ACTIVEMQ = Brand(
     prefetch_count="activemq.prefetchSize",
     inbox_headers=(("activemq.exclusive", "true"),),

@@ -9,7 +9,7 @@ import anyio
 
 from nebula.rpc.brokers import brand_of
 from nebula.rpc.envelope import BOO
-from nebula.stomp.client import AckMode, Message, StompClient
+from nebula.stomp.client import AckMode, Listener, Message, StompClient
 from nebula.stomp.waiter import Waiter, new_waiter
 
 # A stranger's answer is held so long at most, so that its owner loses a tenth of a second, not more.
@@ -22,10 +22,11 @@ _PREFETCH = "1000"
 
 
 class SharedReplies:
-    """Reads a shared queue while answers are awaited, and leaves it alone otherwise.
+    """Reads a shared queue while answers are awaited.
 
-    What is ours is acked, what is not goes back: by UNSUBSCRIBE, which no broker counts as a failed
-    delivery, where NACK would end in a dead-letter queue after some rounds.
+    What is ours is acked, what is not goes back after a moment. Where the broker gives back at
+    UNSUBSCRIBE, that is how: it does not count as a failed delivery, as a NACK would, and the queue can be
+    left alone while nothing is awaited.
 
     Args:
         client: connected.
@@ -37,8 +38,9 @@ class SharedReplies:
         self._client = client
         self._destination = destination
         self._take = take
+        self._brand = brand_of(client.server)
         self._is_wanted = False
-        self._has_strangers = False
+        self._strangers: list[Message] = []
         self._change: Waiter[None] | None = None
 
     def want(self) -> None:
@@ -57,36 +59,44 @@ class SharedReplies:
         Raises:
             Refused, ConnectionLost, ServerError: the queue cannot be read.
         """
+        if self._brand.requeues_on_unsubscribe:
+            while True:
+                await self._read_for_a_while()
+        await self._listen()
         while True:
-            while not self._is_wanted:
-                await self._changed()
-            self._has_strangers = False
-            listener = await self._client.listen(
-                self._destination,
-                self._on_message,
-                ack=AckMode.CLIENT_INDIVIDUAL,
-                headers={brand_of(self._client.server).prefetch_count: _PREFETCH},
-            )
-            while self._may_read_on():
-                await self._changed()
-            if self._is_wanted:
-                await anyio.sleep(random.uniform(*_HELD_SECONDS))  # noqa: S311 - manners, not secrets
-            listener.close()
-            await anyio.sleep(random.uniform(*_AWAY_SECONDS))  # noqa: S311
+            await self._until(lambda: bool(self._strangers))
+            await anyio.sleep(random.uniform(*_HELD_SECONDS))  # noqa: S311 - manners, not secrets
+            for message in self._strangers:
+                message.nack()
+            self._strangers.clear()
 
-    def _may_read_on(self) -> bool:
-        return self._is_wanted and not self._has_strangers
+    async def _read_for_a_while(self) -> None:
+        await self._until(lambda: self._is_wanted)
+        listener = await self._listen()
+        await self._until(lambda: not self._is_wanted or bool(self._strangers))
+        if self._is_wanted:
+            await anyio.sleep(random.uniform(*_HELD_SECONDS))  # noqa: S311
+        listener.close()
+        self._strangers.clear()
+        await anyio.sleep(random.uniform(*_AWAY_SECONDS))  # noqa: S311
+
+    async def _listen(self) -> Listener:
+        headers = {self._brand.prefetch_count: _PREFETCH}
+        return await self._client.listen(
+            self._destination, self._on_message, ack=AckMode.CLIENT_INDIVIDUAL, headers=headers
+        )
 
     def _on_message(self, message: Message) -> None:
         if message.body == BOO or self._take(message):
             message.ack()
         else:
-            self._has_strangers = True
+            self._strangers.append(message)
             self._wake()
 
-    async def _changed(self) -> None:
-        self._change = new_waiter()
-        await self._change.wait()
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            self._change = new_waiter()
+            await self._change.wait()
 
     def _wake(self) -> None:
         if self._change is not None:
