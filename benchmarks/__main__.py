@@ -28,7 +28,8 @@ RESULTS = Path(__file__).with_name("results.md")
 # ActiveMQ's compiler needs so much work before it shows what it can do.
 _WARM_UP_SECONDS = 30.0
 
-console = Console()
+# Off a terminal rich takes 80 columns, and the widest table would be cut.
+console = Console(width=None if sys.stdout.isatty() else 100)
 
 
 def main(
