@@ -13,6 +13,7 @@ import structlog
 
 from nebula import headers as names
 from nebula.errors import ConnectionLost
+from nebula.rpc.brokers import NEBULA, Brand
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import (
     BOO,
@@ -35,6 +36,9 @@ _log = structlog.get_logger()
 
 # "Nothing to report", as the gem writes it (C.5).
 _NO_PARAMETERS: Final = b"[]"
+
+# All that a caller learns of a fault of ours.
+_SEE_LOG: Final = "the service failed; its log says why"
 
 
 class Post(Protocol):
@@ -82,7 +86,12 @@ def failure(error: VerbError) -> Answer:
     fields = {"code": error.code, "message": error.message, "retryable": error.retryable}
     if error.details is not None:
         fields["details"] = error.details
-    return Answer(ERROR, dump_json(fields), error.message, error.code)
+    try:
+        return Answer(ERROR, dump_json(fields), error.message, error.code)
+    except ValueError:
+        # What the handler gave has no JSON form; it is answered nevertheless (rule 1).
+        _log.exception("error could not be written", code=error.code)
+        return failure(VerbError("internal", _SEE_LOG))
 
 
 def is_answer(envelope: Envelope, headers: Mapping[str, str]) -> bool:
@@ -112,6 +121,7 @@ class Answerer:
     ) -> None:
         self._verbs = verbs
         self._post: Post | None = None
+        self._brand = NEBULA
         self._trusts_sender = False
         self._rules = rules
         self._limiter = limiter
@@ -120,14 +130,16 @@ class Answerer:
         self.skipped = 0
         self.refused = 0
 
-    def connect(self, post: Post, *, trusts_sender: bool) -> None:
+    def connect(self, post: Post, brand: Brand, *, trusts_sender: bool) -> None:
         """Say where answers go; call it before the first request.
 
         Args:
             post: sends them.
+            brand: of the broker.
             trusts_sender: the broker itself writes the `sender` header.
         """
         self._post = post
+        self._brand = brand
         self._trusts_sender = trusts_sender
 
     async def serve(self, message: Message, arrived: float) -> None:
@@ -197,7 +209,7 @@ class Answerer:
             tally.errors += 1
             # The traceback is for the log: a peer learns nothing of our inside.
             _log.exception("verb failed", verb=verb.name)
-            text = repr(error) if self._rules.debug else "the service failed; its log says why"
+            text = repr(error) if self._rules.debug else _SEE_LOG
             return failure(VerbError("internal", text))
         finally:
             seconds = monotonic() - started
@@ -235,7 +247,10 @@ class Answerer:
             headers[names.ERROR_CODE] = answer.code
         body = encode(content_type, answer.verb, answer.parameters, answer.description)
         assert self._post is not None
-        self._post(request.reply_to, body, headers)
+        if self._brand.may_reply_to(destination := request.reply_to):
+            self._post(destination, body, headers)
+        else:
+            _log.warning("answer dropped, no such destination", destination=destination)
 
 
 def _no_verb(envelope: Envelope) -> VerbError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ class Brand:
         prefetch_count: the header of SUBSCRIBE that says how many un-ACKed messages may be out.
         inbox_headers: of the SUBSCRIBE that makes an inbox.
         reply_to: the destination that repliers are told, from the inbox that was subscribed to.
+        destinations: what a caller may name as its reply destination. These brokers end the connection over
+            one that they do not know, and a caller must not be able to end a service. None: any.
         requeues_on_unsubscribe: UNSUBSCRIBE gives back what was not acked.
         expiry: headers of a message that is worth nothing after so many milliseconds.
     """
@@ -24,8 +27,13 @@ class Brand:
     prefetch_count: str = PREFETCH_COUNT
     inbox_headers: tuple[tuple[str, str], ...] = ((EXCLUSIVE, "true"), (AUTO_DELETE, "true"))
     reply_to: Callable[[str], str] = str
+    destinations: re.Pattern[str] | None = None
     requeues_on_unsubscribe: bool = True
     expiry: Callable[[int], dict[str, str]] = lambda milliseconds: {TIMEOUT: str(milliseconds)}
+
+    def may_reply_to(self, destination: str) -> bool:
+        """Whether an answer may be sent there."""
+        return self.destinations is None or self.destinations.fullmatch(destination) is not None
 
 
 def _under_amq(inbox: str) -> str:
@@ -45,10 +53,16 @@ def _expires(milliseconds: int) -> dict[str, str]:
 
 NEBULA = Brand()
 # Its UNSUBSCRIBE leaves what was not acked with the connection, where nobody can get it.
-RABBITMQ = Brand(reply_to=_under_amq, requeues_on_unsubscribe=False, expiry=_expiration)
+RABBITMQ = Brand(
+    reply_to=_under_amq,
+    destinations=re.compile(r"/(queue|topic|amq/queue|reply-queue)/[^/]+"),
+    requeues_on_unsubscribe=False,
+    expiry=_expiration,
+)
 ACTIVEMQ = Brand(
     prefetch_count="activemq.prefetchSize",
     inbox_headers=(("activemq.exclusive", "true"),),
+    destinations=re.compile(r"/(queue|topic|(remote-)?temp-(queue|topic))/.+"),
     expiry=_expires,
 )
 

@@ -156,7 +156,7 @@ def _decode(body: bytes, charset: str | None) -> str:
         if encoding is not None:
             try:
                 return body.decode(encoding)
-            except (UnicodeDecodeError, LookupError):
+            except (ValueError, LookupError):  # wrong octets; a name that is no charset's
                 continue
     return body.decode("latin-1")
 

@@ -13,7 +13,7 @@ import structlog
 
 from nebula.errors import NebulaError
 from nebula.rpc.answering import Answerer, AnswerRules
-from nebula.rpc.brokers import brand_of
+from nebula.rpc.brokers import Brand, brand_of
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.lane import Lane
 from nebula.rpc.verbs import Endpoint
@@ -113,13 +113,14 @@ class Serving:
             tasks.cancel_scope.cancel()
 
     async def _serve(self, client: StompClient, started: anyio.Event | None) -> None:
-        self.answerer.connect(client.post, trusts_sender=client.is_nebula)
+        brand = brand_of(client.server)
+        self.answerer.connect(client.post, brand, trusts_sender=client.is_nebula)
         async with anyio.create_task_group() as tasks:
             for lane in self.lanes.values():
                 tasks.start_soon(lane.run, self._grace, name="lane")
             try:
                 with anyio.CancelScope() as self._until_stopped:
-                    await self._listen(client)
+                    await self._listen(client, brand)
                     if started is not None:
                         started.set()
                     self._failure = await client.wait_lost()
@@ -130,8 +131,7 @@ class Serving:
                 for lane in self.lanes.values():
                     lane.close()
 
-    async def _listen(self, client: StompClient) -> None:
-        brand = brand_of(client.server)
+    async def _listen(self, client: StompClient, brand: Brand) -> None:
         for destination, lane in self.lanes.items():
             # Enough for each worker to find its next request waiting when it has answered one.
             headers = {brand.prefetch_count: str(2 * lane.concurrency)}

@@ -150,6 +150,8 @@ def test_body_without_content_type_is_json_if_it_looks_so(body: str, verb: str |
         ("text/plain;charset=iso-8859-15", "verb: €".encode("iso-8859-15"), "€"),
         ('text/plain; charset="cp1252"', "verb: €".encode("cp1252"), "€"),
         ("text/plain;charset=none-such", "verb: é".encode("latin-1"), "é"),
+        ("text/plain;charset=hex", "verb: é".encode("latin-1"), "é"),
+        ("text/plain;charset=undefined", "verb: é".encode("latin-1"), "é"),
         ("application/json", '{"verb":"é"}'.encode(), "é"),
         ("application/json", b'{"verb":"\\u00e9"}', "é"),
         ("application/json", '{"verb":"é"}'.encode("latin-1"), "é"),

@@ -68,6 +68,10 @@ def service(**options: Any) -> Responder:
         raise VerbError("sold-out", "none left", details={"left": 0}, retryable=True)
 
     @app.verb
+    async def refuse_oddly() -> None:
+        raise VerbError("odd", "\ud800", details=object())
+
+    @app.verb
     async def unwritable() -> Any:
         return object()
 
@@ -129,6 +133,7 @@ async def test_rule_1_unknown_verb_is_an_error(stranger: Stranger) -> None:
         ('{"verb":"explode"}', "internal"),
         ('{"verb":"unwritable"}', "internal"),
         ('{"verb":"refuse"}', "sold-out"),
+        ('{"verb":"refuse_oddly"}', "internal"),
         ('{"parameters":1}', "bad-request"),
         ("{", "bad-request"),
         ("", "bad-request"),
@@ -345,6 +350,19 @@ async def test_no_reply_that_is_not_true_means_nothing(stranger: Stranger) -> No
     stranger.ask('{"verb":"ping"}', JSON, **{"neb-no-reply": "false"})
 
     assert (await stranger.reply()).headers["neb-in-reply-to"] == "r1"
+
+
+# --- what must not end a service ---
+
+
+@pytest.mark.parametrize(
+    "destination",
+    ["/queue/nebula.secret", "/queue/nebula.inbox.gone", "/topic/", "/queue/", "X/a", "a b", "/"],
+)
+async def test_odd_reply_destination_does_not_end_the_service(stranger: Stranger, destination: str) -> None:
+    stranger.ask('{"verb":"ping"}', JSON, **{"neb-reply-to": destination})
+
+    assert await stranger.is_left_alone()
 
 
 # --- D.37: attempts ---
