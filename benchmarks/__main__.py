@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -55,7 +56,7 @@ def main(
     """Measure Nebula beside RabbitMQ, ActiveMQ Classic, NATS micro and FastStream.
 
     The others come from Debian's packages and are installed if they are missing (as root). Everything runs on
-    loopback, on ports and in folders of its own, and is ended again. A whole run takes some 20 minutes and
+    loopback, on ports and in folders of its own, and is ended again. A whole run takes some 10 minutes and
     writes benchmarks/results.md; with --rows nothing is written. Noisy machine? More --rounds.
     """
     signal.signal(
@@ -80,16 +81,7 @@ def _show_profile(row: Row, program: Program) -> None:
 
 
 def _ours_only(rows: Sequence[Row]) -> list[Row]:
-    return [
-        Row(
-            row.name,
-            row.title,
-            row.unit,
-            [c for c in row.contestants if c.is_ours],
-            by_latency=row.by_latency,
-        )
-        for row in rows
-    ]
+    return [replace(row, contestants=[c for c in row.contestants if c.is_ours], aim=None) for row in rows]
 
 
 def _run(rows: Sequence[Row], *, rounds: int, seconds: float, output: Path | None) -> None:

@@ -87,7 +87,7 @@ def _page(
     rows: Sequence[Row], rounds: Rounds, versions: Mapping[str, str], count: int, seconds: float
 ) -> Iterator[str]:
     yield "# Benchmarks\n"
-    yield "Written by `make bench` (`python -m benchmarks`); what each row does is said there by `--help`.\n"
+    yield "Written by `make bench` (`python -m benchmarks`, see its `--help`).\n"
     yield (
         f"Medians of {count} rounds of {seconds:g} s, the contestants interleaved within each round, one"
         " machine, one run: read the ratios, the absolute figures of another machine are others. Bodies of"
@@ -99,6 +99,7 @@ def _page(
     yield ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n"
     for row in rows:
         yield f"## {row.title}\n"
+        yield f"{row.what}\n"
         yield from _markdown_table(row, rounds)
         yield f"\n{verdict(row, rounds)}.\n" if verdict(row, rounds) else ""
 

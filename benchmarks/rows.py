@@ -45,6 +45,7 @@ class Row:
 
     Attributes:
         name: what `--rows` takes.
+        what: what is done, for the page of results.
         unit: what the rate counts, per second.
         contestants: the first is the one of ours that the aim is about.
         aim: how many times the best of the others we want to be.
@@ -53,6 +54,7 @@ class Row:
 
     name: str
     title: str
+    what: str
     unit: str
     contestants: Sequence[Contestant]
     aim: float | None = None
@@ -88,24 +90,87 @@ def _beside_a_verb() -> list[Contestant]:
 
 
 ROWS = (
-    Row("queue-auto", "Queue, auto acks", "messages", _stomp(load.queue_auto), aim=2.5),
-    Row("queue-client", "Queue, cumulative client acks", "messages", _stomp(load.queue_client), aim=2.5),
-    Row("queue-receipts", "Queue, a receipt per message", "messages", _stomp(load.queue_receipts), aim=2.5),
-    Row("fan-out", "Topic, fan-out 1 to 10", "deliveries", _stomp(load.fan_out), aim=2.5),
+    Row(
+        "queue-auto",
+        "Queue, auto acks",
+        "One connection sends to a queue while another consumes from it.",
+        "messages",
+        _stomp(load.queue_auto),
+        aim=2.5,
+    ),
+    Row(
+        "queue-client",
+        "Queue, cumulative client acks",
+        "The same with `ack:client` and one ACK for each hundred messages.",
+        "messages",
+        _stomp(load.queue_client),
+        aim=2.5,
+    ),
+    Row(
+        "queue-receipts",
+        "Queue, a receipt per message",
+        "The same with `ack:auto`; every SEND asks for a receipt of its own, pipelined.",
+        "messages",
+        _stomp(load.queue_receipts),
+        aim=2.5,
+    ),
+    Row(
+        "fan-out",
+        "Topic, fan-out 1 to 10",
+        "One connection sends to a topic with ten subscribers, each on a connection of its own.",
+        "deliveries",
+        _stomp(load.fan_out),
+        aim=2.5,
+    ),
     Row(
         "request-1",
         "Raw request/reply, one at a time",
+        "A request through one queue and its answer through another; the echo peer is a process of its own.",
         "requests",
         _stomp(echo.request_one),
-        1.5,
+        aim=1.5,
         by_latency=True,
     ),
-    Row("request-64", "Raw request/reply, 64 in flight", "requests", _stomp(echo.request_many), aim=2.5),
-    Row("connects", "Connects", "connects", _stomp(load.connects), aim=2.5),
-    Row("rpc-1", "RPC end to end, one at a time", "calls", _rpc(1), aim=1.0),
-    Row("rpc-64", "RPC end to end, 64 in flight", "calls", _rpc(64), aim=0.8),
     Row(
-        "beside-a-verb", "Raw request/reply, 64 in flight, beside a hosted verb", "requests", _beside_a_verb()
+        "request-64",
+        "Raw request/reply, 64 in flight",
+        "The same with 64 requests under way on one connection.",
+        "requests",
+        _stomp(echo.request_many),
+        aim=2.5,
+    ),
+    Row(
+        "connects",
+        "Connects",
+        "Connect, CONNECT, CONNECTED, DISCONNECT, its RECEIPT, close: one after the other.",
+        "connects",
+        _stomp(load.connects),
+        aim=2.5,
+    ),
+    Row(
+        "rpc-1",
+        "RPC end to end, one at a time",
+        "Validated parameters and a typed reply; caller, broker and service are a process each."
+        " The bytes row validates nothing.",
+        "calls",
+        _rpc(1),
+        aim=1.0,
+    ),
+    Row(
+        "rpc-64",
+        "RPC end to end, 64 in flight",
+        "The same from 64 tasks on one connection. FastStream's `request` lets one at a time through.",
+        "calls",
+        _rpc(64),
+        aim=0.8,
+    ),
+    Row(
+        "beside-a-verb",
+        "Raw request/reply, 64 in flight, beside a hosted verb",
+        "What a verb that the broker hosts costs it: one call of it is always under way,"
+        " and its handler sleeps, or computes in Python.",
+        "requests",
+        _beside_a_verb(),
     ),
 )
 

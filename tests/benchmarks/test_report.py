@@ -20,7 +20,7 @@ def _nothing(broker: Broker, seconds: float) -> Measurement:
 OURS = Contestant("Nebula", "nebula", _nothing)
 SLOW = Contestant("RabbitMQ", "rabbitmq", _nothing)
 FAST = Contestant("ActiveMQ", "activemq", _nothing)
-ROW = Row("queue", "Queue", "messages", [OURS, SLOW, FAST], aim=2.5)
+ROW = Row("queue", "Queue", "Through a queue.", "messages", [OURS, SLOW, FAST], aim=2.5)
 
 
 def _rounds(**rates: Sequence[float]) -> dict[tuple[str, str], list[Measurement]]:
@@ -46,7 +46,7 @@ def test_aim_is_judged_by_the_best_of_the_others(best: float, said: str) -> None
 
 
 def test_latency_compares_where_a_request_goes_alone() -> None:
-    row = Row("one", "One", "requests", [OURS, FAST], aim=1.5, by_latency=True)
+    row = Row("one", "One", "Alone.", "requests", [OURS, FAST], aim=1.5, by_latency=True)
     rounds = {
         ("one", "Nebula"): [Measurement(1.0, p50=1e-4, p99=1e-3)],
         ("one", "ActiveMQ"): [Measurement(9.0, p50=2e-4, p99=1e-3)],

@@ -12,7 +12,8 @@ from benchmarks.peers import Broker
 from nebula.errors import ConnectFailed, ServerError
 from nebula.stomp.client import AckMode, Message, Receipt, StompClient
 
-pytestmark = [pytest.mark.anyio, pytest.mark.foreign]
+# The first one waits for RabbitMQ to be installed.
+pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
 
 _DEADLINE = 20.0
 every_version = pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])

@@ -16,7 +16,8 @@ from nebula.rpc.jobs import Job, JobState
 from nebula.rpc.responder import Responder
 from tests.rpc.conftest import Serving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.foreign]
+# The first one waits for RabbitMQ to be installed.
+pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
 
 _DEADLINE = 20.0
 

@@ -7,7 +7,8 @@ import pytest
 from tests.foreign.suites import suite_of
 from tests.rpc import test_client, test_responder, test_rules
 
-pytestmark = [pytest.mark.anyio, pytest.mark.foreign]
+# The first one waits for RabbitMQ to be installed.
+pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
 
 _SUITES = (test_client, test_responder, test_rules)
 
