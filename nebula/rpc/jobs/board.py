@@ -247,7 +247,8 @@ class JobBoard:
 
     def slots_free(self, key: Key, now: Moment) -> None:
         """What a cancelled job still held is free."""
-        self._held.pop(key, None)
+        if self._find(key) is None:
+            self._held.pop(key, None)
         if (job := self._settling.pop(key, None)) is not None:
             self._change(job, now, note="")
         self.dispatch(now)

@@ -33,7 +33,7 @@ from nebula.rpc.jobs.states import JobStatus
 from nebula.rpc.jobs.telling import Publish, Teller, status_destination
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.jobs.work import Cancel, Ended, Submit, Work
-from nebula.rpc.jobs.writer import RegistryWriter
+from nebula.rpc.jobs.writer import RegistryClosed, RegistryWriter
 from nebula.rpc.signature import Arguments
 from nebula.rpc.verbs import Verb, refuse_reserved
 
@@ -134,6 +134,7 @@ class JobService:
 
         Raises:
             VerbError: `bad-parameters`, `not-allowed`, `busy`, `engine-unavailable`; nothing was recorded.
+            sqlite3.Error: the disk failed; the service ends.
         """
         now = self._clock.now()
         draft = draft_of(request, verb, arguments, now, self._new_id)
@@ -174,7 +175,7 @@ class JobService:
             self._board.dispatch(now)
             self.settle()
 
-        await self._writer.do(insert, begin)
+        await self._do(insert, begin)
         return receipt
 
     def _receipt(self, record: JobRecord, position: int | None, via: str) -> dict[str, Any]:
@@ -248,7 +249,7 @@ class JobService:
         are_up = {engine: anyio.Event() for engine in self.runners}
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._run_runners, are_up, is_over, name="job runners")
-            tasks.start_soon(self._prune, name="job retention")
+            tasks.start_soon(self._prune_often, name="job retention")
             try:
                 for one in are_up.values():
                     await one.wait()
@@ -271,6 +272,7 @@ class JobService:
                 tasks.cancel_scope.cancel()
 
     async def _recover(self) -> None:
+        await self._prune()
         found = await self.read(JobRegistry.open_jobs)
         now = self._clock.now()
         for record in found:
@@ -288,14 +290,16 @@ class JobService:
             with anyio.move_on_after(seconds):
                 await self._moved.wait()
 
-    async def _prune(self) -> None:
+    async def _prune_often(self) -> None:
         while True:
-            before = self._clock.wall() - self.limits.keep_for
-            keep = self.limits.keep_jobs
-            forgotten = await self.read(lambda registry: registry.prune(before, keep))  # noqa: B023 - done at once
-            paths = [record.output.path for record in forgotten if record.output is not None]
-            await anyio.to_thread.run_sync(_remove_outputs, self._state.path, [one for one in paths if one])
             await anyio.sleep(_PRUNE_EVERY)
+            await self._prune()
+
+    async def _prune(self) -> None:
+        before, keep = self._clock.wall() - self.limits.keep_for, self.limits.keep_jobs
+        forgotten = await self.read(lambda registry: registry.prune(before, keep))
+        paths = [record.output.path for record in forgotten if record.output is not None]
+        await anyio.to_thread.run_sync(_remove_outputs, self._state.path, [one for one in paths if one])
 
     def advance(self) -> None:
         """Do what is due by now. The service's own timer does it; who moves the clock by hand does it too."""
@@ -377,9 +381,15 @@ class JobService:
 
     async def read(self, read: Callable[[JobRegistry], _T]) -> _T:
         """Read the registry, after all that was decided so far has been written."""
-        return await self._writer.do(read)
+        return await self._do(read)
 
     # --- inside ---
+
+    async def _do(self, do: Callable[[JobRegistry], _T], then: Callable[[_T], None] | None = None) -> _T:
+        try:
+            return await self._writer.do(do, then)
+        except RegistryClosed as error:
+            raise VerbError("busy", "the service is stopping, try again") from error
 
     @property
     def _writer(self) -> RegistryWriter:

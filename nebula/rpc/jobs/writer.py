@@ -9,11 +9,16 @@ from typing import Any, Generic, TypeVar
 import anyio
 import anyio.to_thread
 
+from nebula.errors import NebulaError
 from nebula.rpc.jobs.registry import JobRegistry
 
-__all__ = ["RegistryWriter"]
+__all__ = ["RegistryClosed", "RegistryWriter"]
 
 _T = TypeVar("_T")
+
+
+class RegistryClosed(NebulaError):
+    """The service stops, or its disk has failed: the work was not done."""
 
 
 @dataclass(slots=True)
@@ -51,6 +56,7 @@ class RegistryWriter:
         """Do this and wait until it is on the disk. `then` is called before anything that came later.
 
         Raises:
+            RegistryClosed: it was not done.
             Exception: what `do` raised, and then nothing of it was written; or the disk's error.
         """
         work = _Work(do, then, is_awaited=True)
@@ -85,7 +91,7 @@ class RegistryWriter:
 
     def _put(self, work: _Work[Any]) -> None:
         if self._is_closed:
-            work.error = RuntimeError("the registry is closed")
+            work.error = RegistryClosed("the job registry is closed")
             work.is_over.set()
             return
         self._waiting.append(work)
@@ -122,6 +128,6 @@ class RegistryWriter:
     def _give_up(self) -> None:
         self._is_closed = True
         for work in self._waiting:
-            work.error = RuntimeError("the registry is closed")
+            work.error = RegistryClosed("the job registry is closed")
             work.is_over.set()
         self._waiting.clear()

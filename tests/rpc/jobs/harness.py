@@ -117,9 +117,13 @@ class Published:
         """Its states, each once."""
         return [state for state, _ in itertools.groupby(status.state for status in self.statuses(job))]
 
-    async def until(self, job: str, state: str) -> JobStatus:
-        """Wait for this state of a job."""
-        while not (found := [status for status in self.statuses(job) if status.state == state]):
+    async def until(self, job: str, state: str, progress: float | None = None) -> JobStatus:
+        """Wait for this state of a job, and this progress if one is given."""
+        while not (
+            found := [
+                one for one in self.statuses(job) if one.state == state and progress in (None, one.progress)
+            ]
+        ):
             self.changed = anyio.Event()
             await self.changed.wait()
         return found[-1]
@@ -132,6 +136,7 @@ class House:
         self.root = root
         self.declaration: dict[str, Any] = {"function": count, "engine": "default"} | declaration
         self.time = FakeClock()
+        self.clock = self.time.clock
         self.runner = FakeRunner()
         self.published = Published()
         self.limits = JobLimits()
@@ -158,7 +163,7 @@ class House:
                 state=folder,
                 runners={"default": self.runner},
                 limits=self.limits,
-                clock=self.time.clock,
+                clock=self.clock,
                 new_id=self.new_id,
                 **self.options,
             )

@@ -1,12 +1,15 @@
-"""A job's life in a service: every state, as its watchers and its callers see it."""
+"""A job's life in a service: what its watchers, its callers and its runner see."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from nebula.rpc.jobs.runner import JobOutput
+from nebula.errors import ConnectionLost
+from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress
+from nebula.rpc.jobs.states import JobStatus
 from tests.rpc.jobs.harness import House, ask
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +32,138 @@ async def test_job_goes_through_its_states_and_gives_its_result(house: House) ->
         result = await ask(service, "job.result", {"job": receipt["job"]})
 
     assert (task.verb, task.parameters, task.attempt) == ("count", {"up_to": 5}, 1)
+    assert task.function == "tests.rpc.jobs.harness:count"
     assert house.published.states(receipt["job"]) == ["queued", "starting", "running", "done"]
     assert [status.seq for status in house.published.statuses(receipt["job"])] == [1, 2, 3, 4]
     assert (end.progress, end.error) == (1.0, None)
     assert result == {"value": 5}
+
+
+async def test_nothing_is_told_that_is_not_written(house: House) -> None:
+    async with house.living() as service:
+        receipt = await house.accept(service)
+        task = await house.runner.next_task()
+        for verb in ("on_started", "on_lost"):
+            getattr(house.runner.listener, verb)(task.job, 1, *(["died"] if verb == "on_lost" else []))
+            told = house.published.statuses(receipt["job"])[-1]
+            written = await ask(service, "job.status", {"job": receipt["job"]})
+            assert told.seq <= written["seq"]
+
+    assert house.published.states(receipt["job"]) == ["queued", "starting", "running", "lost"]
+
+
+async def test_progress_is_told_when_its_time_has_come(house: House) -> None:
+    async with house.living() as service:
+        receipt = await house.accept(service)
+        task = await house.runner.next_task()
+        house.runner.listener.on_started(task.job, 1)
+        house.runner.listener.on_progress(task.job, 1, Progress(0.25, "reading", (1, 4, "read")))
+        await house.published.until(receipt["job"], "running")
+        house.pass_time(service, 2.0)
+        status = JobStatus.from_json(await ask(service, "job.status", {"job": receipt["job"]}))
+
+    assert (status.progress, status.note, status.step) == (0.25, "reading", (1, 4, "read"))
+    assert house.published.statuses(receipt["job"])[-1] == status
+
+
+async def test_request_may_ask_for_progress_more_often(house: House) -> None:
+    async with house.living() as service:
+        receipt = await house.accept(service, neb_job_progress_every="500")
+        task = await house.runner.next_task()
+        house.runner.listener.on_started(task.job, 1)
+        await house.published.until(receipt["job"], "running")
+        house.pass_time(service, 0.5)
+        house.runner.listener.on_progress(task.job, 1, Progress(0.25))
+        status = await ask(service, "job.status", {"job": receipt["job"]})
+
+    assert status["progress"] == 0.25
+
+
+async def test_statuses_go_also_where_the_request_says(house: House) -> None:
+    async with house.living() as service:
+        receipt = await house.accept(
+            service, neb_job_notify="/queue/mine", neb_reply_id="r1", neb_reply_to="/queue/inbox"
+        )
+        task = await house.runner.next_task()
+        house.runner.listener.on_failed(task.job, 1, JobFailure("data", "bad row"))
+        await house.published.until(receipt["job"], "failed")
+        await ask(service, "job.status", {"job": receipt["job"]})
+
+    there = [
+        (status.state, headers)
+        for where, status, headers in house.published.messages
+        if where == "/queue/mine"
+    ]
+    assert [state for state, _ in there] == ["queued", "starting", "failed"]
+    assert {headers["neb-in-reply-to"] for _, headers in there} == {"r1"}
+    # Without a verb and with this header, no service that gets one would answer it.
+    assert {headers["neb-response"] for _, headers in there} == {"true"}
+    assert [headers.get("persistent") for _, headers in there] == [None, None, "true"]
+
+
+@pytest.mark.parametrize("own", ["60000", "9999000"])
+async def test_request_may_shorten_the_time_limit_and_not_lengthen_it(house: House, own: str) -> None:
+    house.declaration["timeout"] = 600.0
+    async with house.living() as service:
+        await house.accept(service, neb_job_timeout=own)
+        task = await house.runner.next_task()
+
+    assert task.timeout == min(600.0, int(own) / 1000)
+
+
+async def test_job_that_runs_too_long_times_out(house: House) -> None:
+    house.declaration["timeout"] = 600.0
+    async with house.living() as service:
+        receipt = await house.accept(service)
+        task = await house.runner.next_task()
+        house.runner.listener.on_started(task.job, 1)
+        house.pass_time(service, 600.0)
+        await house.runner.until(lambda: house.runner.cancels == [(task.job, 1, "timed-out")])
+        house.runner.listener.on_cancelled(task.job, 1, slots_free=True)
+        end = await house.published.until(receipt["job"], "timed_out")
+
+    assert end.error is not None
+    assert end.error.code == "deadline-exceeded"
+
+
+async def test_job_whose_turn_does_not_come_in_time_expires(house: House) -> None:
+    house.declaration["expires"] = 30.0
+    house.runner.max_running = 1
+    async with house.living() as service:
+        await house.accept(service)
+        waiting = await house.accept(service)
+        house.pass_time(service, 31.0)
+        await house.published.until(waiting["job"], "expired")
+
+    assert len(house.runner.submitted) == 1
+
+
+async def test_service_without_a_connection_goes_on(house: House) -> None:
+    async with house.living() as service:
+
+        def is_gone(destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+            raise ConnectionLost("gone")
+
+        service._teller._publish = is_gone
+        receipt = await house.accept(service)
+        task = await house.runner.next_task()
+        house.runner.listener.on_started(task.job, 1)
+        status = await ask(service, "job.status", {"job": receipt["job"]})
+
+    assert status["state"] == "running"
+
+
+async def test_open_jobs_are_told_again_after_a_reconnect(house: House) -> None:
+    async with house.living() as service:
+        done, running = await house.accept(service), await house.accept(service)
+        await house.runner.next_task(2)
+        house.runner.listener.on_started(running["job"].rpartition("/")[2], 1)
+        house.runner.listener.on_failed(done["job"].rpartition("/")[2], 1, JobFailure("data", "bad"))
+        await house.published.until(done["job"], "failed")
+        await ask(service, "job.status", {"job": running["job"]})
+        house.published.messages.clear()
+        service.republish()
+
+    assert [(status.job, status.state) for _, status, _ in house.published.messages] == [
+        (running["job"], "running")
+    ]

@@ -153,9 +153,10 @@ def test_pages_go_back_in_time(registry: JobRegistry) -> None:
 
 
 def test_log_keeps_its_last_lines(registry: JobRegistry) -> None:
-    registry.add_lines("other", [LogLine(0.0, "not mine")])
-    for start in range(0, 2 * MAX_LOG_LINES, 500):
-        registry.add_lines("mine", [LogLine(float(n), f"line {n}") for n in range(start, start + 500)])
+    with registry.transaction():
+        registry.add_lines("other", [LogLine(0.0, "not mine")])
+        for start in range(0, 2 * MAX_LOG_LINES, 500):
+            registry.add_lines("mine", [LogLine(float(n), f"line {n}") for n in range(start, start + 500)])
 
     kept = registry.lines("mine", 10_000)
 

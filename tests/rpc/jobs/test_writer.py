@@ -13,7 +13,7 @@ import pytest
 
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
-from nebula.rpc.jobs.writer import RegistryWriter
+from nebula.rpc.jobs.writer import RegistryClosed, RegistryWriter
 from tests.rpc.jobs.faults import failing_at
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +87,7 @@ async def test_work_after_the_end_is_refused(tmp_path: Path) -> None:
     registry = JobRegistry(tmp_path / "jobs.sqlite")
     async with writing(registry) as writer:
         pass
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(RegistryClosed):
         await writer.do(insert(1))
 
 

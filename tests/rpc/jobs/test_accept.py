@@ -1,0 +1,347 @@
+"""Acceptance: what is refused, what is the same job, and what survives a crash between any two steps."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.limits import JobLimits
+from nebula.rpc.jobs.registry import JobFilter, JobRegistry
+from nebula.rpc.jobs.runner import JobOutput, JobTask
+from nebula.rpc.jobs.service import JobService
+from nebula.rpc.jobs.verb import JobVerb
+from tests.rpc.jobs.faults import failing_after
+from tests.rpc.jobs.harness import REPLY, House, ask, count, request
+
+pytestmark = pytest.mark.anyio
+
+_ULID = "01JDB3QK6M0000000000000000"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+async def _refused(service: JobService, house: House, parameters: Any = None, **headers: str) -> VerbError:
+    with pytest.raises(VerbError) as caught:
+        await house.accept(service, parameters, **headers)
+    listed = await ask(service, "job.list")
+    assert all(one["state"] in ("queued", "starting") for one in listed["jobs"])
+    return caught.value
+
+
+async def test_early_success_says_which_job_and_where_to_look(house: House) -> None:
+    house.runner.max_running = 1
+    async with house.living() as service:
+        first = await house.accept(service, neb_job_id=_ULID)
+        second, third = await house.accept(service), await house.accept(service)
+
+    assert first == {
+        "job": f"counting/{_ULID}",
+        "state": "queued",
+        "position": 1,
+        "status": f"/topic/jobs.counting.{_ULID}",
+        "via": service.via,
+    }
+    assert (second["position"], third["position"]) == (1, 2)
+
+
+async def test_job_is_on_the_disk_when_it_is_accepted(house: House) -> None:
+    async with house.living() as service:
+        receipt = await house.accept(service, {"up_to": 7}, neb_job_priority="8")
+        # Another connection sees what is committed, and nothing else.
+        registry = JobRegistry(house.registry_file, is_read_only=True)
+        found = registry.find(receipt["job"].rpartition("/")[2])
+        registry.close()
+
+    assert found is not None
+    assert (found.parameters, found.priority, found.owner) == ({"up_to": 7}, 8, "")
+
+
+@pytest.mark.parametrize(
+    ("headers", "field"),
+    [
+        ({"neb_job_id": "not-a-ulid"}, "neb-job-id"),
+        ({"neb_job_id": _ULID.lower()}, "neb-job-id"),
+        ({"neb_job_timeout": "soon"}, "neb-job-timeout"),
+        ({"neb_job_timeout": "0"}, "neb-job-timeout"),
+        ({"neb_job_timeout": "-5"}, "neb-job-timeout"),
+        ({"neb_job_progress_every": "1.5"}, "neb-job-progress-every"),
+        ({"neb_job_priority": "10"}, "neb-job-priority"),
+        ({"neb_job_dedupe": ""}, "neb-job-dedupe"),
+        ({"neb_job_dedupe": "x" * 257}, "neb-job-dedupe"),
+        ({"neb_job_notify": "nowhere"}, "neb-job-notify"),
+        ({"neb_job_notify": "/queue/nebula.broker"}, "neb-job-notify"),
+    ],
+)
+async def test_header_outside_its_form_is_refused(
+    house: House, headers: Mapping[str, str], field: str
+) -> None:
+    async with house.living() as service:
+        error = await _refused(service, house, **headers)
+
+    assert (error.code, error.details[0]["field"]) == ("bad-parameters", field)
+
+
+async def test_check_refuses_in_its_own_words(house: House) -> None:
+    house.declaration["check"] = lambda up_to=3: "too far" if up_to > 10 else None
+    async with house.living() as service:
+        error = await _refused(service, house, {"up_to": 11})
+        receipt = await house.accept(service, {"up_to": 10})
+
+    assert (error.code, error.message) == ("bad-parameters", "too far")
+    assert receipt["state"] == "queued"
+
+
+async def test_check_that_waits_too_long_refuses(house: House) -> None:
+    async def check(up_to: int = 3) -> None:
+        await anyio.sleep_forever()
+
+    house.declaration["check"] = check
+    house.limits = JobLimits(check_timeout=0.01)
+    async with house.living() as service:
+        error = await _refused(service, house)
+
+    assert error.code == "deadline-exceeded"
+
+
+async def test_known_job_is_not_checked_again(house: House) -> None:
+    verdicts = iter([None, "the source is gone by now"])
+    house.declaration["check"] = lambda up_to=3: next(verdicts)
+    async with house.living() as service:
+        first = await house.accept(service, **REPLY)
+        again = await house.accept(service, **REPLY)
+
+    assert again["job"] == first["job"]
+
+
+async def test_full_queue_is_busy_but_knows_its_jobs(house: House) -> None:
+    house.runner.max_running = 1
+    house.limits = JobLimits(max_queued=2)
+    async with house.living() as service:
+        await house.accept(service)
+        waiting = [await house.accept(service, **REPLY), await house.accept(service)]
+        error = await _refused(service, house)
+        again = await house.accept(service, **REPLY)
+
+    assert (error.code, error.retryable) == ("busy", True)
+    assert "2 jobs are queued" in error.message
+    assert again["job"] == waiting[0]["job"]
+
+
+async def test_broken_engine_is_unavailable_but_its_jobs_are_known(house: House) -> None:
+    async with house.living() as service:
+        first = await house.accept(service, **REPLY)
+        house.runner.is_broken = "Spark's engine cannot start"
+        error = await _refused(service, house)
+        again = await house.accept(service, **REPLY)
+
+    assert (error.code, error.message) == ("engine-unavailable", "Spark's engine cannot start")
+    assert again["job"] == first["job"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        ({"neb_job_dedupe": "day 1"}, {"neb_job_dedupe": "day 1"}, True),
+        ({"neb_job_dedupe": "day 1", **REPLY}, {"neb_job_dedupe": "day 2", **REPLY}, False),
+        ({"neb_job_dedupe": "day 1", "neb_job_id": _ULID}, {"neb_job_dedupe": "day 1"}, True),
+        ({"neb_job_id": _ULID}, {"neb_job_id": _ULID}, True),
+        ({"neb_job_id": _ULID, **REPLY}, {**REPLY}, False),
+        (REPLY, REPLY, True),
+        (REPLY, {**REPLY, "neb_reply_id": "r2"}, False),
+        ({"neb_reply_id": "r1"}, {"neb_reply_id": "r1"}, False),
+        ({}, {}, False),
+    ],
+)
+async def test_same_key_is_the_same_job(
+    house: House, first: Mapping[str, str], second: Mapping[str, str], is_same: bool
+) -> None:
+    async with house.living() as service:
+        one, other = await house.accept(service, **first), await house.accept(service, **second)
+        listed = await ask(service, "job.list")
+
+    assert (one["job"] == other["job"]) is is_same
+    assert len(listed["jobs"]) == (1 if is_same else 2)
+
+
+async def test_requests_at_the_same_time_are_one_job(house: House) -> None:
+    receipts: list[dict[str, Any]] = []
+    async with house.living() as service:
+
+        async def accept() -> None:
+            receipts.append(await house.accept(service, **REPLY))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(accept)
+
+    assert len(receipts) == 20
+    assert len({receipt["job"] for receipt in receipts}) == 1
+    assert len(house.runner.submitted) == 1
+
+
+async def test_repeated_request_hears_how_far_its_job_is(house: House) -> None:
+    async with house.living() as service:
+        await house.accept(service, **REPLY)
+        task = await house.runner.next_task()
+        house.runner.listener.on_done(task.job, 1, JobOutput(value=1))
+        again = await house.accept(service, **REPLY)
+
+    assert (again["state"], again["position"]) == ("done", None)
+
+
+async def test_id_of_another_principal_is_refused(house: House) -> None:
+    async with house.living() as service:
+
+        async def accept(principal: str | None, **headers: str) -> dict[str, Any]:
+            asked = request("count", principal=principal, **headers)
+            return await service.accept(asked, house.verb, ((), {}))
+
+        await accept("alice", neb_job_id=_ULID)
+        with pytest.raises(VerbError) as caught:
+            await accept("mallory", neb_job_id=_ULID)
+        first, second = await accept("alice", neb_job_dedupe="k"), await accept("bob", neb_job_dedupe="k")
+
+    assert caught.value.code == "not-allowed"
+    assert first["job"] != second["job"]
+
+
+async def test_id_of_another_verb_is_refused(house: House) -> None:
+    async with house.living() as service:
+        other = JobVerb("other", count, engine="default")
+        service.declare(other)
+        await house.accept(service, neb_job_id=_ULID)
+        with pytest.raises(VerbError) as caught:
+            await service.accept(request("other", neb_job_id=_ULID), other, ((), {}))
+
+    assert caught.value.code == "bad-parameters"
+
+
+async def test_job_of_another_instance_is_known_with_its_via(house: House) -> None:
+    async with house.living() as first:
+        receipt = await house.accept(first, **REPLY)
+        runner = house.runner
+        await runner.next_task()
+        async with house.living() as second:
+            again = await house.accept(second, **REPLY)
+
+        assert second.via != first.via
+        assert (again["job"], again["via"], again["state"]) == (receipt["job"], first.via, "starting")
+        assert house.runner.submitted == []
+
+
+async def test_caller_that_is_gone_has_its_job_all_the_same(house: House) -> None:
+    async with house.living() as service:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await house.accept(service)
+        task = await house.runner.next_task()
+
+    assert task.attempt == 1
+
+
+async def _live_until_it_crashes(house: House) -> dict[str, Any] | None:
+    """Accept a job and run it to its end, unless something fails. What the caller was told, if anything."""
+    receipt = None
+    try:
+        async with house.living() as service:
+            receipt = await house.accept(service, **REPLY)
+            task = await house.runner.next_task()
+            house.runner.listener.on_started(task.job, task.attempt)
+            house.runner.listener.on_done(task.job, task.attempt, JobOutput(value=1))
+            await house.published.until(receipt["job"], "done")
+    except* (sqlite3.OperationalError, VerbError):
+        pass
+    return receipt
+
+
+async def _redeliver(house: House) -> tuple[dict[str, Any], list[JobTask]]:
+    """The next process gets the request again: the receipt, and what runs then."""
+    async with house.living() as service:
+        receipt = await house.accept(service, **REPLY)
+        await ask(service, "job.status", {"job": receipt["job"]})
+        tasks = list(house.runner.submitted)
+        listed = await service.read(lambda registry: registry.page(JobFilter(), 10))
+
+    assert len(listed) == 1
+    return receipt, tasks
+
+
+@pytest.mark.parametrize("statements", range(1, 45))
+async def test_disk_that_fails_at_any_statement_makes_no_second_job(house: House, statements: int) -> None:
+    house.options["connect"] = partial(sqlite3.connect, factory=failing_after(statements))
+    told = await _live_until_it_crashes(house)
+    ran = list(house.runner.submitted)
+    house.options.clear()
+
+    receipt, tasks = await _redeliver(house)
+
+    # It ran once or, if the crash came between writing and handing over, not at all: never twice.
+    assert len(ran) + len(tasks) <= 1
+    if told is not None:
+        assert receipt["job"] == told["job"]
+    if not ran and not tasks:
+        assert receipt["state"] == "lost"
+
+
+@pytest.mark.parametrize("telling", range(1, 5))
+async def test_crash_after_any_telling_makes_no_second_job(house: House, telling: int) -> None:
+    told: list[str] = []
+
+    async def live() -> None:
+        async with house.living() as service:
+            publish = house.published
+
+            def crash(destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+                publish(destination, body, headers)
+                told.append(publish.messages[-1][1].state)
+                if len(told) == telling:
+                    raise ZeroDivisionError
+
+            service._teller._publish = crash
+            await house.accept(service, **REPLY)
+            task = await house.runner.next_task()
+            house.runner.listener.on_started(task.job, 1)
+            await publish.until(task.job, "running")
+            house.runner.listener.on_done(task.job, 1, JobOutput(value=1))
+            await anyio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup):
+        await live()
+    ran = list(house.runner.submitted)
+
+    receipt, tasks = await _redeliver(house)
+
+    assert told == ["queued", "starting", "running", "done"][:telling]
+    assert len(ran) + len(tasks) <= 1
+    # What was told is what the next process knows, or what follows from it.
+    expected = {"queued": "queued", "starting": "lost", "running": "lost", "done": "done"}
+    assert receipt["state"] == expected[told[-1]] or (told[-1] == "queued" and tasks)
+
+
+async def test_crash_at_the_handing_over_loses_the_job_rather_than_running_it_twice(house: House) -> None:
+    async def live() -> None:
+        async with house.living() as service:
+
+            def crash(task: JobTask) -> None:
+                raise ZeroDivisionError
+
+            house.runner.on_submit = crash
+            await house.accept(service, **REPLY)
+            await anyio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup):
+        await live()
+
+    receipt, tasks = await _redeliver(house)
+
+    assert (receipt["state"], tasks) == ("lost", [])
