@@ -9,6 +9,7 @@ that tell how much is under way each has one writer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from collections import deque
 from typing import TYPE_CHECKING
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 
 # What a side may have written that the other has not read: a socket's buffers hold about that.
 HIGH_WATER_BYTES = 256 * 1024
-_LOW_WATER_BYTES = 64 * 1024
 
 # What one turn hands over, so that a busy pipe leaves the loop to others.
 _TURN_BYTES = 256 * 1024
+_DRAIN_BYTES = 64 * 1024
 
 
 class _End:
@@ -51,20 +52,26 @@ class _End:
         """What the peer wrote and we have not taken yet."""
         return self._given_bytes - self._taken_bytes
 
+    @property
+    def _wants_more(self) -> bool:
+        """The peer may go on if it had to stop; once we are closed, to find that out."""
+        return self._is_closed or self.unread_bytes <= self.peer.high_water_bytes // 4
+
     def write(self, data: bytes) -> None:
         """Give octets to the other end; lost once either end is closed."""
-        if self._is_closed or not data:
-            return
         peer = self.peer
+        if self._is_closed or peer._is_closed or not data:
+            return
         peer._given_bytes += len(data)
         peer._incoming.append(data)
         peer._signal()
         if self._is_writable and peer.unread_bytes > self.high_water_bytes:
             self._is_writable = False
             self._on_full()
-            # The other thread may have emptied it before it could see the flag.
-            if peer.unread_bytes <= _LOW_WATER_BYTES:
-                self._resume_writing()
+            # The other thread may have emptied or closed it before it could see the flag. Soon, not
+            # now: who writes does not expect to be called back before that returns.
+            if peer._wants_more:
+                self.loop.call_soon(self._resume_writing)
 
     def pause_reading(self) -> None:
         """Take nothing until `resume_reading`."""
@@ -83,6 +90,8 @@ class _End:
         self._is_closed = True
         self.peer._incoming.append(None)
         self.peer._signal()
+        # It may be waiting for room and not be reading: then it would never come to the None.
+        self._wake_writer()
         self.loop.call_soon(self._on_end)
 
     def _signal(self) -> None:
@@ -92,8 +101,10 @@ class _End:
             try:
                 self.loop.call_soon_threadsafe(self._receive, context=self.context)
             except RuntimeError:
-                # The loop is closed: nobody reads any more.
+                # Our loop is closed, nobody reads here any more: the same as if we had closed.
                 self._is_closed = True
+                self.peer._incoming.append(None)
+                self.peer._signal()
 
     def _receive(self) -> None:
         self._is_signalled = False
@@ -109,24 +120,27 @@ class _End:
             chunks.append(chunk)
             size += len(chunk)
         self._taken_bytes += size
-        if not self.peer._is_writable and self.unread_bytes <= _LOW_WATER_BYTES:
-            self._wake_writer()
+        self._wake_writer()
         if self._incoming and not self._is_closed:
             self._signal()
-        if chunks:
-            self._on_data(b"".join(chunks))
-        if self._is_closed:
-            self._on_end()
+        try:
+            if chunks:
+                self._on_data(b"".join(chunks))
+        finally:
+            if self._is_closed:
+                self._on_end()
 
     def _wake_writer(self) -> None:
-        try:
-            peer = self.peer
-            peer.loop.call_soon_threadsafe(peer._resume_writing, context=peer.context)
-        except RuntimeError:
-            self._is_closed = True
+        """Let the peer write again, if it had to stop and may."""
+        peer = self.peer
+        if not peer._is_writable and self._wants_more:
+            # Its loop may be closed; what it wrote before that is still to be read.
+            with contextlib.suppress(RuntimeError):
+                peer.loop.call_soon_threadsafe(peer._resume_writing, context=peer.context)
 
     def _resume_writing(self) -> None:
-        if not self._is_writable:
+        # What was written since may have filled it again: then the reader tells once more.
+        if not self._is_writable and not self._is_closed and self.peer._wants_more:
             self._is_writable = True
             self._on_room()
 
@@ -194,14 +208,26 @@ class AppEnd(_End):
         self._room = anyio.Event()
         self._is_ended = False
         self._is_reading = False  # until `start`
+        self._undrained_bytes = 0
 
     def start(self, receiver: Receiver, tasks: TaskGroup) -> None:  # noqa: ARG002  # needs none
         """Begin to deliver."""
         self._receiver = receiver
         self.resume_reading()
+        if self._is_closed:
+            self.loop.call_soon(self._on_end)
+
+    def write(self, data: bytes) -> None:
+        """Give octets to the broker; lost once either end is closed."""
+        self._undrained_bytes += len(data)
+        super().write(data)
 
     async def drain(self) -> None:
         """Wait until the broker takes more."""
+        if self._undrained_bytes > _DRAIN_BYTES:
+            # A writer that never has to wait must not take the loop for itself.
+            self._undrained_bytes = 0
+            await asyncio.sleep(0)
         while not self._is_writable and not self._is_closed:
             await self._room.wait()
 
