@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol
 
 import anyio
+import structlog
 
 from nebula.broker.connection import Connection
 from nebula.broker.server import Server
@@ -20,6 +21,11 @@ from nebula.stomp.link import Link
 # Broker and apps share one GIL. At CPython's 5 ms an app that computes left an echo through the
 # broker 2 % of its rate, at this interval 20 %.
 _SWITCH_INTERVAL = 0.0002
+
+# The link is given: an address from the environment, which may be another broker's, is not asked for.
+_NO_ADDRESS = "stomp://localhost"
+
+_log = structlog.get_logger("nebula.host")
 
 
 class App(Protocol):
@@ -45,8 +51,8 @@ class AppThread:
     Args:
         app: what to run.
         server: whom it connects to; must be started, on another thread's loop.
-        on_end: called once, on the app's thread, when the app has ended: with its error, or None
-            when it was stopped.
+        on_end: called once, on the app's thread, when an app that had started has ended: with its
+            error, or None when it was stopped.
     """
 
     def __init__(
@@ -56,18 +62,28 @@ class AppThread:
         self._server = server
         self._on_end = on_end
         self._started: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._stop: Callable[[], None] = lambda: None
+        self._is_stopping = False
+        self._cancel: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name=f"app {app.name}", daemon=True)
 
     def start(self) -> concurrent.futures.Future[None]:
         """Begin. The result is there when the app takes requests, or holds why it does not."""
+        # Who no longer waits for it cannot cancel it: `stop` is what ends an app.
+        self._started.set_running_or_notify_cancel()
         self._thread.start()
         return self._started
 
     def stop(self, timeout: float = 10.0) -> None:
-        """End the app and wait for it. Blocks; call it from a worker thread."""
-        self._stop()
+        """End the app and wait for it. Blocks; call it from a worker thread.
+
+        Requests under way are answered first. An app that does not end within `timeout` seconds
+        is left to itself, and the log says so.
+        """
+        self._is_stopping = True
+        self._cancel()
         self._thread.join(timeout)
+        if self._thread.is_alive():
+            _log.warning("app left running", app=self._app.name, seconds=timeout)
 
     def _run(self) -> None:
         error: BaseException | None = None
@@ -77,23 +93,26 @@ class AppThread:
             error = failure
         if not self._started.done():
             self._started.set_exception(error or RuntimeError("the app ended before it had started"))
-        if self._on_end is not None:
+        elif self._on_end is not None:
             self._on_end(error)
 
     async def _main(self) -> None:
         loop = asyncio.get_running_loop()
         started = anyio.Event()
-        async with anyio.create_task_group() as tasks:
+        # A task, not a group of them, which would wrap the app's error.
+        telling = loop.create_task(self._tell_started(started))
+        with anyio.CancelScope() as scope:
 
-            def stop() -> None:
+            def cancel() -> None:
                 # The loop may have ended by itself.
                 with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(tasks.cancel_scope.cancel)
+                    loop.call_soon_threadsafe(scope.cancel)
 
-            self._stop = stop
-            tasks.start_soon(self._tell_started, started)
-            await self._app.run(link=self._open_link, started=started)
-            tasks.cancel_scope.cancel()
+            self._cancel = cancel
+            # In this order, as `stop` does the reverse: one of the two sees the other.
+            if not self._is_stopping:
+                await self._app.run(_NO_ADDRESS, link=self._open_link, started=started)
+        telling.cancel()
 
     async def _tell_started(self, started: anyio.Event) -> None:
         await started.wait()
@@ -111,14 +130,43 @@ class AppThread:
 
 @contextlib.contextmanager
 def shared_interpreter(apps: Sequence[App]) -> Iterator[None]:
-    """Let the broker have its turn beside apps that compute, as long as there are any."""
-    before = sys.getswitchinterval()
-    if apps:
-        sys.setswitchinterval(_SWITCH_INTERVAL)
+    """Let the broker have its turn beside apps that compute, as long as there are any.
+
+    May be entered on several threads at once: the last to leave restores what the first found.
+    """
+    if not apps:
+        yield
+        return
+    _short_turns.begin()
     try:
         yield
     finally:
-        sys.setswitchinterval(before)
+        _short_turns.end()
+
+
+class _ShortTurns:
+    """The interpreter's switch interval, which belongs to the whole process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = 0.0
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before, _SWITCH_INTERVAL))
+            self._users += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                sys.setswitchinterval(self._before)
+
+
+_short_turns = _ShortTurns()
 
 
 def _has_uvloop() -> bool:

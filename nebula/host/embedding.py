@@ -7,9 +7,11 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 
 import anyio
 import anyio.to_thread
+import structlog
 
 from nebula.broker.limits import Limits
 from nebula.broker.server import Address, Server
@@ -17,6 +19,8 @@ from nebula.host.apps import App, AppThread, shared_interpreter
 
 # What a stopping broker may take: it gives its peers half a second.
 _STOP_SECONDS = 5.0
+
+_log = structlog.get_logger("nebula.host")
 
 
 @contextlib.asynccontextmanager
@@ -27,6 +31,9 @@ async def embedded(
 
     Broker and apps have a thread and a loop each, so the caller may be on asyncio or trio. They
     share one interpreter: verbs that compute for long belong into `nebula run`.
+
+    When the block ends, requests under way are answered first. An app that fails while the block
+    runs is logged, and the others go on; its callers get `NoResponder`.
 
     Args:
         apps: responders; each is served before the block begins.
@@ -44,15 +51,21 @@ async def embedded(
         await anyio.to_thread.run_sync(broker.start)
         try:
             for app in apps:
-                thread = AppThread(app, broker.server)
+                thread = AppThread(app, broker.server, partial(_log_end, app.name))
                 threads.append(thread)
-                await anyio.to_thread.run_sync(thread.start().result)
+                # Abandoned with the caller: an app may hang as it starts, and is stopped then.
+                await anyio.to_thread.run_sync(thread.start().result, abandon_on_cancel=True)
             yield broker.server.urls[0]
         finally:
             with anyio.CancelScope(shield=True):
                 for thread in reversed(threads):
                     await anyio.to_thread.run_sync(thread.stop)
                 await anyio.to_thread.run_sync(broker.stop)
+
+
+def _log_end(app: str, error: BaseException | None) -> None:
+    if error is not None:
+        _log.error("app failed", app=app, exc_info=error)
 
 
 class _BrokerThread:
@@ -67,7 +80,11 @@ class _BrokerThread:
     def start(self) -> None:
         """Begin, and return when it listens. Raises OSError when it cannot."""
         self._thread.start()
-        self._started.result()
+        try:
+            self._started.result()
+        except BaseException:
+            self._thread.join(_STOP_SECONDS)
+            raise
 
     def stop(self) -> None:
         """End it and wait for that."""
@@ -78,6 +95,14 @@ class _BrokerThread:
 
     def _run(self) -> None:
         try:
+            self._run_loop()
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
+
+    def _run_loop(self) -> None:
+        try:
             import uvloop
         except ImportError:
             asyncio.run(self._main())
@@ -87,11 +112,7 @@ class _BrokerThread:
 
     async def _main(self) -> None:
         self._stopped = asyncio.Event()
-        try:
-            await self.server.start()
-        except BaseException as error:
-            self._started.set_exception(error)
-            return
+        await self.server.start()
         self._started.set_result(None)
         await self._stopped.wait()
         await self.server.stop()
