@@ -46,7 +46,8 @@ _SESSION_FRAMES = frozenset(
     {"SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT"}
 )
 _LEGAL: Mapping[State, _Legal] = {
-    State.NEW: _Legal(to_send=frozenset({"CONNECT"}), to_receive=_NONE),
+    # A server that has no place for us says so before we have said anything.
+    State.NEW: _Legal(to_send=frozenset({"CONNECT"}), to_receive=frozenset({"ERROR"})),
     State.CONNECTING: _Legal(to_send=_NONE, to_receive=frozenset({"CONNECTED", "ERROR"})),
     State.CONNECTED: _Legal(to_send=_SESSION_FRAMES, to_receive=frozenset({"MESSAGE", "RECEIPT", "ERROR"})),
     # STOMP 1.2, "DISCONNECT": nothing may follow it; what the server sent before still comes.

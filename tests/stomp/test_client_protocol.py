@@ -334,6 +334,14 @@ def test_nothing_may_be_sent_before_connected() -> None:
         protocol.send("/queue/a", b"", {})
 
 
+def test_server_may_refuse_before_connect() -> None:
+    protocol = ClientProtocol()
+
+    assert received(protocol, b"ERROR\nmessage:full\n\n\0") == ["ERROR"]
+    assert protocol.failure is None
+    assert protocol.state is State.ENDED
+
+
 def test_connect_may_be_sent_once() -> None:
     with pytest.raises(LocalProtocolError, match="CONNECT is not legal while connected"):
         connected().connect(host="/")
