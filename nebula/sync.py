@@ -111,6 +111,7 @@ class Client:
         self._portal: BlockingPortal | None = None
 
     def __enter__(self) -> Self:
+        # If connecting fails, the thread has to end too.
         with self._stack:
             self._portal = self._stack.enter_context(start_blocking_portal())
             self._stack.enter_context(self._portal.wrap_async_context_manager(self._client))

@@ -164,13 +164,16 @@ class Answerer:
         """Answer if need be; False if the message is of no use to anybody."""
         headers = message.headers
         envelope = parse(content_type_of(headers), message.body)
+        # C.4: the gem posts "boo" to each queue before it subscribes. A genuine body "boo" is lost.
         if message.body == BOO or is_answer(envelope, headers):
             self.skipped += 1
             return True
         deadline = _deadline_of(headers, arrived)
+        # D.50: its caller has given up, and may have asked somebody else.
         if deadline is not None and monotonic() >= deadline:
             self.expired += 1
             return True
+        # Rule 2: need not be answered. Rule 3's fall-back would put the answer into our own queue.
         if envelope.verb is None and names.REPLY_TO not in headers:
             self.refused += 1
             _log.warning("unreadable request refused", destination=message.destination)
@@ -179,6 +182,7 @@ class Answerer:
             envelope,
             headers,
             destination=message.destination,
+            # Where the broker does not write the header itself, anybody could have.
             principal=headers.get(names.SENDER) if self._trusts_sender else None,
             deadline=deadline,
         )
@@ -202,6 +206,7 @@ class Answerer:
                     "not-allowed", f"{request.principal or 'nobody known'} may not call {verb.name}"
                 )
             return await self._run(verb, request, is_text=envelope.is_text)
+        # A job refuses, and so may a handler: those are the errors that are meant for the caller.
         except VerbError as error:
             tally.errors += 1
             return failure(error)
@@ -225,6 +230,7 @@ class Answerer:
             result = await anyio.to_thread.run_sync(
                 verb.invoke, arguments, request, limiter=self._limiter, abandon_on_cancel=True
             )
+        # A job's answer comes ready: its early `success` has parameters.
         if isinstance(result, Answer):
             return result
         if result is None:
@@ -240,6 +246,7 @@ class Answerer:
 
     def _send(self, request: Request, answer: Answer) -> None:
         content_type = media_of(content_type_of(request.headers)).reply_type
+        # D.46: with this mark no service of ours will answer the answer, wherever it ends up.
         headers = {"content-type": content_type, names.RESPONSE: "true"}
         if (reply_id := request.reply_id) is not None:
             headers[names.IN_REPLY_TO] = reply_id

@@ -108,6 +108,7 @@ class Client:
 
     def with_options(self, *, timeout: float) -> Self:
         """The same client with another `timeout` in seconds, above all for calls by function."""
+        # Connection and inbox are shared: a view costs nothing to make and nothing to forget.
         view = copy.copy(self)
         view._timeout = timeout
         return view
@@ -207,6 +208,7 @@ class Client:
     async def _ask(self, destination: str, body: bytes, timeout: float | None) -> Message:
         inbox = self._open_inbox()
         seconds = self._seconds(timeout)
+        # Not `persistent`: whoever waits for the answer would not be there after a restart.
         headers = inbox.brand.expiry(whole_milliseconds(seconds))
         headers["content-type"] = JSON_TYPE
         # Foreign brokers know no such thing, and their receipts have no verdict.
@@ -303,6 +305,7 @@ class Client:
                 wants_verdict=self._stomp.is_nebula,
             )
         except CallTimeout:
+            # The id is ours, so the job can be asked about even if its service was away all the time.
             return JobHandle(self, qualified(target.service, job), via=queue)
         early = read_value(answer, None)
         if not isinstance(early, dict) or "job" not in early:

@@ -68,6 +68,8 @@ class Inbox:
         self._numbers = count(1)
         self._calls: dict[str, _Call] = {}
         self._new_waiter: Callable[[], Waiter[Message]] = waiter_maker()
+        # When the sweeping task looks next. A call with an earlier deadline wakes it; with like timeouts
+        # that is the first call only.
         self._next_sweep = float("inf")
         self._earlier: Waiter[None] | None = None
         self._loss: NebulaError | None = None
@@ -173,6 +175,7 @@ class Inbox:
 
     def _on_answer(self, message: Message) -> None:
         call = self._calls.get(message.headers.get(IN_REPLY_TO, ""))
+        # Not popped here: the call does that, also when it gives up.
         if call is None:
             self.late += 1
         else:

@@ -30,6 +30,7 @@ def read_value(answer: Message, read: Callable[[Any], Any] | None) -> Any:
     """
     headers = answer.headers
     envelope = parse(content_type_of(headers), answer.body)
+    # The verb is not compared with `<verb>response`: services choose it, and D.46 lets them.
     if envelope.verb == ERROR:
         raise remote_error(envelope, headers.get(ERROR_CODE))
     # Rule 2: the body of an answer need not be verb and parameters.
@@ -41,6 +42,7 @@ def read_value(answer: Message, read: Callable[[Any], Any] | None) -> Any:
     try:
         return read(value)
     except ValidationError as error:
+        # Place and reason only: the value may be secret, and its sender's fault is not ours to show.
         first = error.errors(include_url=False, include_input=False)[0]
         place = "".join(f" at {one}" for one in first["loc"])
         raise UnexpectedReply(f"the answer is not what was asked for{place}: {first['msg']}") from None

@@ -79,6 +79,7 @@ class Serving:
         client = StompClient(url, link=link)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._live, client, started, name=f"service {self._name}")
+            # This task takes the cancellation; the other one hears of it by `_stop`.
             try:
                 await self._ended.wait()
             finally:

@@ -62,6 +62,7 @@ class SharedReplies:
         if self._brand.requeues_on_unsubscribe:
             while True:
                 await self._read_for_a_while()
+        # Left alone, the queue would leave its strangers' answers with this connection: read it all the time.
         await self._listen()
         while True:
             await self._until(lambda: bool(self._strangers))

@@ -163,6 +163,7 @@ class Signature:
             raise TypeError(f"{self._where} has no parameter {_listed(unknown)}")
         if missing := self.required - given.keys():
             raise TypeError(f"{self._where} needs {_listed(missing)}")
+        # The one model or list goes as the object or array itself, as `bind` takes it.
         if given and (self._takes_object or self._takes_array):
             return given[self.names[0]]
         return given or None
@@ -185,6 +186,8 @@ class Signature:
             annotations.pop("return", None)
         names = getattr(inspect.unwrap(function), "__globals__", {})
         try:
+            # Not the function itself: a return annotation that we do not need may not be resolvable,
+            # such as a type of pyspark under TYPE_CHECKING.
             holder = types.SimpleNamespace(__annotations__=annotations, __globals__=names)
             return typing.get_type_hints(holder, include_extras=True)
         except NameError as error:
@@ -238,6 +241,7 @@ def _plain_type(hint: Any) -> Any:
 
 def _is_model(kind: Any) -> bool:
     kind = get_origin(kind) or kind
+    # A TypedDict is a subclass of dict; a bare dict is not a model: its keys would be parameters.
     return isinstance(kind, type) and (
         issubclass(kind, BaseModel) or is_dataclass(kind) or (issubclass(kind, dict) and kind is not dict)
     )

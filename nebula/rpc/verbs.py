@@ -223,6 +223,7 @@ def verb(
     options = VerbOptions(name, response, None if allow is None else frozenset(allow))
 
     def mark(function: _F) -> _F:
+        # On the function: nothing is registered at import, and a method has no object yet.
         setattr(function, _OPTIONS, options)
         return function
 
