@@ -373,8 +373,7 @@ class Client:
 
         Args:
             destination: a topic or queue.
-            body: octets as they are, a string as it is if `content_type` is text, else anything that
-                pydantic can write as JSON.
+            body: octets as they are; a string as it is under a content type of text; all else as JSON.
             content_type: of the body.
             headers: more of them.
 
