@@ -96,6 +96,7 @@ class JobBook:
 
     def lose_all(self, reason: str) -> None:
         """The host is gone, with everything that it had."""
+        # Emptied before anybody hears of it: a listener may submit the next attempt at once.
         opened, self._open = self._open, {}
         settling, self._settling = self._settling, set()
         self._stuck.clear()
@@ -153,6 +154,7 @@ class JobBook:
                 self._settling.add(key)
             self._listener.on_cancelled(*key, slots_free=line.slots_free)
 
+    # If its host died meanwhile, `lose_all` has told so, and nothing is left to settle.
     def _settle(self, key: Key) -> None:
         self._stuck.discard(key)
         if key in self._settling:

@@ -16,6 +16,9 @@ from anyio.abc import Process
 from nebula.spark.lines import Bye, Hello, Line, LineError, LineReader, LineWriter, Stop
 from nebula.spark.processes import MARKER, kill_engine
 
+# The file for what the host and its JVM say outside of the protocol.
+ERRORS = "engine.err"
+
 HOST_COMMAND = (sys.executable, "-m", "nebula.spark.host")
 
 # How long a process may take to vanish after SIGKILL; more means that the kernel holds it.
@@ -41,13 +44,13 @@ class Child:
 
     @classmethod
     async def start(cls, command: Sequence[str], folder: Path) -> Child:
-        """Start a host whose own output goes to `engine.err` in `folder` (anew at each start).
+        """Start a host whose own output goes to a new file `engine.err` in `folder`.
 
         Raises:
             OSError: it cannot be started.
         """
         incarnation = uuid4().hex
-        async with await anyio.open_file(folder / "engine.err", "wb") as errors:
+        async with await anyio.open_file(folder / ERRORS, "wb") as errors:
             process = await anyio.open_process(
                 command,
                 stdin=subprocess.PIPE,
@@ -105,6 +108,7 @@ class Child:
                     group.start_soon(self._drain)
                     await self._process.wait()
                     group.cancel_scope.cancel()
+            # The host first: while it lives it may start more.
             with suppress(ProcessLookupError):
                 self._process.kill()
             with anyio.move_on_after(_KILL_SECONDS):
@@ -121,6 +125,7 @@ class Child:
 
 
 def _environment(incarnation: str) -> dict[str, str]:
-    # The host and Python's workers import the same modules as the service, wherever it found them.
+    # The host and Python's workers import the same modules as the service, wherever it found them. Its
+    # own sys.path reaches neither: workers get theirs from the environment alone.
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     return {**os.environ, MARKER: incarnation, "PYTHONPATH": path}

@@ -66,6 +66,7 @@ def may_be_engine_loss(error: BaseException) -> bool:
 
 
 def _code(error: BaseException, texts: list[str], sqlstate: str | None) -> str:
+    # By text where Spark has one exception for many things; the order is from the special to the general.
     everything = "\n".join(texts)
     if isinstance(error, JobError | VerbError | ResultError):
         return error.code
@@ -115,6 +116,7 @@ def _message(error: BaseException, code: str, texts: list[str]) -> str:
 def _python_message(texts: list[str]) -> str:
     """The last line of the worker's traceback, with the place in the job's code before it."""
     lines = [line.strip() for text in texts for line in text.splitlines()]
+    # A traceback ends with what was raised, but texts around it may follow; the last match is it.
     raised = [line for line in lines if re.match(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b", line)]
     places = [line for line in lines if line.startswith("File ") and "/pyspark/" not in line]
     if not raised:

@@ -94,6 +94,7 @@ class Host:
 
     def leave_if_orphaned(self, *_: object) -> None:
         """For the signal of a parent's end. It also comes when only the thread ended that started us."""
+        # A worker thread of the service's loop may start us, and is gone when it was idle for a while.
         if os.getppid() != self._parent:
             self.leave("the service is gone", _STATUS_ALONE)
 

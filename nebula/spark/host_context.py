@@ -78,6 +78,7 @@ class SparkJob(Job):
         with self._lock:
             self._meter.begin_step(number, total, name)
         self._steps += 1
+        # A tag for each step: Spark's counts for it start at nothing.
         context = self._session.context
         context.removeJobTag(self._tag)
         self._tag = tag_of(self._group, self._steps)

@@ -101,6 +101,7 @@ class RunningJob:
         self._say(lines.Started(*self._key))
         try:
             done = self._call()
+            # Who may tell the end may also publish: a cancelled job's result must never appear.
             if self._claim_end():
                 self._results.publish()
                 self._say(done)
@@ -122,6 +123,7 @@ class RunningJob:
             kwargs = {**dict(zip(contract.names, args, strict=False)), **kwargs}
             args, kwargs[contract.context_name] = (), self._context
         result = function(*args, **kwargs)
+        # This thread has no loop, so an async job gets one of its own.
         if inspect.iscoroutine(result):
             result = asyncio.run(result)
         output = self._results.take(result, contract, function)
@@ -144,6 +146,8 @@ class RunningJob:
         with suppress(Exception):
             java = java_object(self._session)
             cancel_group(java, self._group)
+            # Most threads end within this time, since their action fails; one that is busy elsewhere
+            # need not be waited for: Spark takes nothing from it any more.
             self._thread.join(_CANCEL_PATIENCE_SECONDS)
             if self._claim_end():
                 is_free = self._holds_nothing(java)

@@ -100,6 +100,7 @@ class Results:
 
     def _collected(self, table: DataFrame) -> list[dict[str, Any]]:
         # Arrow carries rows to Python several times as fast as collect() does.
+        # One row too many tells that there are more, without fetching them.
         rows = table.limit(self._max_rows + 1).toArrow()
         if rows.num_rows > self._max_rows:
             raise ResultError(
@@ -114,6 +115,7 @@ class Results:
         from pyarrow import parquet  # type: ignore[import-untyped]  # it ships no types
 
         unfinished = self.reserve(self._table)
+        # As a URI: on a cluster a bare path would mean the cluster's own file system.
         table.write.mode("overwrite").parquet(unfinished.as_uri())
         parts = list(unfinished.glob("*.parquet"))
         return Output(

@@ -80,6 +80,7 @@ class Session:
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
+        # Defaults are the JVM's system properties, and there is no JVM yet.
         conf = SparkConf(loadDefaults=False)
         conf.setAll(list(spark_conf(config).items()))
         # The JVM's own output goes where ours goes, never to the protocol.
@@ -115,6 +116,7 @@ def spark_conf(config: Configure) -> dict[str, str]:
         "spark.master": config.master,
         "spark.app.name": f"nebula-{config.name}",
         "spark.driver.memory": config.memory,
+        # A quarter of the heap: one job that collects too much fails, and the others live.
         "spark.driver.maxResultSize": "256m",
         # The UI listens on all interfaces, without a password, and its links kill jobs.
         "spark.ui.enabled": "false",
@@ -126,19 +128,26 @@ def spark_conf(config: Configure) -> dict[str, str]:
         "spark.sql.ui.retainedExecutions": "100",
         # FIFO lets one long job block every short one.
         "spark.scheduler.mode": "FAIR",
+        # Else timestamps come out shifted by the zone of the machine.
         "spark.sql.session.timeZone": "UTC",
         # How long a cancelled task's Python code may clean up.
         "spark.python.task.killTimeout": "500ms",
+        # Else these folders appear wherever the service was started.
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "scratch"),
         **{f"spark.sql.{pool}.maxThreadThreshold": _POOL_THREADS for pool in _POOLS},
     }
     if config.master.startswith("local"):
+        # The default of 200 is for a cluster: here each partition more is overhead.
         ours["spark.sql.shuffle.partitions"] = str(2 * _local_cores(config.master))
         # Spark's ports would bind to the machine's outer address.
         ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
     theirs = dict(config.conf)
-    options = f'-XX:+ExitOnOutOfMemoryError "-Djava.io.tmpdir={folder / "scratch"}"'
+    # A JVM that has run out of memory answers some calls and hangs in others: better none at all.
+    options = (
+        f'-XX:+ExitOnOutOfMemoryError "-XX:ErrorFile={folder / "jvm-crash.log"}" '
+        f'"-Djava.io.tmpdir={folder / "scratch"}"'
+    )
     theirs["spark.driver.extraJavaOptions"] = (
         f"{options} {theirs.get('spark.driver.extraJavaOptions', '')}".strip()
     )

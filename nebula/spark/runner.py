@@ -17,7 +17,7 @@ import structlog
 from nebula.rpc.jobs.runner import JobListener, JobTask
 from nebula.spark import lines
 from nebula.spark.book import JobBook, Key
-from nebula.spark.child import HOST_COMMAND, Child
+from nebula.spark.child import ERRORS, HOST_COMMAND, Child
 from nebula.spark.engine import Spark
 
 _log = structlog.get_logger()
@@ -27,7 +27,6 @@ _BROKEN_AFTER = 5
 
 # How often the host's signs of life are looked at.
 _TICK_SECONDS = 0.5
-
 
 # For what an ended host said last to be read.
 _LAST_WORDS_SECONDS = 0.2
@@ -180,6 +179,10 @@ class SparkRunner:
             self._state = EngineState.STOPPED
 
     def _prepare(self) -> None:
+        # What a JVM said last is worth most when its successor has just been started.
+        said = self._folder / ERRORS
+        if said.exists():
+            said.replace(said.with_name(f"{ERRORS}.1"))
         # What a host that was killed could not remove. Nobody writes now: its processes are gone.
         shutil.rmtree(self._folder / "scratch", ignore_errors=True)
         for unfinished in self._results.glob(f"*{lines.UNFINISHED}*"):
@@ -207,7 +210,7 @@ class SparkRunner:
         for task in book.hand_over(self._host.child.incarnation):
             self._host.handed_over += 1
             self._host.outbox.put(
-                lines.Submit(task.job, task.attempt, task.verb, task.function, task.parameters)
+                lines.Submit(task.job, task.attempt, task.verb, task.function, dict(task.parameters))
             )
 
     async def _keep_engine(self, book: JobBook) -> None:
@@ -220,13 +223,12 @@ class SparkRunner:
                 self._starts + 1,
             )
             if await self._run_one(book):
+                # It ran well until it ended, so the next one will; and starting takes seconds anyway.
                 continue
             self._failures += 1
             self._state = EngineState.WAITING
             if self._failures >= _BROKEN_AFTER and self.is_broken is None:
-                self.is_broken = (
-                    f"Spark's engine cannot start, {self._ended_by}; see {self._folder / 'engine.err'}"
-                )
+                self.is_broken = f"Spark's engine cannot start, {self._ended_by}; see {self._folder / ERRORS}"
             if self.is_broken:
                 book.refuse_waiting(self.is_broken)
             # Asking for a restart shortens the wait: whoever asks has mended something.
@@ -247,7 +249,7 @@ class SparkRunner:
             with anyio.CancelScope(shield=True):
                 host = self._host = _Host(await Child.start(self._command, self._folder))
         except OSError as error:
-            self._ended_by = f"{self._command[0]} does not run: {error}"
+            self._ended_by = f"{self._command[0]} was not started: {error}"
             _log.warning("engine host not started", service=self._service, error=str(error))
             return False
         log = _log.bind(service=self._service, incarnation=host.child.incarnation)
@@ -264,6 +266,7 @@ class SparkRunner:
             book.lose_all(end.reason)
         return host.ready is not None
 
+    # Three things end a talk, and the first one counts: what is heard, the host's exit, and its silence.
     async def _converse(self, host: _Host, book: JobBook) -> _End:
         """Speak with the host until there is a reason to end it."""
         ends: list[_End] = []
@@ -345,6 +348,7 @@ class SparkRunner:
 
     def _why_end(self, host: _Host, book: JobBook, now: float) -> _End | None:
         spark = self._spark
+        # From here on a thread is lost for good: Python cannot end one from outside.
         host.stuck_since = (host.stuck_since or now) if book.has_stuck else None
         if self._wants_restart.is_set():
             return _End("the engine was restarted by request")
