@@ -20,12 +20,14 @@ if TYPE_CHECKING:
         Refused,
         Rejected,
         RemoteError,
+        ServerError,
+        SettingsError,
     )
     from nebula.host.embedding import embedded
     from nebula.rpc.client import Client
     from nebula.rpc.context import Request
-    from nebula.rpc.errors import VerbError
-    from nebula.rpc.jobs import Job, JobHandle, JobState, JobStatus
+    from nebula.rpc.errors import UnexpectedReply, VerbError
+    from nebula.rpc.jobs import Job, JobCancelled, JobHandle, JobState, JobStatus
     from nebula.rpc.responder import Responder
     from nebula.rpc.verbs import verb
     from nebula.spark import Spark
@@ -38,6 +40,7 @@ __all__ = [
     "ConnectFailed",
     "ConnectionLost",
     "Job",
+    "JobCancelled",
     "JobEnded",
     "JobError",
     "JobHandle",
@@ -50,7 +53,10 @@ __all__ = [
     "RemoteError",
     "Request",
     "Responder",
+    "ServerError",
+    "SettingsError",
     "Spark",
+    "UnexpectedReply",
     "VerbError",
     "embedded",
     "sync",
@@ -60,12 +66,14 @@ __all__ = [
 _HOMES = {
     "Client": "nebula.rpc.client",
     "Job": "nebula.rpc.jobs",
+    "JobCancelled": "nebula.rpc.jobs",
     "JobHandle": "nebula.rpc.jobs",
     "JobState": "nebula.rpc.jobs",
     "JobStatus": "nebula.rpc.jobs",
     "Request": "nebula.rpc.context",
     "Responder": "nebula.rpc.responder",
     "Spark": "nebula.spark",
+    "UnexpectedReply": "nebula.rpc.errors",
     "VerbError": "nebula.rpc.errors",
     "embedded": "nebula.host.embedding",
     "verb": "nebula.rpc.verbs",
