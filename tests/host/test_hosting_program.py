@@ -1,0 +1,199 @@
+"""`nebula broker --app`: a broker and its services as one program."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from nebula.errors import NoResponder
+from nebula.sync import Client
+from tests.cli.programs import nebula, running
+
+APPS = '''
+import asyncio
+import time
+
+from nebula import NebulaError, Responder
+
+prices = Responder("prices")
+orders = Responder("orders")
+no_app = "not a responder"
+refused = Responder("refused", queues=["/topic/re*used"])
+
+
+@prices.verb
+async def quote(symbol: str) -> str:
+    return symbol * 2
+
+
+@prices.verb
+async def slow(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "answered"
+
+
+@orders.verb
+def compute(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+class Mortal(Responder):
+    """Fails when it is told to, with an error of a kind of its own."""
+
+    error: BaseException
+
+    async def run(self, url=None, **options):
+        self.dies = asyncio.Event()
+        serving = asyncio.ensure_future(super().run(url, **options))
+        dying = asyncio.ensure_future(self.dies.wait())
+        await asyncio.wait([serving, dying], return_when=asyncio.FIRST_COMPLETED)
+        serving.cancel()
+        raise self.error
+
+
+mortal = Mortal("mortal")
+mortal.error = NebulaError("its time has come")
+buggy = Mortal("buggy")
+buggy.error = ZeroDivisionError("a bug")
+
+
+@mortal.verb
+async def die() -> None:
+    mortal.dies.set()
+
+
+@buggy.verb
+async def die() -> None:
+    buggy.dies.set()
+'''
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `apps:…` can be found."""
+    folder = tmp_path_factory.mktemp("apps")
+    (folder / "apps.py").write_text(APPS)
+    return folder
+
+
+def hosting(*apps: str) -> list[str]:
+    return ["broker", "--port", "0", *(word for app in apps for word in ("--app", f"apps:{app}"))]
+
+
+def test_services_answer_once_it_says_that_it_listens(folder: Path) -> None:
+    with running(*hosting("prices", "orders"), cwd=folder) as (_, line), Client(line["url"]) as client:
+        assert client.call("prices", "quote", {"symbol": "AB"}) == "ABAB"
+        assert client.call("orders", "ping") is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_broker_and_services_within_about_a_second(folder: Path, number: signal.Signals) -> None:
+    with (
+        running(*hosting("prices", "orders"), cwd=folder) as (process, line),
+        Client(line["url"]) as client,
+    ):
+        client.call("prices", "ping")
+        begun = time.monotonic()
+        process.send_signal(number)
+
+        assert process.wait(timeout=10) == 0
+        assert time.monotonic() - begun < 1.5
+
+
+def test_request_under_way_is_answered_before_it_ends(folder: Path) -> None:
+    with (
+        running(*hosting("prices"), cwd=folder) as (process, line),
+        Client(line["url"]) as caller,
+        Client(line["url"]) as other,
+    ):
+        answers: list[str] = []
+        calling = threading.Thread(
+            target=lambda: answers.append(caller.call("prices", "slow", {"seconds": 0.5}, result=str))
+        )
+        calling.start()
+        while not other.call("prices", "stats")["verbs"].get("slow", {"requests": 0})["requests"]:
+            if other.call("prices", "stats")["busy"] > 1:
+                break
+        process.terminate()
+        calling.join(10)
+
+        assert answers == ["answered"]
+        assert process.wait(timeout=10) == 0
+
+
+def test_broker_serves_others_while_a_service_computes(folder: Path) -> None:
+    with running(*hosting("prices", "orders"), cwd=folder) as (_, line), Client(line["url"]) as client:
+        client.send("orders", "compute", {"seconds": 2.0})
+        begun, calls = time.monotonic(), 0
+        while time.monotonic() - begun < 1:
+            client.call("prices", "ping")
+            calls += 1
+
+    assert calls > 50
+
+
+def test_service_that_the_broker_refuses_ends_it_with_one_sentence(folder: Path) -> None:
+    ended = nebula(*hosting("prices", "refused"), cwd=folder)
+
+    assert ended.returncode == 3
+    assert ended.stdout == ""
+    (sentence,) = [line for line in ended.stderr.splitlines() if line.startswith("nebula: ")]
+    assert "globs are not supported" in sentence
+    assert "Traceback" not in ended.stderr
+    assert "never retrieved" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("app", "said"), [("no_app", "is not a Responder"), ("missing", "is not a Responder")]
+)
+def test_what_is_no_service_ends_it_before_anything_listens(folder: Path, app: str, said: str) -> None:
+    ended = nebula(*hosting(app), cwd=folder)
+
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_service_that_fails_later_ends_the_broker_with_its_sentence(folder: Path) -> None:
+    with running(*hosting("prices", "mortal"), cwd=folder) as (process, line):
+        with Client(line["url"]) as client:
+            client.send("mortal", "die")
+        _, err = process.communicate(timeout=10)
+
+    assert process.returncode == 1
+    assert [text for text in err.splitlines() if not is_log(text)] == ["nebula: its time has come"]
+
+
+def test_bug_in_a_service_ends_the_broker_with_its_traceback(folder: Path) -> None:
+    with running(*hosting("buggy"), cwd=folder) as (process, line):
+        with Client(line["url"]) as client:
+            client.send("buggy", "die")
+        _, err = process.communicate(timeout=10)
+
+    assert process.returncode == 1
+    assert err.rstrip().endswith("ZeroDivisionError: a bug")
+    assert "never retrieved" not in err
+
+
+def test_nobody_answers_for_a_service_that_is_not_hosted(folder: Path) -> None:
+    with (
+        running(*hosting("prices"), cwd=folder) as (_, line),
+        Client(line["url"]) as client,
+        pytest.raises(NoResponder),
+    ):
+        client.call("orders", "ping")
+
+
+def is_log(line: str) -> bool:
+    try:
+        return "event" in json.loads(line)
+    except ValueError:
+        return False
