@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol, TypeVar, overload
 
@@ -80,7 +80,7 @@ class JobHandle:
         """How the job is now."""
         return JobStatus.from_json(await self._ask("job.status"))
 
-    async def watch(self) -> AsyncIterator[JobStatus]:
+    async def watch(self) -> AsyncGenerator[JobStatus]:
         """The job's status now, and each newer one as it comes, the last being its end.
 
         It may skip statuses and never goes back. It ends with the job, however that ends, also when it had

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import secrets
-import shutil
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -27,6 +24,7 @@ from nebula.rpc.jobs.management import management_verbs
 from nebula.rpc.jobs.options import draft_of
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import REGISTRY_FILE, JobRegistry
+from nebula.rpc.jobs.retention import forget_old_jobs
 from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobStatus
@@ -142,7 +140,7 @@ class JobService:
         if found is not None:
             return self._receipt(_checked(found.record, draft), None, found.via)
         if verb.check is not None and await self.read(lambda registry: registry.find_same(draft)) is None:
-            await self._check(verb, arguments)
+            await verb.run_check(arguments, self.limits.check_timeout)
         self._accepting += 1
         try:
             return await self._record(draft, self._refusal(verb))
@@ -194,23 +192,6 @@ class JobService:
         if self._board.queued + self._accepting > self.limits.max_queued:
             return VerbError("busy", f"{self._board.queued} jobs are queued, try later")
         return None
-
-    async def _check(self, verb: JobVerb, arguments: Arguments) -> None:
-        check = verb.check
-        assert check is not None
-        args, kwargs = arguments
-        try:
-            with anyio.fail_after(self.limits.check_timeout):
-                if inspect.iscoroutinefunction(check):
-                    objection = await check(*args, **kwargs)
-                else:
-                    objection = await anyio.to_thread.run_sync(
-                        partial(check, *args, **kwargs), abandon_on_cancel=True
-                    )
-        except TimeoutError:
-            raise VerbError("deadline-exceeded", "the check of the parameters took too long") from None
-        if objection:
-            raise VerbError("bad-parameters", str(objection))
 
     # --- living ---
 
@@ -296,10 +277,8 @@ class JobService:
             await self._prune()
 
     async def _prune(self) -> None:
-        before, keep = self._clock.wall() - self.limits.keep_for, self.limits.keep_jobs
-        forgotten = await self.read(lambda registry: registry.prune(before, keep))
-        paths = [record.output.path for record in forgotten if record.output is not None]
-        await anyio.to_thread.run_sync(_remove_outputs, self._state.path, [one for one in paths if one])
+        before = self._clock.wall() - self.limits.keep_for
+        await forget_old_jobs(self.read, self._state.path, before, self.limits.keep_jobs)
 
     def advance(self) -> None:
         """Do what is due by now. The service's own timer does it; who moves the clock by hand does it too."""
@@ -418,16 +397,6 @@ def _checked(found: JobRecord, wanted: JobRecord) -> JobRecord:
     if found.verb != wanted.verb:
         raise VerbError("bad-parameters", f"job {found.id} is one of {found.verb!r}, not of {wanted.verb!r}")
     return found
-
-
-def _remove_outputs(folder: Path, paths: Sequence[str]) -> None:
-    """Remove results of forgotten jobs; those that lie elsewhere are their makers' own."""
-    for path in map(Path, paths):
-        if path.is_relative_to(folder):
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
 
 
 def _nobody_listens(destination: str, body: bytes, headers: Mapping[str, str]) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
+import anyio
+import anyio.to_thread
 from pydantic_core import from_json
 
 from nebula.rpc.envelope import dump_json
+from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.signature import Arguments, Signature
 
@@ -82,6 +86,27 @@ class JobVerb:
         args, kwargs = arguments
         named = dict(zip(self.signature.names, args, strict=False)) | kwargs
         return from_json(dump_json(self.signature.pack((), named)))
+
+    async def run_check(self, arguments: Arguments, timeout: float) -> None:
+        """Let the verb's `check` look at the arguments; a plain function does so in a thread.
+
+        Raises:
+            VerbError: `bad-parameters` in the check's own words, or `deadline-exceeded` after `timeout`.
+        """
+        check = self.check
+        assert check is not None
+        args, kwargs = arguments
+        try:
+            with anyio.fail_after(timeout):
+                if inspect.iscoroutinefunction(check):
+                    objection = await check(*args, **kwargs)
+                else:
+                    call = partial(check, *args, **kwargs)
+                    objection = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        except TimeoutError:
+            raise VerbError("deadline-exceeded", "the check of the parameters took too long") from None
+        if objection:
+            raise VerbError("bad-parameters", str(objection))
 
     def call(self, parameters: Any, context: Job) -> Any:
         """Call the function with recorded parameters: its result, or its coroutine if `is_async`."""

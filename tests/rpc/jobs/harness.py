@@ -22,6 +22,7 @@ from nebula.rpc.jobs.runner import JobListener, JobTask
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobStatus
+from nebula.rpc.jobs.telling import Publish
 from nebula.rpc.jobs.verb import JobVerb
 
 
@@ -99,14 +100,16 @@ class FakeRunner:
 
 @dataclass
 class Published:
-    """What the service sent, in order."""
+    """What the service sent, in order. Where it went is for `then` to say, which may fail."""
 
     messages: list[tuple[str, JobStatus, Mapping[str, str]]] = field(default_factory=list)
     changed: anyio.Event = field(default_factory=anyio.Event)
+    then: Publish = lambda _destination, _body, _headers: None
 
     def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
         self.messages.append((destination, JobStatus.from_json(json.loads(body)), headers))
         self.changed.set()
+        self.then(destination, body, headers)
 
     def statuses(self, job: str) -> list[JobStatus]:
         """What was told of a job on its topic."""

@@ -62,24 +62,24 @@ class FakeClient:
     def __init__(self, *services: JobService) -> None:
         self.queues = {service.via: service for service in services}
         self.queues["/queue/counting"] = services[0]
-        self.stomp = FakeStomp(self._step)
+        self.stomp = FakeStomp(self.step)
         self.at: dict[str, Callable[[], Any]] = {}
         self.asked: list[str] = []
 
     async def call_queue(
         self, queue: str, verb: str, parameters: Any, *, timeout: float | None = None
     ) -> Any:
-        await self._step("asking")
+        await self.step("asking")
         self.asked.append(f"{queue} {verb}")
         try:
             answer = await ask(self.queues[queue], verb, parameters)
         except VerbError as error:
             raise RemoteError(error.code, error.message, details=error.details) from None
-        await self._step("answered")
+        await self.step("answered")
         # As over a wire.
         return json.loads(json.dumps(answer))
 
-    async def _step(self, name: str) -> None:
+    async def step(self, name: str) -> None:
         if (action := self.at.pop(name, None)) is not None:
             await action()
 
@@ -105,17 +105,11 @@ async def watching(tmp_path: Path, ask_after: float = 10.0) -> AsyncIterator[Wat
     house = House(tmp_path)
     async with house.living() as service:
         client = FakeClient(service)
-        published = house.published
-
-        def publish(destination: str, body: bytes, headers: Mapping[str, str]) -> None:
-            published(destination, body, headers)
-            client.stomp.publish(destination, body, headers)
-
-        service._teller._publish = publish
+        house.published.then = client.stomp.publish
         job = (await house.accept(service, neb_job_progress_every="100"))["job"]
         task = await house.runner.next_task()
         house.runner.listener.on_started(task.job, 1)
-        await published.until(job, "running")
+        await house.published.until(job, "running")
         handle = JobHandle(client, job, ask_after=ask_after)
         yield Watched(house, service, client, handle, (task.job, 1))
 
@@ -128,7 +122,7 @@ async def test_watch_sees_the_end_that_comes_at_any_step(tmp_path: Path, step: s
         async for status in job.handle.watch():
             seen.append(status)
             if not status.is_final:
-                await job.client._step("watching")
+                await job.client.step("watching")
 
     assert seen[-1].state == "done"
     assert [status.seq for status in seen] == sorted({status.seq for status in seen})
@@ -187,7 +181,7 @@ async def test_empty_message_says_nothing_of_the_job(tmp_path: Path) -> None:
         async for status in job.handle.watch():
             seen.append(status.state)
             if not status.is_final:
-                await job.client._step("watching")
+                await job.client.step("watching")
 
     assert seen == ["running", "done"]
 
@@ -207,7 +201,7 @@ async def test_state_that_nobody_knows_does_not_end_the_watch(tmp_path: Path) ->
         seen = []
         async for status in job.handle.watch():
             seen.append(status.state)
-            await job.client._step("watching")
+            await job.client.step("watching")
 
     assert seen == ["running", "paused", "done"]
 

@@ -144,7 +144,7 @@ async def test_service_without_a_connection_goes_on(house: House) -> None:
         def is_gone(destination: str, body: bytes, headers: Mapping[str, str]) -> None:
             raise ConnectionLost("gone")
 
-        service._teller._publish = is_gone
+        house.published.then = is_gone
         receipt = await house.accept(service)
         task = await house.runner.next_task()
         house.runner.listener.on_started(task.job, 1)

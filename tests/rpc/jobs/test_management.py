@@ -260,15 +260,23 @@ async def test_wait_is_answered_in_time_although_the_job_goes_on(house: House) -
 
 async def test_too_many_waits_are_answered_at_once(house: House) -> None:
     house.limits = JobLimits(max_waiting=1)
+    answers: list[Any] = []
     async with house.living() as service:
         job = await _owned(house, service, None)
+        await house.runner.next_task()
+        is_answered = anyio.Event()
+
+        async def wait() -> None:
+            answers.append(await ask(service, "job.wait", {"job": job}))
+            is_answered.set()
+
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask, service, "job.wait", {"job": job})
-            await anyio.wait_all_tasks_blocked()
-            status = await ask(service, "job.wait", {"job": job})
+            tasks.start_soon(wait)
+            tasks.start_soon(wait)
+            await is_answered.wait()
             tasks.cancel_scope.cancel()
 
-    assert status["state"] == "starting"
+    assert [answer["state"] for answer in answers] == ["starting"]
 
 
 async def test_list_shows_the_latest_first_page_by_page(house: House) -> None:

@@ -1,0 +1,32 @@
+"""A service for tests that kill its process."""
+
+from __future__ import annotations
+
+import os
+
+import anyio
+
+from nebula.rpc.jobs.context import Job
+from nebula.rpc.responder import Responder
+
+app = Responder("tallies")
+
+
+@app.job(engine=None)
+async def hold() -> None:
+    """Never end."""
+    await anyio.sleep_forever()
+
+
+@app.job(engine=None, on_lost="rerun")
+async def hold_once(ctx: Job) -> int:
+    """Never end at the first attempt; at the second, say so."""
+    if ctx.attempt == 1:
+        await anyio.sleep_forever()
+    return ctx.attempt
+
+
+@app.job(engine=None, on_lost="rerun", retries=1)
+def crash() -> None:
+    """Take the process along."""
+    os._exit(9)

@@ -1,0 +1,102 @@
+"""Jobs of a real service process that is killed, over a real broker."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from nebula.errors import JobEnded
+from nebula.rpc.client import Client
+from nebula.rpc.jobs.handle import JobHandle
+from tests.cli.programs import running
+
+pytestmark = pytest.mark.anyio
+
+Process = AbstractContextManager[tuple[subprocess.Popen[str], dict[str, Any]]]
+
+
+@pytest.fixture
+def service(broker_url: str, tmp_path: Path) -> Callable[[], Process]:
+    """Starts the service in a process of its own; each start finds what the last one left."""
+
+    def start() -> Process:
+        target = "tests.rpc.jobs.tallies:app"
+        return running("run", target, "--broker", broker_url, env={"NEBULA_STATE": str(tmp_path)})
+
+    return start
+
+
+@asynccontextmanager
+async def started(client: Client, start: Callable[[], Process], verb: str) -> AsyncIterator[Any]:
+    """A job that runs, and the process that runs it."""
+    with anyio.fail_after(30):
+        with start() as (process, _):
+            handle = await client.start("tallies", verb)
+            async for status in handle.watch():
+                if status.state == "running":
+                    break
+            yield handle, process
+
+
+async def _kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    await anyio.to_thread.run_sync(process.wait)
+
+
+async def _watch(handle: JobHandle, has_begun: anyio.Event, states: list[str]) -> None:
+    async for status in handle.watch():
+        has_begun.set()
+        states.append(status.state)
+
+
+async def test_watcher_of_a_job_whose_service_is_killed_sees_its_loss(
+    client: Client, service: Callable[[], Process]
+) -> None:
+    async with started(client, service, "hold") as (handle, process):
+        states: list[str] = []
+        before = await handle.status()
+        with ExitStack() as stack:
+            async with anyio.create_task_group() as tasks:
+                has_begun = anyio.Event()
+                tasks.start_soon(_watch, handle, has_begun, states)
+                await has_begun.wait()
+                await _kill(process)
+                stack.enter_context(service())
+            after = await client.job(handle.id).status()
+            with pytest.raises(JobEnded) as caught:
+                await handle.result()
+
+    assert states == ["running", "lost"]
+    assert (caught.value.state, caught.value.code) == ("lost", "engine-lost")
+    assert after.via == before.via
+
+
+async def test_job_that_may_run_again_ends_well_after_a_kill(
+    client: Client, service: Callable[[], Process]
+) -> None:
+    async with started(client, service, "hold_once") as (handle, process):
+        await _kill(process)
+        with service():
+            assert await handle.result(int) == 2
+
+
+async def test_job_that_kills_its_service_is_lost_after_its_retries(
+    client: Client, service: Callable[[], Process]
+) -> None:
+    deaths = 0
+    with anyio.fail_after(30):
+        with service() as (process, _):
+            handle = await client.start("tallies", "crash")
+            deaths += await anyio.to_thread.run_sync(process.wait) == 9
+        with service() as (process, _):
+            deaths += await anyio.to_thread.run_sync(process.wait) == 9
+        with service() as (process, _):
+            end = await client.job(handle.id).wait()
+
+    assert (deaths, end.state) == (2, "lost")
