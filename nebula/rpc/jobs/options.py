@@ -16,7 +16,7 @@ from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.jobs.work import Moment
 from nebula.rpc.signature import Arguments
 
-__all__ = ["draft_of"]
+__all__ = ["draft_of", "require_same"]
 
 # Ten digits of milliseconds are months.
 _DECIMAL: Final = re.compile(r"[0-9]{1,10}")
@@ -59,6 +59,19 @@ def draft_of(
     return replace(
         job, progress_every=_PROGRESS_EVERY if every is None else max(every, _LEAST_PROGRESS_EVERY)
     )
+
+
+def require_same(found: JobRecord, wanted: JobRecord) -> JobRecord:
+    """A known job, if who asks may have it.
+
+    Raises:
+        VerbError: it is another principal's, or another verb's.
+    """
+    if found.owner != wanted.owner:
+        raise VerbError("not-allowed", f"job {found.id} belongs to another principal")
+    if found.verb != wanted.verb:
+        raise VerbError("bad-parameters", f"job {found.id} is one of {found.verb!r}, not of {wanted.verb!r}")
+    return found
 
 
 def _job_id(given: Mapping[str, str]) -> str | None:

@@ -21,7 +21,7 @@ from nebula.rpc.jobs.limits import Clock, JobLimits
 from nebula.rpc.jobs.listening import BoardListener
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.management import management_verbs
-from nebula.rpc.jobs.options import draft_of
+from nebula.rpc.jobs.options import draft_of, require_same
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import REGISTRY_FILE, JobRegistry
 from nebula.rpc.jobs.retention import forget_old_jobs
@@ -138,7 +138,7 @@ class JobService:
         draft = draft_of(request, verb, arguments, now, self._new_id)
         found = await self._others.find(lambda registry: registry.find_same(draft))
         if found is not None:
-            return self._receipt(_checked(found.record, draft), None, found.via)
+            return self._receipt(require_same(found.record, draft), None, found.via)
         if verb.check is not None and await self.read(lambda registry: registry.find_same(draft)) is None:
             await verb.run_check(arguments, self.limits.check_timeout)
         self._accepting += 1
@@ -153,7 +153,7 @@ class JobService:
         def insert(registry: JobRegistry) -> JobRecord:
             found = registry.find_same(draft)
             if found is not None:
-                return _checked(found, draft)
+                return require_same(found, draft)
             if refusal is not None:
                 raise refusal
             registry.insert(draft)
@@ -223,7 +223,8 @@ class JobService:
                     # Only now: how the last runs ended has been posted.
                     writer.close()
         finally:
-            registry.close()
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(registry.close)
 
     async def _live(self, started: anyio.Event | None) -> None:
         is_over = anyio.Event()
@@ -384,19 +385,6 @@ def _keep(work: Work, registry: JobRegistry) -> None:
         registry.save(work.record, work.lines)
     else:
         registry.add_lines(work.record.id, work.lines)
-
-
-def _checked(found: JobRecord, wanted: JobRecord) -> JobRecord:
-    """A known job, if who asks may have it.
-
-    Raises:
-        VerbError: it is another principal's, or another verb's.
-    """
-    if found.owner != wanted.owner:
-        raise VerbError("not-allowed", f"job {found.id} belongs to another principal")
-    if found.verb != wanted.verb:
-        raise VerbError("bad-parameters", f"job {found.id} is one of {found.verb!r}, not of {wanted.verb!r}")
-    return found
 
 
 def _nobody_listens(destination: str, body: bytes, headers: Mapping[str, str]) -> None:

@@ -268,6 +268,24 @@ async def test_end_of_the_service_loses_what_runs(tmp_path: Path, is_async: bool
     assert house.published.states(job)[-1] == "lost"
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_restart_loses_what_runs_and_goes_on(tmp_path: Path, is_async: bool) -> None:
+    def plain(ctx: Job) -> None:
+        while True:
+            ctx.raise_if_cancelled()
+
+    async def task() -> None:
+        await anyio.sleep_forever()
+
+    async with living(tmp_path, task if is_async else plain) as (start, house, service):
+        job = await start()
+        await house.published.until(job, "running")
+        service.runners[None].restart()
+        await house.published.until(job, "lost")
+        again = await start()
+        await house.published.until(again, "running")
+
+
 async def test_thread_that_ends_while_the_service_stops_has_its_result(tmp_path: Path) -> None:
     def work(ctx: Job) -> int:
         while not ctx.is_cancelled:
