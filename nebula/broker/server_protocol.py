@@ -13,12 +13,19 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final
 
-from nebula import headers as names
-from nebula.broker.core import TOPIC_PREFIX, Broker, SubscribeRequest, check_destination
+from nebula.broker.core import Broker, check_destination
 from nebula.broker.encoding import Encoder
 from nebula.broker.messages import Head, Verdict
+from nebula.broker.requests import (
+    read_requeue,
+    read_send,
+    read_settled,
+    read_subscribe,
+    refuse_transaction,
+    required,
+)
 from nebula.broker.session import Session
-from nebula.broker.subscriptions import AckMode, Subscription
+from nebula.broker.subscriptions import Subscription
 from nebula.errors import Refused, RemoteProtocolError
 from nebula.stomp.codec import FrameParser, serialize
 from nebula.stomp.dialects import DIALECTS, V1_0, V1_2, Dialect, negotiate
@@ -29,15 +36,6 @@ __all__ = ["HEART_BEAT_MS", "ServerProtocol"]
 
 # What we offer and desire (PROTOCOL D, profile standard).
 HEART_BEAT_MS: Final = (1000, 1000)
-
-# Said by us, or asked of us: never passed on from the sender to the receivers (A.3).
-_NOT_PASSED_ON: Final = frozenset(
-    {"destination", "content-length", "transaction", "subscription", "message-id", "ack"}
-    | {names.SENDER, names.REDELIVERED, names.DELIVERY_COUNT}
-    | {names.PERSISTENT, names.REQUIRE_CONSUMERS}
-)
-_FLAGS: Final = {"true": True, "false": False, "": False, None: False}
-_NO_TRANSACTIONS: Final = "transactions are not supported yet"
 
 
 class State(Enum):
@@ -274,7 +272,7 @@ class ServerProtocol:
         fields: Headers = frame.headers  # type: ignore[assignment]  # the parser makes Headers
         plan = fields.memo
         if plan is None:
-            plan = fields.memo = self._plan(frame)
+            plan = fields.memo = read_send(frame, self.session.principal)
         if type(plan) is Head:
             verdict = self._broker.send(
                 self.session, plan, frame.body, self._now, exchange=frame.exchange, may_wait=may_wait
@@ -288,44 +286,10 @@ class ServerProtocol:
             consumers = self._broker.consumer_count(fields["destination"]) if type(plan) is Head else None
             self.session.say(self._encoder.send_receipt(frame.receipt, verdict, consumers))
 
-    def _plan(self, frame: Frame) -> Head | Verdict:
-        """What is common to all SENDs with these headers: a head, or a verdict on all of them."""
-        fields = frame.headers
-        destination = self._required(frame, "destination")
-        if "transaction" in fields:
-            raise RemoteProtocolError(_NO_TRANSACTIONS, receipt=frame.receipt)
-        requires_consumers = _FLAGS.get(fields.get(names.REQUIRE_CONSUMERS))
-        persistent = _FLAGS.get(fields.get(names.PERSISTENT))
-        try:
-            check_destination(destination, subscribing=False)
-        except Refused:
-            return Verdict.INVALID  # D.6, D.47: policy, so the connection goes on
-        if requires_consumers is None or persistent is None:
-            return Verdict.INVALID
-        is_topic = destination.startswith(TOPIC_PREFIX)
-        time_to_live = None
-        if not is_topic and (timeout := fields.get(names.TIMEOUT)) is not None:
-            milliseconds = _number(timeout)
-            if milliseconds is None:
-                return Verdict.INVALID
-            time_to_live = milliseconds / 1000
-        passed_on = tuple(
-            (name, value)
-            for name, value in fields.items()
-            # On a queue the time that is left belongs to each delivery; a topic passes it unread.
-            if name not in _NOT_PASSED_ON and (is_topic or name != names.TIMEOUT)
-        )
-        return Head(
-            destination,
-            (("destination", destination), (names.SENDER, self.session.principal), *passed_on),
-            requires_consumers=requires_consumers and not is_topic,
-            time_to_live=time_to_live,
-        )
-
     # SUBSCRIBE, UNSUBSCRIBE
 
     def _subscribe(self, frame: Frame) -> None:
-        request = self._read_subscribe(frame)
+        request = read_subscribe(frame, self._dialect)
         session = self.session
         if request.id in session.subscriptions:
             # STOMP 1.2, "SUBSCRIBE id Header"; D.32.
@@ -345,47 +309,6 @@ class ServerProtocol:
         self._say_receipt(frame)
         self._broker.begin(subscription, self._now)
 
-    def _read_subscribe(self, frame: Frame) -> SubscribeRequest:
-        fields = frame.headers
-        destination = self._required(frame, "destination")
-        if "selector" in fields:
-            # D.44: without it the wrong messages would be delivered.
-            raise RemoteProtocolError("the header selector is not supported", receipt=frame.receipt)
-        if destination.startswith(TOPIC_PREFIX) and self._flag(frame, "durable"):
-            raise RemoteProtocolError("durable subscriptions are not supported yet", receipt=frame.receipt)
-        ack = fields.get("ack", AckMode.AUTO.value)
-        if ack not in _ACK_MODES:
-            raise RemoteProtocolError(
-                f"ack {ack[:40]!r} is not one of {', '.join(_ACK_MODES)}", receipt=frame.receipt
-            )
-        return SubscribeRequest(
-            id=self._subscription_id(frame, destination),
-            destination=destination,
-            ack_mode=_ACK_MODES[ack],
-            prefetch=self._prefetch(frame),
-            exclusive=self._flag(frame, names.EXCLUSIVE),
-            auto_delete=self._flag(frame, names.AUTO_DELETE),
-        )
-
-    def _subscription_id(self, frame: Frame, destination: str) -> str:
-        if self._dialect.needs_subscription_id:
-            return self._required(frame, "id")
-        # STOMP 1.0: one without an id is named by its destination. NUL keeps such names apart
-        # from all that a peer can send.
-        return frame.headers.get("id", f"\0{destination}")
-
-    def _prefetch(self, frame: Frame) -> int | None:
-        text = frame.headers.get(names.PREFETCH_COUNT)
-        if text is None:
-            return None
-        prefetch = _number(text)
-        if not prefetch:
-            raise RemoteProtocolError(
-                f"{names.PREFETCH_COUNT} {text[:20]!r} is not a number above 0",
-                receipt=frame.receipt,
-            )
-        return prefetch
-
     def _unsubscribe(self, frame: Frame) -> None:
         subscription = self._named_subscription(frame)
         if subscription is None:
@@ -397,8 +320,8 @@ class ServerProtocol:
     def _named_subscription(self, frame: Frame) -> Subscription | None:
         subscriptions = self.session.subscriptions
         if self._dialect.needs_subscription_id or "id" in frame.headers:
-            return subscriptions.get(self._required(frame, "id"))
-        destination = self._required(frame, "destination")
+            return subscriptions.get(required(frame, "id"))
+        destination = required(frame, "destination")
         for subscription in subscriptions.values():
             if subscription.destination.name == destination:
                 return subscription
@@ -414,32 +337,15 @@ class ServerProtocol:
 
     def _nack(self, frame: Frame) -> None:
         target = self._settled(frame)
-        requeue = frame.headers.get(names.REQUEUE) or "true"
-        if requeue not in ("true", "false"):
-            raise RemoteProtocolError(
-                f"{names.REQUEUE} {requeue[:20]!r} is not true or false", receipt=frame.receipt
-            )
+        requeue = read_requeue(frame)
         is_known = target is not None and self._broker.negative_acknowledge(
-            *target, self._now, requeue=requeue == "true"
+            *target, self._now, requeue=requeue
         )
         self._say_receipt(frame, None if is_known else "ignored")
 
     def _settled(self, frame: Frame) -> tuple[Subscription, int] | None:
         """The subscription and number that an ACK or NACK names; None when there is none such."""
-        fields = frame.headers
-        if "transaction" in fields:
-            raise RemoteProtocolError(_NO_TRANSACTIONS, receipt=frame.receipt)
-        ack_id = fields.get("id")
-        if ack_id is not None and self._dialect.ack_on_message:
-            # A message-id has no space, a subscription's id may have some.
-            subscription_id, _, message_id = ack_id.rpartition(" ")
-        else:
-            if self._dialect.ack_by_id:
-                self._required(frame, "id")
-            message_id = self._required(frame, "message-id")
-            subscription_id = fields.get("subscription", "")
-            if self._dialect.needs_subscription_id:
-                subscription_id = self._required(frame, "subscription")
+        subscription_id, message_id = read_settled(frame, self._dialect)
         number = self._encoder.message_number(message_id)
         if number is None:
             return None
@@ -454,36 +360,14 @@ class ServerProtocol:
     # BEGIN, COMMIT, ABORT, DISCONNECT
 
     def _refuse_transaction(self, frame: Frame) -> None:
-        raise RemoteProtocolError(_NO_TRANSACTIONS, receipt=frame.receipt)
+        required(frame, "transaction")
+        refuse_transaction(frame)
 
     def _disconnect(self, frame: Frame) -> None:
         # D.25: no more messages, then what was written, the RECEIPT, the end.
         self._finish(lost=False)
         self._say_receipt(frame)
 
-    # Reading headers
-
-    def _required(self, frame: Frame, name: str) -> str:
-        value = frame.headers.get(name)
-        if not value:
-            what = "needs the header" if value is None else "has an empty header"
-            raise RemoteProtocolError(f"{frame.command} {what} {name}", receipt=frame.receipt)
-        return value
-
-    def _flag(self, frame: Frame, name: str) -> bool:
-        text = frame.headers.get(name)
-        flag = _FLAGS.get(text)
-        if flag is None:
-            raise RemoteProtocolError(f"{name} {text!r:.40} is not true or false", receipt=frame.receipt)
-        return flag
-
-
-def _number(text: str) -> int | None:
-    # `int` would take signs, spaces and underscores too; 15 digits of anything are enough.
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
-
-
-_ACK_MODES: Final = {mode.value: mode for mode in AckMode}
 
 _Handler = Callable[[ServerProtocol, Frame], None]
 
