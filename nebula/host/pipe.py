@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 # What a side may have written that the other has not read: a socket's buffers hold about that.
 HIGH_WATER_BYTES = 256 * 1024
 
-# What one turn hands over, so that a busy pipe leaves the loop to others.
+# What one turn hands over, and what is written between two waits, so that a busy pipe leaves the
+# loop to others.
 _TURN_BYTES = 256 * 1024
 _DRAIN_BYTES = 64 * 1024
 
@@ -208,7 +209,7 @@ class AppEnd(_End):
         self._room = anyio.Event()
         self._is_ended = False
         self._is_reading = False  # until `start`
-        self._undrained_bytes = 0
+        self._drained_bytes = 0  # of all that was written, when `drain` last gave way
 
     def start(self, receiver: Receiver, tasks: TaskGroup) -> None:  # noqa: ARG002  # needs none
         """Begin to deliver."""
@@ -217,16 +218,12 @@ class AppEnd(_End):
         if self._is_closed:
             self.loop.call_soon(self._on_end)
 
-    def write(self, data: bytes) -> None:
-        """Give octets to the broker; lost once either end is closed."""
-        self._undrained_bytes += len(data)
-        super().write(data)
-
     async def drain(self) -> None:
         """Wait until the broker takes more."""
-        if self._undrained_bytes > _DRAIN_BYTES:
+        written_bytes = self.peer._given_bytes
+        if written_bytes - self._drained_bytes > _DRAIN_BYTES:
             # A writer that never has to wait must not take the loop for itself.
-            self._undrained_bytes = 0
+            self._drained_bytes = written_bytes
             await asyncio.sleep(0)
         while not self._is_writable and not self._is_closed:
             await self._room.wait()

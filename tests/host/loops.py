@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
+import uvloop
+
 from nebula.broker.connection import Connection
 from nebula.host.pipe import AppEnd, BrokerEnd, make_pipe
 
@@ -105,8 +107,8 @@ def seat(end: BrokerEnd, side: Side) -> None:
 class LoopThread:
     """A real loop in a thread of its own."""
 
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+    def __init__(self, new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
+        self.loop = new_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="test loop")
         self._thread.start()
 
@@ -140,8 +142,8 @@ class ThreadPipe:
 
 @contextmanager
 def thread_pipe() -> Iterator[ThreadPipe]:
-    """A pipe, and the two threads that it joins."""
-    threads = [LoopThread(), LoopThread()]
+    """A pipe, and the two threads that it joins, on a loop of each kind."""
+    threads = [LoopThread(uvloop.new_event_loop), LoopThread()]
     try:
         yield ThreadPipe(*threads)
     finally:

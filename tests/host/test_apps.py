@@ -48,6 +48,7 @@ def test_stopped_app_leaves_no_connection_behind() -> None:
             thread, started = hosted(broker, Responder("one"))
             started.result(DEADLINE)
             thread.stop()
+            broker.ask(lambda: None)  # its loop has come round
 
         with Client(url_of(broker)) as client:  # there is one place
             assert client is not None
