@@ -24,6 +24,14 @@ _log = structlog.get_logger("nebula.broker")
 _FLUSH_SECONDS = 5.0
 _LINGER_SECONDS = 1.0
 
+# Who sent so much at once has more to say. uvloop would go on reading it, 8 MB or so, before it
+# looks at anybody else; see `Server.line_up`.
+_LONG_READ_BYTES = 128 * 1024
+
+# The loop may have been busy for longer than a peer's margin, with its beats unread. A moment
+# later they have been.
+_SECOND_LOOK_SECONDS = 0.05
+
 ANONYMOUS = "anonymous"
 
 
@@ -47,6 +55,7 @@ class Connection(asyncio.Protocol):
         self._is_closing = False
         self._is_lost = False
         self._resumes_soon = False
+        self._is_suspect = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -75,6 +84,9 @@ class Connection(asyncio.Protocol):
             self._opened()
         if protocol.is_held_back:
             self._transport.pause_reading()
+        elif len(data) >= _LONG_READ_BYTES:
+            self._transport.pause_reading()
+            server.line_up(self)
         server.work(now)
 
     def eof_received(self) -> bool:
@@ -129,6 +141,10 @@ class Connection(asyncio.Protocol):
             self._protocol.go_on(now, in_vain=in_vain)
         except Exception:
             self._fail_internally()
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Read the peer again, unless it is held back or at its end."""
         if not self._protocol.is_held_back and not self._is_closing:
             self._transport.resume_reading()
 
@@ -179,6 +195,10 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         now = self._server.time()
+        self._is_suspect = not self._is_suspect and self._protocol.heartbeat.is_dead(now)
+        if self._is_suspect:
+            self._timer = self._server.loop.call_later(_SECOND_LOOK_SECONDS, self._tick)
+            return
         deadline = self._protocol.tick(now)
         self._server.work(now)
         if deadline != float("inf") and not self._is_closing:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -33,6 +34,10 @@ _log = structlog.get_logger("nebula.broker")
 
 # How often time passes for the core: expiry, and senders that wait in vain.
 _ADVANCE_SECONDS = 0.25
+
+# Connections with much to say are read so many at a time, for at most a read each: with 256 KB a
+# read the others, timers and signals wait for one MB at most, however many such peers there are.
+_LONG_READS_AT_ONCE = 4
 
 # How long clients may take to read why they were ended when the broker stops.
 _STOP_SECONDS = 0.5
@@ -74,6 +79,7 @@ class Server:
         self._listeners = tuple(listeners)
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
+        self._in_line: deque[Connection] = deque()
         self._clock: asyncio.TimerHandle | None = None
         self._is_working = False
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # until start
@@ -118,6 +124,18 @@ class Server:
     def dismiss(self, connection: Connection) -> None:
         """Count it out."""
         self._connections.discard(connection)
+
+    def line_up(self, connection: Connection) -> None:
+        """Have the connection, which has stopped to read, `read_on` when those before it had their turn."""
+        if not self._in_line:
+            self.loop.call_soon(self._read_on)
+        self._in_line.append(connection)
+
+    def _read_on(self) -> None:
+        for _ in range(min(_LONG_READS_AT_ONCE, len(self._in_line))):
+            self._in_line.popleft().read_on()
+        if self._in_line:
+            self.loop.call_soon(self._read_on)
 
     def work(self, now: float) -> None:
         """Do what the core decided. Called after every input."""

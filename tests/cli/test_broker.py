@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -43,6 +45,30 @@ def test_signal_ends_it_cleanly_within_a_second_though_clients_are_connected(num
         assert time.monotonic() - begun < 1
         assert b"ERROR\n" in peer.recv(4096)
         peer.close()
+
+
+def test_signal_ends_it_at_once_though_clients_send_without_a_pause() -> None:
+    def flood(peer: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                peer.sendall(b"SEND\ndestination:/queue/flood\n\n\0" * 10_000)
+
+    with running("broker", "--port", "0") as (process, line):
+        peers = [connect(line["url"]) for _ in range(8)]
+        last = connect(line["url"])
+        for peer in peers:
+            threading.Thread(target=flood, args=[peer], daemon=True).start()
+        last.sendall(b"SEND\ndestination:/topic/t\nreceipt:r\n\n\0")
+        assert last.recv(4096).startswith(b"RECEIPT\n")
+        begun = time.monotonic()
+
+        process.terminate()
+
+        assert b"ERROR\n" in last.recv(4096)
+        assert time.monotonic() - begun < 1
+        assert process.wait(timeout=5) == 0
+        for peer in [*peers, last]:
+            peer.close()
 
 
 def test_log_is_json_on_stderr_and_stdout_has_its_line_alone() -> None:

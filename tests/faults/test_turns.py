@@ -1,0 +1,105 @@
+"""Peers that send without a pause leave the loop to the others, to the clock and to signals."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from typing import Any
+
+from nebula.broker.connection import Connection
+from nebula.broker.server import Server
+from tests.faults.served import Wire, serve
+
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
+LONG_READ = b"SEND\ndestination:/topic/t\n\n" + b"x" * 200_000 + b"\0"
+
+
+class FakeTransport:
+    """A socket that says whether it is read."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+        self.written = b""
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def set_write_buffer_limits(self, **limits: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def abort(self) -> None: ...
+
+
+def connected(server: Server) -> tuple[Any, FakeTransport]:
+    connection, transport = Connection(server), FakeTransport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.data_received(CONNECT)
+    return connection, transport
+
+
+def test_peers_with_much_to_say_are_read_some_at_a_time_in_turns() -> None:
+    async def run() -> list[list[bool]]:
+        server = Server([])
+        await server.start()
+        peers = [connected(server) for _ in range(6)]
+        for connection, _ in peers:
+            connection.data_received(LONG_READ)
+        seen = [[transport.is_read for _, transport in peers]]
+        for _ in range(2):
+            await asyncio.sleep(0)
+            seen.append([transport.is_read for _, transport in peers])
+        await server.stop()
+        return seen
+
+    assert asyncio.run(run()) == [[False] * 6, [True] * 4 + [False] * 2, [True] * 6]
+
+
+def test_peer_that_is_held_back_does_not_get_a_turn() -> None:
+    async def run() -> bool:
+        server = Server([])
+        await server.start()
+        connection, transport = connected(server)
+        connection.data_received(LONG_READ)
+        connection._protocol.is_held_back = True
+        await asyncio.sleep(0)
+        is_read = transport.is_read
+        connection._protocol.is_held_back = False
+        await server.stop()
+        return is_read
+
+    assert not asyncio.run(run())
+
+
+def test_peer_whose_beats_lie_unread_is_not_taken_for_dead() -> None:
+    ours, theirs = socket.socketpair()
+    is_busy = threading.Event()
+
+    def be_busy() -> None:
+        theirs.recv(1)
+        is_busy.set()
+        time.sleep(2.2)
+
+    with ours, theirs, serve() as broker:
+        alice = Wire(broker.port)
+        alice.connect("1.2", heart_beat="1000,0")
+        # The loop reads somebody else for longer than the peer's margin; meanwhile the peer beats.
+        broker.ask(lambda: broker.server.loop.add_reader(theirs, be_busy))
+        ours.send(b"!")
+        is_busy.wait()
+        alice.send(b"\n")
+
+        assert alice.is_in_order()
+        broker.ask(lambda: broker.server.loop.remove_reader(theirs))
