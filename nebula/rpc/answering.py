@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic
@@ -210,12 +211,16 @@ class Answerer:
         except VerbError as error:
             tally.errors += 1
             return failure(error)
-        except Exception as error:
+        # `sys.exit` in a handler, of some argument parser for one, is not the end of the service.
+        except (Exception, SystemExit) as error:
             tally.errors += 1
-            # The traceback is for the log: a peer learns nothing of our inside.
-            _log.exception("verb failed", verb=verb.name)
-            text = repr(error) if self._rules.debug else _SEE_LOG
-            return failure(VerbError("internal", text))
+            return self._internal(verb, error)
+        except anyio.get_cancelled_exc_class() as error:
+            # Ours, or of something that the handler waited for and somebody else cancelled.
+            if anyio.current_effective_deadline() == -math.inf:
+                raise
+            tally.errors += 1
+            return self._internal(verb, error)
         finally:
             seconds = monotonic() - started
             tally.seconds += seconds
@@ -236,6 +241,11 @@ class Answerer:
         if result is None:
             return success()
         return Answer(verb.response, verb.signature.dump(result))
+
+    def _internal(self, verb: Endpoint, error: BaseException) -> Answer:
+        # The traceback is for the log: a peer learns nothing of our inside.
+        _log.exception("verb failed", verb=verb.name)
+        return failure(VerbError("internal", repr(error) if self._rules.debug else _SEE_LOG))
 
     def _check_attempts(self, request: Request) -> None:
         # D.37: a handler that kills its process must not do so for ever.

@@ -6,6 +6,7 @@ The peer is a bare STOMP client: what a stranger sees.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -75,6 +76,19 @@ def service(**options: Any) -> Responder:
     async def unwritable() -> Any:
         return object()
 
+    @app.verb
+    def exit_in_thread() -> None:
+        sys.exit("the secret is 42")
+
+    @app.verb
+    async def exit_on_loop() -> None:
+        sys.exit("the secret is 42")
+
+    @app.verb
+    async def await_the_cancelled() -> None:
+        # As awaiting an asyncio future does that somebody cancelled. Trio has no such thing: a TypeError.
+        raise anyio.get_cancelled_exc_class()
+
     return app
 
 
@@ -132,6 +146,9 @@ async def test_rule_1_unknown_verb_is_an_error(stranger: Stranger) -> None:
         ('{"verb":"echo","parameters":[1,2]}', "bad-parameters"),
         ('{"verb":"explode"}', "internal"),
         ('{"verb":"unwritable"}', "internal"),
+        ('{"verb":"exit_in_thread"}', "internal"),
+        ('{"verb":"exit_on_loop"}', "internal"),
+        ('{"verb":"await_the_cancelled"}', "internal"),
         ('{"verb":"refuse"}', "sold-out"),
         ('{"verb":"refuse_oddly"}', "internal"),
         ('{"parameters":1}', "bad-request"),
@@ -185,7 +202,7 @@ async def test_bad_parameters_are_told_field_by_field(stranger: Stranger) -> Non
 
 
 async def test_service_answers_again_after_each_kind_of_failure(stranger: Stranger) -> None:
-    for verb in ("explode", "unwritable", "refuse", "nope"):
+    for verb in ("explode", "unwritable", "refuse", "nope", "exit_on_loop", "await_the_cancelled"):
         stranger.ask(f'{{"verb":"{verb}"}}', JSON)
         await stranger.reply()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import traceback
@@ -185,6 +186,11 @@ async def _run_as_task(run: _Run, verb: JobVerb) -> _End:
             result = await verb.call(run.task.parameters, run.context)
         # What a job raises ends the job, and never the service: SystemExit too.
         except (Exception, JobCancelled, SystemExit) as error:
+            return await anyio.to_thread.run_sync(run.fail, error)
+        except anyio.get_cancelled_exc_class() as error:
+            # Ours, or of something that the job waited for and somebody else cancelled.
+            if anyio.current_effective_deadline() == -math.inf:
+                raise
             return await anyio.to_thread.run_sync(run.fail, error)
         return await anyio.to_thread.run_sync(run.finish, verb, result)
     await anyio.to_thread.run_sync(run.context.discard_outputs)

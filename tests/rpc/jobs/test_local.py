@@ -105,6 +105,17 @@ async def test_job_tells_steps_progress_and_lines(tmp_path: Path, gate: Gate) ->
     assert [line["text"] for line in log["lines"]] == ["nearly there"]
 
 
+async def test_cancellation_that_nobody_asked_for_fails_its_job_alone(tmp_path: Path) -> None:
+    async def work() -> None:
+        # As awaiting an asyncio future does that somebody cancelled. Trio has no such thing: a TypeError.
+        raise anyio.get_cancelled_exc_class()
+
+    async with living(tmp_path, work) as (start, house, _):
+        # The second one shows that the first did not take the runner with it.
+        for job in (await start(), await start()):
+            await house.published.until(job, "failed")
+
+
 async def test_thread_hears_of_a_cancel_when_it_reports(tmp_path: Path) -> None:
     caught: list[type[BaseException]] = []
     entered = threading.Event()
