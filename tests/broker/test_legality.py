@@ -39,7 +39,7 @@ def test_table_names_each_state_and_only_commands_of_clients() -> None:
     assert {command for row in _LEGAL.values() for command in row} == CLIENT_COMMANDS == set(LINES)
 
 
-@pytest.mark.parametrize(("state", "command"), itertools.product(State, sorted(CLIENT_COMMANDS)))
+@pytest.mark.parametrize(("state", "command"), list(itertools.product(State, sorted(CLIENT_COMMANDS))))
 def test_command_is_taken_where_the_table_says_so_and_refused_elsewhere(
     broker: BrokerHarness, state: State, command: str
 ) -> None:

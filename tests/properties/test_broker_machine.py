@@ -1,0 +1,289 @@
+"""The broker against a model: peers come, go, block, ack and give back in any order that Hypothesis finds.
+
+The model knows of each message whether it waits, is held, or is gone, and how often it failed. The
+harness checks the broker's own invariants after every step; what is checked here is what peers see.
+A failure prints the transcript of its steps, to be pasted into tests/conformance.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from nebula.broker.limits import Limits
+from nebula.broker.policies import DestinationPolicy
+from tests.broker.harness import BrokerHarness, Peer
+from tests.broker.script import Received
+
+QUEUES = ("/queue/a", "/queue/b")
+TOPIC = "/topic/t"
+MAX_DELIVERIES = 3
+MAX_PEERS = 5
+MAX_SUBSCRIPTIONS = 6
+LIMITS = Limits(max_deliveries=MAX_DELIVERIES, outbox_high_water_bytes=5000)
+POLICIES = [DestinationPolicy(pattern="/queue/*", max_messages=6)]
+
+
+@dataclass(eq=False)
+class Entry:
+    """What the model knows of one message on one queue (a subscription's own one for topics)."""
+
+    body: str
+    place: str = "sent"  # then "waiting", "held", and at last "gone"
+    attempts: int | None = None  # None: it was never given back
+    expires_at: float | None = None
+    may_vanish: bool = False  # its time to live began at a moment that peers cannot know
+
+
+@dataclass(eq=False)
+class Subscribed:
+    """What the model knows of one subscription."""
+
+    peer: Peer
+    id: str
+    destination: str
+    ack: str
+    prefetch: int
+    entries: dict[str, Entry]  # of its queue, shared with the queue's other subscriptions
+    expected: list[str] = field(default_factory=list)  # of a topic, in the mode auto
+    held: dict[str, Received] = field(default_factory=dict)  # by body, in the order of delivery
+
+
+PEER = st.integers(0, MAX_PEERS - 1)
+
+
+class BrokerMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.broker = BrokerHarness(LIMITS, POLICIES)
+        self.peers: list[Peer] = []
+        self.subscribed: list[Subscribed] = []
+        self.queues: dict[str, dict[str, Entry]] = {name: {} for name in QUEUES}
+        self.last_first: defaultdict[int, int] = defaultdict(int)
+        self.count = 0
+
+    # What peers do
+
+    @initialize()
+    def begin(self) -> None:
+        for version in ("1.1", "1.2", "1.2"):
+            self.connect(version)
+        self.subscribe(0, QUEUES[0], "client", 2)
+        self.subscribe(1, QUEUES[0], "client-individual", 1)
+
+    @precondition(lambda self: len(self.peers) < MAX_PEERS)
+    @rule(version=st.sampled_from(["1.1", "1.2"]))
+    def connect(self, version: str) -> None:
+        self.count += 1
+        self.peers.append(self.broker.connect(version, name=f"peer{self.count}"))
+
+    @precondition(lambda self: len(self.subscribed) < MAX_SUBSCRIPTIONS)
+    @rule(
+        who=PEER,
+        destination=st.sampled_from([*QUEUES, TOPIC]),
+        ack=st.sampled_from(["auto", "client", "client", "client-individual", "client-individual"]),
+        prefetch=st.integers(1, 3),
+    )
+    def subscribe(self, who: int, destination: str, ack: str, prefetch: int) -> None:
+        for peer in self.chosen(who, reads=True):
+            self.count += 1
+            entries = self.queues.get(destination, {})
+            subscribed = Subscribed(peer, f"s{self.count}", destination, ack, prefetch, entries)
+            self.subscribed.append(subscribed)
+            peer.subscribe(destination, f"ack:{ack}", f"prefetch-count:{prefetch}", id=subscribed.id)
+            self.collect()
+
+    @rule(who=PEER, which=st.integers(0, 9))
+    def unsubscribe(self, who: int, which: int) -> None:
+        for peer in self.chosen(who, reads=True):
+            # What a blocked peer was told already still reaches it, after the end.
+            theirs = [each for each in self.subscribed if each.peer is peer and not peer.is_blocked]
+            for subscribed in theirs and [theirs[which % len(theirs)]]:
+                self.end(subscribed, counted=False)
+                peer.say(f"UNSUBSCRIBE id:{subscribed.id}")
+                self.collect()
+
+    @rule(
+        who=PEER,
+        destination=st.sampled_from(QUEUES),
+        many=st.integers(1, 4),
+        seconds=st.sampled_from([None, None, 1, 3]),
+    )
+    def publish(self, who: int, destination: str, many: int, seconds: int | None) -> None:
+        for peer in self.chosen(who):
+            lines = []
+            for _ in range(many):
+                self.count += 1
+                entry = self.queues[destination][f"m{self.count}"] = Entry(f"m{self.count}")
+                timeout = ""
+                if seconds is not None:
+                    timeout = f"; neb-timeout:{seconds * 1000}"
+                    entry.expires_at = self.broker.now + seconds
+                lines.append(f"SEND destination:{destination}; receipt:{entry.body}{timeout} | {entry.body}")
+                entry.may_vanish = seconds is not None and peer.is_held_back
+            peer.say(*lines)
+            if peer.is_held_back and seconds is not None:
+                for entry in list(self.queues[destination].values())[-many:]:
+                    entry.may_vanish = True
+            self.collect()
+
+    @rule(who=PEER)
+    def publish_to_topic(self, who: int) -> None:
+        for peer in self.chosen(who, reads=True):
+            self.count += 1
+            body = f"m{self.count}"
+            for each in self.subscribed:
+                if each.destination == TOPIC and each.ack == "auto":
+                    each.expected.append(body)
+                elif each.destination == TOPIC:
+                    each.entries[body] = Entry(body, "waiting")
+            peer.publish(TOPIC, body)
+            self.collect()
+
+    @precondition(lambda self: any(each.held for each in self.subscribed))
+    @rule(which=st.integers(0, 99), command=st.sampled_from(["ack", "ack", "nack", "nack", "drop"]))
+    def settle(self, which: int, command: str) -> None:
+        held = [(each, body) for each in self.subscribed for body in each.held]
+        for subscribed, body in [held[which % len(held)]]:
+            frame = subscribed.held[body]
+            bodies = list(subscribed.held)
+            scope = bodies[: bodies.index(body) + 1] if subscribed.ack == "client" else [body]
+            for each in scope:
+                del subscribed.held[each]
+                self.give_back(subscribed.entries[each], counted=True, gone=command != "nack")
+            say = subscribed.peer.ack if command == "ack" else subscribed.peer.nack
+            say(frame, *(["requeue:false"] if command == "drop" else []))
+            self.collect()
+
+    @precondition(lambda self: len(self.peers) > 2)
+    @rule(who=PEER, ending=st.sampled_from(["lose", "disconnect"]))
+    def go(self, who: int, ending: str) -> None:
+        for peer in self.chosen(who, reads=ending == "disconnect"):
+            for subscribed in [each for each in self.subscribed if each.peer is peer]:
+                self.end(subscribed, counted=ending == "lose")
+            self.peers.remove(peer)
+            leave: Callable[[], None] = getattr(peer, ending)
+            leave()
+            self.collect()
+
+    @rule(who=PEER)
+    def block_or_unblock(self, who: int) -> None:
+        for peer in self.chosen(who):
+            (peer.unblock if peer.is_blocked else peer.block)()
+            self.collect()
+
+    @rule(seconds=st.sampled_from([0.25, 1, 3]))
+    def advance(self, seconds: float) -> None:
+        self.broker.advance(seconds)
+        self.collect()
+
+    def teardown(self) -> None:
+        for peer in self.peers:
+            if peer.is_blocked:
+                peer.unblock()
+        self.collect()
+        self.broker.advance(6)  # who is held back waits in vain, or goes on
+        self.collect()
+        for peer in list(self.peers):
+            self.go(self.peers.index(peer), "lose")
+        reader = self.broker.connect(name="reader")
+        for queue, entries in self.queues.items():
+            reader.subscribe(queue)
+            left = reader.bodies()
+            reader.say("UNSUBSCRIBE id:s")
+            waiting = {each.body: each for each in entries.values() if each.place == "waiting"}
+            must = {body for body, each in waiting.items() if not (each.may_vanish or self.has_expired(each))}
+            may = {body for body, each in entries.items() if each.place == "sent" or body in waiting}
+            assert must <= set(left) <= may, self.broker.transcript
+            assert len(left) == len(set(left)), self.broker.transcript
+        reader.disconnect()
+        assert self.broker.broker.destinations == {}
+        assert self.broker.broker.account.stored_bytes == 0
+
+    # The model
+
+    def chosen(self, who: int, *, reads: bool = False) -> Iterator[Peer]:
+        """The peer of that place, if there is one (and, where asked, the broker reads it)."""
+        for peer in self.peers and [self.peers[who % len(self.peers)]]:
+            if not (reads and peer.is_held_back):
+                yield peer
+
+    def has_expired(self, entry: Entry) -> bool:
+        return entry.expires_at is not None and entry.expires_at <= self.broker.now
+
+    def end(self, subscribed: Subscribed, *, counted: bool) -> None:
+        self.subscribed.remove(subscribed)
+        for body in subscribed.held:
+            self.give_back(subscribed.entries[body], counted=counted, gone=False)
+
+    def give_back(self, entry: Entry, *, counted: bool, gone: bool) -> None:
+        entry.attempts = (entry.attempts or 0) + counted
+        entry.place = "gone" if gone or entry.attempts >= MAX_DELIVERIES else "waiting"
+
+    def collect(self) -> None:
+        """Read what all peers were told, and see that it is what the model allows."""
+        try:
+            frames = [(peer, frame) for peer in self.peers for frame in peer.received()]
+            for _, frame in frames:
+                if frame[0] == "RECEIPT":
+                    self.read_receipt(frame)
+            firsts: dict[int, list[int]] = defaultdict(list)
+            for peer, frame in frames:
+                if frame[0] != "RECEIPT":
+                    self.read_message(peer, frame, firsts)
+            for queue, numbers in firsts.items():
+                assert min(numbers) > self.last_first[queue], "not first in, first out"
+                self.last_first[queue] = max(numbers)
+            for each in self.subscribed:
+                assert each.peer.is_blocked or not each.expected, "a topic's message is missing"
+                assert len(each.held) <= each.prefetch
+        except AssertionError as error:
+            error.add_note("\n".join(self.broker.transcript))
+            raise
+
+    def read_receipt(self, frame: Received) -> None:
+        body, verdict = frame[1]["receipt-id"], frame[1]["disposition"]
+        (entry,) = (entries[body] for entries in self.queues.values() if body in entries)
+        if verdict == "accepted":
+            if entry.place == "sent":
+                entry.place = "waiting"
+        else:
+            assert (entry.place, verdict) == ("sent", "rejected-full")
+            entry.place = "gone"
+
+    def read_message(self, peer: Peer, frame: Received, firsts: dict[int, list[int]]) -> None:
+        command, headers, *bodies = frame
+        assert command == "MESSAGE", frame
+        (body,) = bodies
+        (subscribed,) = (
+            each for each in self.subscribed if (each.peer, each.id) == (peer, headers["subscription"])
+        )
+        if subscribed.destination == TOPIC and subscribed.ack == "auto":
+            assert subscribed.expected.pop(0) == body
+            return
+        entry = subscribed.entries[body]
+        assert entry.place in ("sent", "waiting"), f"{body} is {entry.place}, and delivered"
+        assert entry.may_vanish or not self.has_expired(entry), "an expired message is delivered"
+        assert headers.get("redelivered", "false") == ("false" if entry.attempts is None else "true")
+        assert int(headers.get("delivery-count", 0)) == (entry.attempts or 0)
+        if entry.attempts is None:
+            firsts[id(subscribed.entries)].append(int(headers["message-id"].removeprefix("m-")))
+        entry.place = "gone" if subscribed.ack == "auto" else "held"
+        if subscribed.ack != "auto":
+            subscribed.held[body] = frame
+
+
+# What is found takes a while to be made small.
+TestBroker = pytest.mark.timeout(300)(BrokerMachine.TestCase)
+TestBroker.settings = settings(
+    max_examples=200,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
