@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import anyio
-import anyio.to_thread
 
 from nebula import logs
 from nebula.broker.policies import DestinationPolicy
@@ -17,15 +16,19 @@ from nebula.broker.server import Address, Server
 from nebula.broker.settings import BrokerSettings
 from nebula.cli.arguments import find_app
 from nebula.errors import SettingsError
-from nebula.host.apps import App, AppThread, shared_interpreter
+from nebula.host.apps import App, hosting
 from nebula.logs import Level
 from nebula.rpc.responder import Responder
+
+# A broker is expected to be gone a second after the signal, and its peers get half of that.
+_GRACE_SECONDS = 0.5
 
 
 def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) -> None:
     """Run a broker and the services it hosts until SIGTERM or SIGINT, then end its connections.
 
-    It returns within a second, plus what hosted services need to answer the requests under way.
+    It returns within about a second: requests under way at hosted services have half of it to be
+    answered, and the peers the other half to read why they are ended.
 
     Args:
         settings: everything it is told.
@@ -68,45 +71,38 @@ async def _serve_broker(
         await server.start()
     except OSError as error:
         raise SettingsError(f"the broker cannot listen: {error.strerror or error}") from error
+    failure = _Failure()
     with _until_signal():
         try:
-            async with _hosting(server, apps) as ended:
+            async with hosting(server, apps, failure.tell, grace=_GRACE_SECONDS):
                 for url in server.urls:
                     on_listening(url)
-                await ended
+                await failure.wait()
         finally:
             with anyio.CancelScope(shield=True):
                 await server.stop()
 
 
-@contextlib.asynccontextmanager
-async def _hosting(server: Server, apps: Sequence[App]) -> AsyncIterator[asyncio.Future[None]]:
-    """Apps on the broker's threads; the value raises what the first of them that fails ended with."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
+class _Failure:
+    """The first failure of any app, waited for on the broker's loop."""
 
-    def fail(error: BaseException) -> None:
-        if not ended.done():
-            ended.set_exception(error)
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._first: asyncio.Future[None] = self._loop.create_future()
+        # Asked for at once: nobody waits for it any more when the program ends for another reason.
+        self._first.add_done_callback(lambda first: first.cancelled() or first.exception())
 
-    def on_end(error: BaseException | None) -> None:
-        if error is not None:
-            loop.call_soon_threadsafe(fail, error)
+    def tell(self, app: App, error: BaseException) -> None:  # noqa: ARG002  # the error says enough
+        # The program may have ended without an app that did not stop in time.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._set, error)
 
-    threads: list[AppThread] = []
-    with shared_interpreter(apps):
-        try:
-            for app in apps:
-                threads.append(AppThread(app, server, on_end))
-                await asyncio.wrap_future(threads[-1].start())
-            yield ended
-        finally:
-            with anyio.CancelScope(shield=True):
-                for thread in reversed(threads):
-                    await anyio.to_thread.run_sync(thread.stop)
-            if ended.done() and not ended.cancelled():
-                # An app that never started was told of by its thread already.
-                ended.exception()
+    def _set(self, error: BaseException) -> None:
+        if not self._first.done():
+            self._first.set_exception(error)
+
+    async def wait(self) -> None:
+        await self._first
 
 
 async def _serve_app(app: Responder, url: str | None, on_serving: Callable[[], None]) -> None:

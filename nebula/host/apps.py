@@ -7,10 +7,12 @@ import concurrent.futures
 import contextlib
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import anyio
+import anyio.to_thread
 import structlog
 
 from nebula.broker.connection import Connection
@@ -24,6 +26,9 @@ _SWITCH_INTERVAL = 0.0002
 
 # The link is given: an address from the environment, which may be another broker's, is not asked for.
 _NO_ADDRESS = "stomp://localhost"
+
+# What an app may take to end beside the grace of its requests: good-byes, and killing an engine.
+_CLOSING_SECONDS = 1.0
 
 _log = structlog.get_logger("nebula.host")
 
@@ -39,8 +44,54 @@ class App(Protocol):
         *,
         link: Callable[[], Awaitable[Link]] | None = None,
         started: anyio.Event | None = None,
+        grace: float = 5.0,
     ) -> None:
-        """Serve over what `link` opens until cancelled; set `started` when requests are taken."""
+        """Serve over what `link` opens until cancelled; set `started` when requests are taken.
+
+        When cancelled, requests under way have `grace` seconds to be answered.
+        """
+
+
+@contextlib.asynccontextmanager
+async def hosting(
+    server: Server,
+    apps: Sequence[App],
+    on_failure: Callable[[App, BaseException], None],
+    *,
+    grace: float = 5.0,
+) -> AsyncIterator[None]:
+    """Serve `apps` by a broker of this process, from the block's begin to its end.
+
+    The block begins when all of them take requests. At its end all of them stop at once; it takes
+    `grace` seconds at most, and little more.
+
+    Args:
+        server: started, on this loop or another thread's.
+        apps: what to host.
+        on_failure: told, on its thread, of an app that ends while the block runs; the others go on.
+        grace: seconds that requests under way have to be answered.
+
+    Raises:
+        BaseException: what an app raised while it started.
+    """
+
+    def on_end(app: App, error: BaseException | None) -> None:
+        if error is not None:
+            on_failure(app, error)
+
+    threads: list[AppThread] = []
+    with shared_interpreter(apps):
+        try:
+            for app in apps:
+                threads.append(AppThread(app, server, partial(on_end, app), grace=grace))
+                # Abandoned with the caller: an app may hang as it starts, and is stopped then.
+                await anyio.to_thread.run_sync(threads[-1].start().result, abandon_on_cancel=True)
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                async with anyio.create_task_group() as stopping:
+                    for thread in threads:
+                        stopping.start_soon(partial(anyio.to_thread.run_sync, thread.stop))
 
 
 class AppThread:
@@ -53,14 +104,21 @@ class AppThread:
         server: whom it connects to; must be started, on another thread's loop.
         on_end: called once, on the app's thread, when an app that had started has ended: with its
             error, or None when it was stopped.
+        grace: seconds that requests under way have to be answered when it is stopped.
     """
 
     def __init__(
-        self, app: App, server: Server, on_end: Callable[[BaseException | None], None] | None = None
+        self,
+        app: App,
+        server: Server,
+        on_end: Callable[[BaseException | None], None] | None = None,
+        *,
+        grace: float = 5.0,
     ) -> None:
         self._app = app
         self._server = server
         self._on_end = on_end
+        self._grace = grace
         self._started: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._is_stopping = False
         self._cancel: Callable[[], None] = lambda: None
@@ -73,12 +131,13 @@ class AppThread:
         self._thread.start()
         return self._started
 
-    def stop(self, timeout: float = 10.0) -> None:
+    def stop(self, timeout: float | None = None) -> None:
         """End the app and wait for it. Blocks; call it from a worker thread.
 
-        Requests under way are answered first. An app that does not end within `timeout` seconds
-        is left to itself, and the log says so.
+        An app that does not end within `timeout` seconds is left to itself, and the log says so.
+        Without `timeout` it has its grace and a second.
         """
+        timeout = self._grace + _CLOSING_SECONDS if timeout is None else timeout
         self._is_stopping = True
         self._cancel()
         self._thread.join(timeout)
@@ -111,7 +170,7 @@ class AppThread:
             self._cancel = cancel
             # In this order, as `stop` does the reverse: one of the two sees the other.
             if not self._is_stopping:
-                await self._app.run(_NO_ADDRESS, link=self._open_link, started=started)
+                await self._app.run(_NO_ADDRESS, link=self._open_link, started=started, grace=self._grace)
         telling.cancel()
 
     async def _tell_started(self, started: anyio.Event) -> None:

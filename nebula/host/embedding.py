@@ -7,7 +7,6 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import AsyncIterator
-from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -15,7 +14,7 @@ import structlog
 
 from nebula.broker.limits import Limits
 from nebula.broker.server import Address, Server
-from nebula.host.apps import App, AppThread, shared_interpreter
+from nebula.host.apps import App, hosting
 
 # What a stopping broker may take: it gives its peers half a second.
 _STOP_SECONDS = 5.0
@@ -46,26 +45,17 @@ async def embedded(
         Exception: what an app raised while it started.
     """
     broker = _BrokerThread(Server([Address(host, port)], limits=limits))
-    threads: list[AppThread] = []
-    with shared_interpreter(apps):
-        await anyio.to_thread.run_sync(broker.start)
-        try:
-            for app in apps:
-                thread = AppThread(app, broker.server, partial(_log_end, app.name))
-                threads.append(thread)
-                # Abandoned with the caller: an app may hang as it starts, and is stopped then.
-                await anyio.to_thread.run_sync(thread.start().result, abandon_on_cancel=True)
+    await anyio.to_thread.run_sync(broker.start)
+    try:
+        async with hosting(broker.server, apps, _log_failure):
             yield broker.server.urls[0]
-        finally:
-            with anyio.CancelScope(shield=True):
-                for thread in reversed(threads):
-                    await anyio.to_thread.run_sync(thread.stop)
-                await anyio.to_thread.run_sync(broker.stop)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(broker.stop)
 
 
-def _log_end(app: str, error: BaseException | None) -> None:
-    if error is not None:
-        _log.error("app failed", app=app, exc_info=error)
+def _log_failure(app: App, error: BaseException) -> None:
+    _log.error("app failed", app=app.name, exc_info=error)
 
 
 class _BrokerThread:

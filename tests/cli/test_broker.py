@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from nebula.sync import Client
 from tests.cli.programs import nebula, running
 
 
@@ -69,6 +70,55 @@ def test_signal_ends_it_at_once_though_clients_send_without_a_pause() -> None:
         assert process.wait(timeout=5) == 0
         for peer in [*peers, last]:
             peer.close()
+
+
+BUSY = """
+import asyncio
+import time
+
+from nebula import Responder
+
+app = Responder("busy")
+
+
+@app.verb
+async def wait():
+    print("begun", flush=True)
+    await asyncio.sleep(30)
+
+
+@app.verb
+def work():
+    print("begun", flush=True)
+    time.sleep(30)
+
+
+@app.verb
+async def block():
+    print("begun", flush=True)
+    time.sleep(30)
+"""
+
+
+# One that computes on its service's loop cannot even be asked to end: it gets a second more.
+@pytest.mark.parametrize(("verb", "most"), [("wait", 1.5), ("work", 1.5), ("block", 2.5)])
+def test_signal_ends_it_in_about_a_second_though_a_hosted_verb_goes_on(
+    tmp_path: Path, verb: str, most: float
+) -> None:
+    (tmp_path / "busy.py").write_text(BUSY)
+    with (
+        running("broker", "--port", "0", "--app", "busy:app", cwd=tmp_path) as (process, line),
+        Client(line["url"]) as client,
+    ):
+        client.send("busy", verb)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        begun = time.monotonic()
+
+        process.terminate()
+
+        assert process.wait(timeout=10) == 0
+        assert time.monotonic() - begun < most
 
 
 def test_log_is_json_on_stderr_and_stdout_has_its_line_alone() -> None:

@@ -22,6 +22,7 @@ class RawApp:
         *,
         link: Callable[[], Awaitable[Link]] | None = None,
         started: anyio.Event | None = None,
+        grace: float = 5.0,
     ) -> None:
         assert link is not None
         assert started is not None
