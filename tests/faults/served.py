@@ -20,6 +20,7 @@ from nebula.stomp.frames import SERVER_COMMANDS
 from tests.broker.script import Received, octets, shown
 
 _TIMEOUT = 10.0
+_PROBE = "UNSUBSCRIBE id:nobody; destination:nothing; receipt:probe"
 
 
 class Served:
@@ -128,12 +129,22 @@ class Wire:
         return frames
 
     def is_in_order(self) -> bool:
-        """Whether the broker has processed all that was sent, and answers."""
-        self.say("UNSUBSCRIBE id:nobody; destination:nothing; receipt:are-you-there")
+        """Whether the broker has processed all that was sent, and answers. Drops what came before."""
+        self.say(_PROBE)
         while (frame := self.next()) is not None:
-            if frame[1].get("receipt-id") == "are-you-there":
+            if frame[1].get("receipt-id") == "probe":
                 return True
         return False
+
+    def probe(self) -> list[Received]:
+        """What came until the broker had processed all that was sent. It is kept for `next`."""
+        with contextlib.suppress(ConnectionError):
+            self.say(_PROBE)
+        frames: list[Received] = []
+        while (frame := self.next()) is not None and frame[1].get("receipt-id") != "probe":
+            frames.append(frame)
+        self._frames = frames + self._frames
+        return frames
 
     def close(self) -> None:
         """Go without a word."""
