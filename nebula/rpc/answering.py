@@ -14,7 +14,7 @@ import structlog
 
 from nebula import headers as names
 from nebula.errors import ConnectionLost
-from nebula.rpc.brokers import NEBULA, Brand
+from nebula.rpc.brokers import LONGEST_HEADER, NEBULA, Brand
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import (
     BOO,
@@ -37,6 +37,9 @@ _log = structlog.get_logger()
 
 # "Nothing to report", as the gem writes it (C.5).
 _NO_PARAMETERS: Final = b"[]"
+
+# As much of such a header as a log wants.
+_LONG: Final = 200
 
 # All that a caller learns of a fault of ours.
 _SEE_LOG: Final = "the service failed; its log says why"
@@ -75,6 +78,7 @@ class AnswerRules:
     max_attempts: int = 3
     acks_early: bool = False
     debug: bool = False
+    max_reply_bytes: int = 8 * 1024 * 1024
 
 
 def success(parameters: bytes = _NO_PARAMETERS, description: str = "") -> Answer:
@@ -255,19 +259,30 @@ class Answerer:
             )
 
     def _send(self, request: Request, answer: Answer) -> None:
+        destination, reply_id = request.reply_to, request.reply_id
+        if not self._may_answer(destination, reply_id):
+            _log.warning("answer dropped, nobody can be answered there", destination=destination[:_LONG])
+            return
         content_type = media_of(content_type_of(request.headers)).reply_type
+        body = encode(content_type, answer.verb, answer.parameters, answer.description)
+        if len(body) > self._rules.max_reply_bytes:
+            _log.warning("answer too large", verb=answer.verb, bytes=len(body))
+            answer = failure(VerbError("result-too-large", f"the answer has {len(body)} bytes"))
+            body = encode(content_type, answer.verb, answer.parameters, answer.description)
         # D.46: with this mark no service of ours will answer the answer, wherever it ends up.
         headers = {"content-type": content_type, names.RESPONSE: "true"}
-        if (reply_id := request.reply_id) is not None:
+        if reply_id is not None:
             headers[names.IN_REPLY_TO] = reply_id
         if answer.code is not None:
             headers[names.ERROR_CODE] = answer.code
-        body = encode(content_type, answer.verb, answer.parameters, answer.description)
         assert self._post is not None
-        if self._brand.may_reply_to(destination := request.reply_to):
-            self._post(destination, body, headers)
-        else:
-            _log.warning("answer dropped, no such destination", destination=destination)
+        self._post(destination, body, headers)
+
+    def _may_answer(self, destination: str, reply_id: str | None) -> bool:
+        """Whether the broker bears an answer with these. It would end the connection over one it does not."""
+        if len(destination) > LONGEST_HEADER or (reply_id is not None and len(reply_id) > LONGEST_HEADER):
+            return False
+        return self._brand.may_reply_to(destination)
 
 
 def _no_verb(envelope: Envelope) -> VerbError:

@@ -6,8 +6,14 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from nebula.headers import AUTO_DELETE, EXCLUSIVE, PREFETCH_COUNT, TIMEOUT
+
+# What a peer wrote into a header and we write into another may be longer there: the name is, and escapes
+# may be; and a broker ends the connection over a line that is too long. In characters, of which each is
+# four octets at most; our broker takes 16 KiB a line.
+LONGEST_HEADER: Final = 4000
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,9 @@ _TABLE: Final = (
     ErrorCode("data", "The data do not fit the computation (SQLSTATE 22xxx)."),
     ErrorCode("python", "Python code in a Spark worker raised an exception."),
     ErrorCode("worker-crashed", "A Python worker of Spark died."),
-    ErrorCode("result-too-large", "The result is larger than the engine may collect."),
+    ErrorCode(
+        "result-too-large", "The result is larger than a reply may be, or than the engine may collect."
+    ),
     ErrorCode("out-of-memory", "The engine ran out of memory.", is_retryable=True),
     ErrorCode("engine-lost", "The engine died under the job.", is_retryable=True),
     ErrorCode("job", "The job's own code raised an exception."),

@@ -50,6 +50,8 @@ class Responder:
             once). `early`: before the handler runs (at most once).
         max_attempts: deliveries after which a request is answered `too-many-attempts`, not run again. Counts
             on brokers that tell the number, as ours does.
+        max_reply_bytes: a longer answer goes out as `error`, `result-too-large`: the broker ends the
+            connection of who sends more than it takes. Ours takes 8 MiB, see `max_body_bytes`.
         debug: `internal` errors show the exception to the caller.
         spark: the engine that jobs run in.
         state: where jobs are kept, for all services of this machine; see `StateFolder`.
@@ -66,6 +68,7 @@ class Responder:
         concurrency: int = 64,
         ack: Literal["late", "early"] = "late",
         max_attempts: int = 3,
+        max_reply_bytes: int = 8 * 1024 * 1024,
         debug: bool = False,
         spark: Engine | None = None,
         state: Path | None = None,
@@ -81,7 +84,7 @@ class Responder:
         self.name = name
         self.destinations = tuple(destination_of(one) for one in queues or [name])
         self._concurrency = concurrency
-        self._rules = AnswerRules(max_attempts, ack == "early", debug)
+        self._rules = AnswerRules(max_attempts, ack == "early", debug, max_reply_bytes)
         self._registry = VerbRegistry()
         self._jobs = JobEntries(name, {} if spark is None else {DEFAULT_ENGINE: spark}, state)
         self._serving: Serving | None = None

@@ -56,6 +56,11 @@ _LEGAL: Mapping[State, _Legal] = {
 }
 
 
+# More than a broker takes from a sender: it adds headers of its own, and escapes what a 1.0 sender need
+# not. With the same limits on both sides any sender could end any consumer's connection.
+_LIMITS: Final = FrameLimits(max_headers=256, max_header_line_bytes=64 * 1024)
+
+
 class ClientProtocol:
     """The state machine of the client's side.
 
@@ -95,7 +100,7 @@ class ClientProtocol:
         self.failure: RemoteProtocolError | None = None
         self._versions = [version for version in DIALECTS if version in versions]
         self._heart_beat = heart_beat
-        self._parser = FrameParser(SERVER_COMMANDS, limits)
+        self._parser = FrameParser(SERVER_COMMANDS, limits or _LIMITS)
         self._enter(State.NEW)
 
     # --- what we receive ---

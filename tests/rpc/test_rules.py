@@ -382,6 +382,30 @@ async def test_odd_reply_destination_does_not_end_the_service(stranger: Stranger
     assert await stranger.is_left_alone()
 
 
+@pytest.mark.parametrize("name", ["neb-reply-id", "neb-reply-to"])
+async def test_header_too_long_to_be_given_back_does_not_end_the_service(
+    stranger: Stranger, name: str
+) -> None:
+    # As long as the broker takes from a sender; in an answer the line would be longer.
+    stranger.ask('{"verb":"ping"}', JSON, **{name: "/" + "x" * (16 * 1024 - len(name) - 2)})
+
+    assert await stranger.is_left_alone()
+
+
+async def test_request_with_as_many_headers_as_the_broker_takes_is_answered(stranger: Stranger) -> None:
+    # Five more are there already; the broker adds its own when it delivers.
+    stranger.ask('{"verb":"ping"}', JSON, **{f"h{number}": "x" for number in range(123)})
+
+    assert (await stranger.reply()).headers["neb-in-reply-to"] == "r1"
+
+
+async def test_answer_larger_than_the_broker_takes_is_an_error(broker_url: str, serving: Serving) -> None:
+    async with asked(service(max_reply_bytes=200), broker_url, serving) as stranger:
+        stranger.ask(json.dumps({"verb": "echo", "parameters": ["x" * 200]}), JSON)
+
+        assert (await stranger.reply()).headers["neb-error-code"] == "result-too-large"
+
+
 # --- D.37: attempts ---
 
 

@@ -199,6 +199,15 @@ def test_body_beyond_the_limit_ends_the_connection() -> None:
     assert "body" in str(protocol.failure)
 
 
+def test_message_may_have_more_and_longer_headers_than_its_sender_may_write() -> None:
+    limits = FrameLimits()
+    headers = b"".join(b"h%d:x\n" % number for number in range(limits.max_headers))
+    # Every octet of a line that a 1.0 sender wrote may have to be escaped.
+    long = b"h:" + b"\\\\" * (limits.max_header_line_bytes - 2) + b"\n"
+
+    assert received(connected(), MESSAGE.replace(b"MESSAGE\n", b"MESSAGE\n" + headers + long)) == ["MESSAGE"]
+
+
 def test_octets_prove_life_also_when_no_frame_is_complete() -> None:
     protocol = connected()
 

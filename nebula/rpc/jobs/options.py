@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from nebula import headers as names
+from nebula.rpc.brokers import LONGEST_HEADER
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.identifiers import is_ulid
@@ -98,7 +99,7 @@ def _notify(given: Mapping[str, str]) -> str | None:
         return None
     is_ours = notify.startswith(names.RESERVED_QUEUE_PREFIX) and not notify.startswith(names.INBOX_PREFIX)
     # What the service may write to, its callers may not all: the broker's own queues least of all.
-    if is_ours or not notify.startswith(("/queue/", "/topic/")):
+    if is_ours or len(notify) > LONGEST_HEADER or not notify.startswith(("/queue/", "/topic/")):
         raise _refused(names.JOB_NOTIFY, "a destination such as /queue/mine or /topic/mine")
     return notify
 

@@ -9,6 +9,7 @@ import structlog
 
 from nebula import headers as names
 from nebula.errors import NebulaError
+from nebula.rpc.brokers import LONGEST_HEADER
 from nebula.rpc.envelope import JSON_TYPE, dump_json
 from nebula.rpc.jobs.identifiers import qualified
 from nebula.rpc.jobs.record import JobRecord
@@ -74,7 +75,7 @@ class Teller:
 
 def _notify_headers(record: JobRecord) -> dict[str, str]:
     headers = dict(_HEADERS)
-    if record.reply_id is not None:
+    if record.reply_id is not None and len(record.reply_id) <= LONGEST_HEADER:
         headers[names.IN_REPLY_TO] = record.reply_id
     if record.has_ended:
         headers[names.PERSISTENT] = "true"

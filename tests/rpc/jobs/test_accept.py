@@ -80,6 +80,7 @@ async def test_job_is_on_the_disk_when_it_is_accepted(house: House) -> None:
         ({"neb_job_dedupe": "x" * 257}, "neb-job-dedupe"),
         ({"neb_job_notify": "nowhere"}, "neb-job-notify"),
         ({"neb_job_notify": "/queue/nebula.broker"}, "neb-job-notify"),
+        ({"neb_job_notify": "/queue/" + "x" * 4000}, "neb-job-notify"),
     ],
 )
 async def test_header_outside_its_form_is_refused(

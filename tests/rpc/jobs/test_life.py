@@ -101,6 +101,17 @@ async def test_statuses_go_also_where_the_request_says(house: House) -> None:
     assert [headers.get("persistent") for _, headers in there] == [None, None, "true"]
 
 
+async def test_id_too_long_to_be_given_back_is_left_out_of_what_the_notified_get(house: House) -> None:
+    async with house.living() as service:
+        await house.accept(service, neb_job_notify="/queue/mine", neb_reply_id="x" * 16_000)
+        await house.runner.next_task()
+
+    there = [headers for where, _, headers in house.published.messages if where == "/queue/mine"]
+    assert there
+    # The broker would end the connection over the longer line, and the service with it.
+    assert not any("neb-in-reply-to" in headers for headers in there)
+
+
 @pytest.mark.parametrize("own", ["60000", "9999000"])
 async def test_request_may_shorten_the_time_limit_and_not_lengthen_it(house: House, own: str) -> None:
     house.declaration["timeout"] = 600.0
