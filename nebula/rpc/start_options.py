@@ -26,7 +26,14 @@ class StartOptions(TypedDict, total=False):
 
 
 def start_headers(options: StartOptions, brand: Brand) -> dict[str, str]:
-    """The options as headers."""
+    """The options as headers.
+
+    Raises:
+        TypeError: there is no such option.
+    """
+    # A misspelt `dedupe` that went unnoticed would start jobs twice.
+    if unknown := options.keys() - StartOptions.__annotations__.keys():
+        raise TypeError(f"jobs have no option {', '.join(sorted(unknown))}")
     expires_in = options.get("expires_in")
     headers = {} if expires_in is None else brand.expiry(whole_milliseconds(expires_in))
     for name, seconds in (

@@ -206,3 +206,12 @@ async def test_service_without_jobs_keeps_no_state(client: Client, tmp_path: Pat
         await client.call(app.name, "ping")
 
     assert not list(tmp_path.iterdir())
+
+
+async def test_option_that_does_not_exist_is_refused_before_anything_is_sent(
+    client: Client, shop: Shop
+) -> None:
+    misspelt: Any = {"dedup": "once"}
+
+    with pytest.raises(TypeError, match="no option dedup"):
+        await client.start(shop.app.name, "add", {"first": 1}, **misspelt)
