@@ -98,9 +98,12 @@ class Subscription:
             return []
         if self.ack_mode is AckMode.INDIVIDUAL:
             return [unacked.pop(number)]
+        # Only as far as the ACK goes: a window may be wide, and each of its messages ACKed alone.
         settled = []
-        for earlier in list(unacked):
-            settled.append(unacked.pop(earlier))
-            if earlier == number:
+        for message in unacked.values():
+            settled.append(message)
+            if message.number == number:
                 break
+        for message in settled:
+            del unacked[message.number]
         return settled
