@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from nebula.rpc.context import Request
 from nebula.rpc.jobs.context import Job
-from nebula.rpc.signature import Signature
+from nebula.rpc.signature import Signature, job_signature
 from nebula.rpc.verbs import Target, target_of, verb_name_of
 
 
@@ -31,9 +31,10 @@ def resolve(function: Callable[..., Any], service: str | None, *, as_job: bool) 
         TypeError: no service declared it, or it is a job that is called, or a verb that is started.
     """
     known = target_of(function)
+    contract_of = _contract_of_job if as_job else _contract_of
     if service is not None:
         name = verb_name_of(function) if known is None else known.verb
-        return Resolved(Target(service, destination_of(service), name), _contract_of(function))
+        return Resolved(Target(service, destination_of(service), name), contract_of(function))
     if known is None:
         name = getattr(function, "__qualname__", repr(function))
         raise TypeError(
@@ -43,7 +44,7 @@ def resolve(function: Callable[..., Any], service: str | None, *, as_job: bool) 
         raise TypeError(f"{known.verb} is a job: use client.start(…), and .result() of what it returns")
     if as_job and not known.is_job:
         raise TypeError(f"{known.verb} is no job: use client.call(…)")
-    return Resolved(known, _contract_of(function))
+    return Resolved(known, contract_of(function))
 
 
 def destination_of(queue: str) -> str:
@@ -54,3 +55,8 @@ def destination_of(queue: str) -> str:
 @lru_cache(maxsize=1024)
 def _contract_of(function: Callable[..., Any]) -> Signature:
     return Signature(function, context=(Request, Job))
+
+
+@lru_cache(maxsize=1024)
+def _contract_of_job(function: Callable[..., Any]) -> Signature:
+    return job_signature(function, context=(Request, Job))

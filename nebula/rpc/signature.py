@@ -212,6 +212,21 @@ class Signature:
             raise TypeError(f"{self._where}: {error.message}") from error
 
 
+def job_signature(function: Callable[..., Any], *, context: tuple[type, ...]) -> Signature:
+    """The contract of a job, whose return annotation is left aside where it has no schema.
+
+    A job may return a table of Spark's: its class has no JSON form, and where there is no pyspark it may
+    be known to type checkers only.
+
+    Raises:
+        TypeError: as for `Signature`.
+    """
+    try:
+        return Signature(function, context=context)
+    except TypeError:
+        return Signature(function, context=context, returns=False)
+
+
 def _collector(taken: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> Callable[..., Arguments]:
     """A function with the contract's signature that returns its arguments.
 

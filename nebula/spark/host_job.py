@@ -16,10 +16,11 @@ from pyspark import InheritableThread
 
 from nebula.errors import JobError
 from nebula.rpc.jobs.context import Job
+from nebula.rpc.signature import job_signature
 from nebula.spark import lines
 from nebula.spark.failures import Failure, describe, may_be_engine_loss
 from nebula.spark.host_context import SparkJob
-from nebula.spark.host_results import Results, contract_of
+from nebula.spark.host_results import Results
 from nebula.spark.host_session import Session, java_object
 from nebula.spark.host_status import active_tasks, cancel_group, group_of
 
@@ -115,7 +116,7 @@ class RunningJob:
 
     def _call(self) -> lines.Done:
         function = load_function(self._submit.function)
-        contract = contract_of(function, Job)
+        contract = job_signature(function, context=(Job,))
         self._context = SparkJob(self._submit, self._session, self._results, self._cancelled, self._say)
         args, kwargs = contract.bind(self._submit.parameters)
         if contract.context_name is not None:

@@ -126,14 +126,6 @@ class Results:
         )
 
 
-def contract_of(function: Callable[..., Any], context: type) -> Signature:
-    """The job's contract. A return annotation that has no schema, such as DataFrame, is left aside."""
-    try:
-        return Signature(function, context=(context,))
-    except TypeError:
-        return Signature(function, context=(context,), returns=False)
-
-
 def _returns_list(function: Callable[..., Any]) -> bool:
     try:
         returned = typing.get_type_hints(function).get("return")

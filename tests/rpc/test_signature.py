@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
-from nebula.rpc.signature import Signature
+from nebula.rpc.signature import Signature, job_signature
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -261,6 +261,22 @@ def test_signature_without_its_return_type_ignores_the_annotation() -> None:
     assert Signature(later, returns=False).dump(1) == b"1"
 
 
+class _Table:
+    """As a DataFrame: pydantic knows no schema of it."""
+
+
+def _gives_table(rows: int) -> _Table: ...  # type: ignore[empty-body]
+def _gives_what_type_checkers_know(rows: int) -> Fraction: ...  # type: ignore[empty-body]
+
+
+@pytest.mark.parametrize("function", [_gives_table, _gives_what_type_checkers_know])
+def test_contract_of_a_job_leaves_aside_a_result_without_schema(function: Callable[..., Any]) -> None:
+    contract = job_signature(function, context=(Request,))
+
+    assert contract.bind({"rows": "2"}) == ((), {"rows": 2})
+    assert contract.result_schema() == {}
+
+
 def _splat(*values: int) -> None: ...
 def _keywords(**values: int) -> None: ...
 def _positional(value: int, /) -> None: ...
@@ -284,10 +300,12 @@ def _underscored(_value: int) -> None: ...
 def test_function_that_cannot_be_a_contract_is_refused_with_its_place(
     function: Callable[..., Any], text: str
 ) -> None:
-    with pytest.raises(TypeError, match=text) as caught:
-        Signature(function, context=() if function is _unknown_type else (Request,))
+    context = () if function is _unknown_type else (Request,)
+    for contract in (Signature, job_signature):
+        with pytest.raises(TypeError, match=text) as caught:
+            contract(function, context=context)
 
-    assert function.__qualname__ in str(caught.value)
+        assert function.__qualname__ in str(caught.value)
 
 
 def test_parameter_may_begin_with_an_underscore() -> None:

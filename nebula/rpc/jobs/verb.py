@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.context import Job
-from nebula.rpc.signature import Arguments, Signature
+from nebula.rpc.signature import Arguments, Signature, job_signature
 
 __all__ = ["JobVerb"]
 
@@ -65,7 +65,7 @@ class JobVerb:
                 raise ValueError(f"job {self.name!r}: {what} is more than 0, or None")
         if self.retries < 0:
             raise ValueError(f"job {self.name!r}: retries is 0 or more")
-        object.__setattr__(self, "signature", Signature(function, context=(Job,)))
+        object.__setattr__(self, "signature", job_signature(function, context=(Job,)))
 
     @property
     def address(self) -> str:
