@@ -106,7 +106,7 @@ class JobEntries:
         """Take a state folder and make the service of this run on it; None if there are no jobs.
 
         Raises:
-            OSError: no folder can be had.
+            SettingsError: no folder can be had.
         """
         if not self._jobs:
             yield None

@@ -284,6 +284,7 @@ class Responder:
             ConnectionLost, ServerError: the connection ended. There is no reconnecting here: a supervisor
                 starts the service again.
             Refused: the broker does not let the service listen to its queues.
+            SettingsError: its jobs cannot be kept in the folder that `state` or `NEBULA_STATE` names.
         """
         with self._jobs.opened() as jobs:
             self._serving = Serving(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.cli.programs import DEADLINE, NEBULA, environment
+from tests.cli.programs import DEADLINE, NEBULA, environment, nebula
 
 Ask: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -108,3 +109,13 @@ def test_words_that_are_no_jobs_id_are_told_with_status_2(ask: Ask) -> None:
 
         assert ended.returncode == 2
         assert said in " ".join(ended.stderr.split())
+
+
+def test_service_whose_jobs_cannot_be_kept_says_so_and_exits_with_2(folder: Path, url: str) -> None:
+    file = folder / "file"
+    file.touch()
+
+    ended = nebula("run", "shop:app", env={"NEBULA_STATE": str(file), "NEBULA_BROKER": url}, cwd=folder)
+
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"nebula: {file}/shop: jobs cannot be kept there, Not a directory; ")

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from nebula.errors import SettingsError
+
 __all__ = ["StateFolder", "default_root"]
 
 _LOCK: Final = "lock"
@@ -52,9 +54,19 @@ class StateFolder:
             root: instead of `default_root()`.
 
         Raises:
-            OSError: the folder cannot be made or locked.
+            SettingsError: there cannot be such a folder, or it cannot be locked.
         """
         home = (default_root() if root is None else root).absolute() / service
+        try:
+            return cls._take(home, new_name)
+        except OSError as error:
+            raise SettingsError(
+                f"{error.filename or home}: jobs cannot be kept there, {error.strerror or error}; "
+                "name a folder that this user may write to, with NEBULA_STATE or Responder(state=…)"
+            ) from error
+
+    @classmethod
+    def _take(cls, home: Path, new_name: Callable[[], str]) -> StateFolder:
         home.mkdir(parents=True, exist_ok=True)
         for path in _folders(home):
             if (lock := _try_lock(path)) is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nebula.errors import SettingsError
 from nebula.rpc.jobs.state_folder import StateFolder, default_root
 
 
@@ -37,6 +38,19 @@ def test_folder_in_use_is_left_alone(tmp_path: Path, new_name: Callable[[], str]
         first.close()
         with StateFolder.take("reports", new_name, tmp_path) as third:
             assert third.instance == "n1"
+
+
+def test_root_that_is_no_folder_is_told_with_the_cure(tmp_path: Path, new_name: Callable[[], str]) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    with pytest.raises(SettingsError) as caught:
+        StateFolder.take("reports", new_name, file)
+
+    assert str(caught.value) == (
+        f"{file}/reports: jobs cannot be kept there, Not a directory; "
+        "name a folder that this user may write to, with NEBULA_STATE or Responder(state=…)"
+    )
 
 
 def test_services_share_a_root_but_no_folder(tmp_path: Path, new_name: Callable[[], str]) -> None:
