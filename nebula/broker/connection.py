@@ -104,6 +104,7 @@ class Connection(asyncio.Protocol):
         if self._is_open:
             reason = self._protocol.fault or ("lost" if self._is_lost else "disconnected")
             _log.debug("session closed", session=self._protocol.session.id, reason=reason)
+        self._server.loop.call_soon(self._part)
 
     def pause_writing(self) -> None:
         self._is_blocked = True
@@ -171,6 +172,11 @@ class Connection(asyncio.Protocol):
         except Exception:
             self._fail_internally()
         self._server.work(now)
+
+    def _part(self) -> None:
+        # Undo the rings of references: the garbage collector would come late for what they hold.
+        self._protocol.session.connection = None
+        self._transport = None
 
     def _opened(self) -> None:
         self._is_open = True

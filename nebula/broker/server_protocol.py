@@ -206,6 +206,8 @@ class ServerProtocol:
         self.fault = message
         self.session.say(serialize(Frame("ERROR", fields, message.encode()), self._dialect))
         self._finish(lost=True)
+        # The parser keeps it, and by its traceback it would keep us: only the collector frees such rings.
+        error.__traceback__ = error.__context__ = None
 
     def _finish(self, *, lost: bool) -> None:
         self.is_finished = True
