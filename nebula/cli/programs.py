@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
@@ -24,6 +25,11 @@ from nebula.rpc.responder import Responder
 _GRACE_SECONDS = 0.5
 
 
+# Of a burst each message is a few objects, all soon gone and in no rings: at CPython's 700 the
+# garbage collector took a fifth of the broker's time to find nothing.
+_GC_THRESHOLDS = (50_000, 20, 20)
+
+
 def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) -> None:
     """Run a broker and the services it hosts until SIGTERM or SIGINT, then end its connections.
 
@@ -40,6 +46,7 @@ def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) ->
     """
     apps = [find_app(target) for target in settings.app]
     logs.configure(settings.log_level)
+    gc.set_threshold(*_GC_THRESHOLDS)
     _run(_serve_broker(settings, apps, on_listening))
 
 
