@@ -18,6 +18,9 @@ from nebula.stomp.waiter import Waiter, new_waiter, runs_on_asyncio
 _HIGH_WATER_BYTES = 64 * 1024
 _READ_BYTES = 256 * 1024
 
+# Measured with 64 calls in flight: fewer cost system calls, more leave a core idle.
+_FRAMES_AT_ONCE = 16
+
 _BROKEN = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 # A peer that does not read its last octets holds a socket of ours for so long at most.
@@ -46,7 +49,10 @@ class Link(Protocol):
         """
 
     def write(self, data: bytes) -> None:
-        """Send octets, at once or as soon as the peer takes them. Lost after `close`."""
+        """Send octets, this turn of the loop or as soon as the peer takes them. Lost after `close`."""
+
+    def flush(self) -> None:
+        """Send what was written, if that waits for more of it: there will be no more this turn."""
 
     async def drain(self) -> None:
         """Wait while more is unsent than a link should hold; return when it has ended, too."""
@@ -101,8 +107,9 @@ class _WriteGate:
 class AsyncioLink(asyncio.Protocol):
     """A link on an asyncio transport: no task, stream or lock stands between it and the socket.
 
-    What is written in one turn of the loop goes out in one piece: a system call for each frame
-    would cost more than all else that is done for it, here and at the broker.
+    What is written in one turn of the loop goes out in few pieces: a system call for each frame
+    would cost more than all else that is done for it, here and at the broker. In one piece, it
+    would leave the broker idle while we work, and us while it does.
     """
 
     def __init__(self) -> None:
@@ -129,11 +136,13 @@ class AsyncioLink(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         if not self._outgoing:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._outgoing.append(data)
         self._undrained_bytes += len(data)
+        if len(self._outgoing) == _FRAMES_AT_ONCE:
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if self._outgoing:
             assert self._transport is not None
             data = b"".join(self._outgoing)
@@ -145,7 +154,7 @@ class AsyncioLink(asyncio.Protocol):
             # uvloop sends, and finds out that it cannot, when the loop comes round. It also
             # keeps a writer that never has to wait from taking the loop for itself.
             self._undrained_bytes = 0
-            self._flush()
+            self.flush()
             await asyncio.sleep(0)
         await self._gate.wait()
 
@@ -160,7 +169,7 @@ class AsyncioLink(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is None or self._abort_timer is not None or self._is_lost:
             return
-        self._flush()
+        self.flush()
         self._transport.close()
         self._abort_timer = self._loop.call_later(_LINGER, self._transport.abort)
 
@@ -168,6 +177,9 @@ class AsyncioLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        # Send when told to: uvloop would wait for the end of the turn, and so would a peer that could
+        # work meanwhile.
+        self._transport.set_write_buffer_limits(high=0)
         self._loop = asyncio.get_running_loop()
 
     def data_received(self, data: bytes) -> None:
@@ -224,6 +236,9 @@ class AnyioLink:
         if self._unsent_bytes > _HIGH_WATER_BYTES:
             self._gate.shut()
         self._wake_writer.set()
+
+    def flush(self) -> None:
+        """The writer's task sends, and what comes meanwhile waits for it anyway."""
 
     async def drain(self) -> None:
         await self._gate.wait()
