@@ -74,8 +74,9 @@ class Client:
         await self._stomp.__aenter__()
         try:
             inbox = Inbox(self._stomp, self._reply_to)
-            await inbox.open()
+            # Before anything is waited for: a loss that nobody was told of would not end calls.
             self._stomp.on_lost = inbox.lose
+            await inbox.open()
             self._tasks = anyio.create_task_group()
             await self._tasks.__aenter__()
             self._tasks.start_soon(inbox.run, name="inbox")

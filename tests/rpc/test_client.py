@@ -29,6 +29,7 @@ from nebula.rpc.responder import Responder
 from nebula.rpc.verbs import verb
 from nebula.stomp.client import AckMode, StompClient
 from tests.rpc.conftest import RunningBroker, Serving
+from tests.stomp.peer import Peer, broker, receipt_of
 
 pytestmark = pytest.mark.anyio
 
@@ -287,6 +288,18 @@ async def test_calls_in_flight_and_later_ones_fail_when_the_connection_ends(
                     await client.call("waiting", "ping")
 
     assert len(outcomes) == 2
+
+
+async def test_broker_that_ends_the_connection_as_it_opens_the_inbox_fails_each_call_at_once() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        frame = await peer.hear()
+        await peer.say(f"RECEIPT\nreceipt-id:{receipt_of(frame)}\n\n^@ERROR\nmessage:going down\n\n^@")
+
+    async with broker(script) as url, Client(url) as client:
+        for _ in range(2):
+            with pytest.raises(ServerError, match="going down"):
+                await client.call("prices", "quote")
 
 
 async def test_client_that_finds_no_broker_says_so(free_port: int) -> None:
