@@ -289,11 +289,11 @@ class Broker:
             else:
                 destination = self._make_queue(name, auto_delete=request.auto_delete)
             self._destinations[name] = destination
-        elif isinstance(destination, Queue) and (
-            destination.exclusive_subscription is not None
-            or (request.exclusive and destination.consumer_count)
-        ):
-            raise Refused("exclusive", f"{name} has an exclusive subscription, or was to have one")
+        elif isinstance(destination, Queue):
+            if destination.exclusive_subscription is not None:
+                raise Refused("exclusive", f"{name} has an exclusive subscription")
+            if request.exclusive and destination.consumer_count:
+                raise Refused("exclusive", f"{name} has a subscription, so there can be no exclusive one")
         return destination
 
     def _make_queue(self, name: str, *, auto_delete: bool = False) -> Queue:

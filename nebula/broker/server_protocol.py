@@ -294,8 +294,11 @@ class ServerProtocol:
         request = read_subscribe(frame, self._dialect)
         session = self.session
         if request.id in session.subscriptions:
-            # STOMP 1.2, "SUBSCRIBE id Header"; D.32.
-            raise RemoteProtocolError(f"the subscription id {request.id!r} is in use", receipt=frame.receipt)
+            # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.
+            what = (
+                f"id {request.id!r}" if "id" in frame.headers else f"to {request.destination} without an id"
+            )
+            raise RemoteProtocolError(f"the subscription {what} is there already", receipt=frame.receipt)
         if len(session.subscriptions) >= self._broker.limits.max_subscriptions:
             limit = self._broker.limits.max_subscriptions
             raise RemoteProtocolError(f"more than {limit} subscriptions", receipt=frame.receipt)

@@ -1,0 +1,45 @@
+"""What a refused SUBSCRIBE is told: which one was wrong, in words of what the peer sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.harness import BrokerHarness
+
+QUEUE = "/queue/a"
+
+
+def test_second_subscription_of_one_id_is_named_by_it(broker: BrokerHarness) -> None:
+    alice = broker.connect("1.2")
+    alice.say("SUBSCRIBE id:s; destination:/queue/a", "SUBSCRIBE id:s; destination:/queue/b")
+
+    assert alice.received()[0][1]["message"] == "the subscription id 's' is there already"
+
+
+def test_second_subscription_of_1_0_without_an_id_is_named_by_its_destination(broker: BrokerHarness) -> None:
+    alice = broker.connect("1.0")
+    alice.say("SUBSCRIBE destination:/queue/a", "SUBSCRIBE destination:/queue/a")
+
+    message = alice.received()[0][1]["message"]
+    assert message == "the subscription to /queue/a without an id is there already"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        ("exclusive:true", "exclusive:false", "/queue/a has an exclusive subscription"),
+        (
+            "exclusive:false",
+            "exclusive:true",
+            "/queue/a has a subscription, so there can be no exclusive one",
+        ),
+    ],
+)
+def test_exclusive_subscription_says_what_is_in_its_way(
+    broker: BrokerHarness, first: str, second: str, reason: str
+) -> None:
+    alice, bob = broker.connect(), broker.connect()
+    alice.subscribe(QUEUE, first)
+    bob.subscribe(QUEUE, second)
+
+    assert bob.received()[0][1]["message"] == reason
