@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from nebula.stomp.codec import FrameLimits
+from nebula.stomp.frames import FrameLimits
 
 _FRAMES = FrameLimits()
 

@@ -11,7 +11,6 @@ pieces are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from nebula import headers as names
@@ -23,24 +22,11 @@ from nebula.stomp.frames import (
     SERVER_COMMANDS,
     UNESCAPED_COMMANDS,
     Frame,
+    FrameLimits,
     Headers,
 )
 
 __all__ = ["FrameLimits", "FrameParser", "serialize"]
-
-
-@dataclass(frozen=True, slots=True)
-class FrameLimits:
-    """What one frame may be at most. Checked before anything is buffered.
-
-    The numbers beside RabbitMQ's (100 headers, 100 KiB a header, 100 MiB a body, 64 KiB before
-    authentication): NebulousStomp's own tests push bodies of half a MiB.
-    """
-
-    max_headers: int = 128
-    max_header_line_bytes: int = 16 * 1024
-    max_body_bytes: int = 8 * 1024 * 1024
-    max_opening_frame_bytes: int = 64 * 1024
 
 
 # A table of heads is worth having when it is small and hit often: a sender uses few
@@ -279,6 +265,8 @@ class FrameParser:
         ):
             return self._read_head(head, receipt), None
         rest, digits = _cut_line(rest, _LENGTH)
+        if digits is not None and _LENGTH in rest:
+            return self._read_head(head, receipt), None  # repeated: the first one counts
         known = self._heads.get(rest)
         if known is None:
             # The whole of it once: limits and faults are those of the whole head.
@@ -309,9 +297,9 @@ class FrameParser:
         length = self._body_length(headers["content-length"]) if "content-length" in headers else _UNTIL_NUL
         read = command, headers, length
         # ACKs and MESSAGEs each name a message of their own: they would only push SENDs out.
-        # With two headers to spare: a receipt and an exchange's id must not be too many because of
-        # what came before.
-        if command == "SEND" and len(head) <= _MAX_KNOWN_HEAD_BYTES and len(lines) < limits.max_headers - 1:
+        # With three headers to spare: those that are cut out must not be too many because of what
+        # came before.
+        if command == "SEND" and len(head) <= _MAX_KNOWN_HEAD_BYTES and len(lines) < limits.max_headers - 2:
             if len(self._heads) == _MAX_KNOWN_HEADS:
                 self._heads.clear()
             self._heads[head] = read

@@ -1,8 +1,9 @@
-"""What travels: frames, and the header blocks that many of them share."""
+"""What travels: frames, the header blocks that many of them share, and how large they may be."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 CLIENT_COMMANDS = frozenset(
@@ -83,3 +84,17 @@ class Frame:
     def __repr__(self) -> str:
         receipt = f", receipt={self.receipt!r}" if self.receipt is not None else ""
         return f"Frame({self.command!r}, {self.all_headers()!r}, {self.body!r}{receipt})"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameLimits:
+    """What one frame may be at most. Checked before anything is buffered.
+
+    The numbers beside RabbitMQ's (100 headers, 100 KiB a header, 100 MiB a body, 64 KiB before
+    authentication): NebulousStomp's own tests push bodies of half a MiB.
+    """
+
+    max_headers: int = 128
+    max_header_line_bytes: int = 16 * 1024
+    max_body_bytes: int = 8 * 1024 * 1024
+    max_opening_frame_bytes: int = 64 * 1024
