@@ -58,6 +58,7 @@ class Connection(asyncio.Protocol):
         self._is_suspect = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, or refuse where there are too many. The transport's first call."""
         self._transport = transport
         now = self._server.time()
         limits = self._broker.limits
@@ -71,6 +72,7 @@ class Connection(asyncio.Protocol):
         self._tick()
 
     def data_received(self, data: bytes) -> None:
+        """Handle octets, and do all that follows from them, for other peers too, before returning."""
         if self._is_closing:
             return
         server = self._server
@@ -96,6 +98,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """Settle what the peer holds. The transport's last call."""
         if self._timer is not None:
             self._timer.cancel()
         self._is_closing = True
@@ -107,10 +110,12 @@ class Connection(asyncio.Protocol):
         self._server.loop.call_soon(self._part)
 
     def pause_writing(self) -> None:
+        """The peer does not keep up: queues stop dispatching to it."""
         self._is_blocked = True
         self._protocol.session.is_choked = True
 
     def resume_writing(self) -> None:
+        """The peer has read: write what waits, and let queues dispatch again."""
         self._is_blocked = False
         now = self._server.time()
         self.flush(now)

@@ -62,10 +62,12 @@ class Queue:
 
     @property
     def consumer_count(self) -> int:
+        """Its subscriptions."""
         return len(self._subscriptions)
 
     @property
     def is_idle(self) -> bool:
+        """It may be forgotten: nobody is subscribed, and nothing waits (or is to go with the last)."""
         if self._subscriptions:
             return False
         return self.auto_delete or not self._waiting
@@ -100,6 +102,7 @@ class Queue:
         return next((each for each in self._subscriptions if each.exclusive), None)
 
     def send(self, message: Message, now: float) -> Verdict:  # noqa: ARG002
+        """To the next consumer with credit, else behind what waits; FULL where there is no room for it."""
         taker = None if self._waiting else self._next_taker()
         if taker is not None and taker.ack_mode is AckMode.AUTO:
             # Nothing is kept, so there is no limit to look at.
@@ -116,10 +119,12 @@ class Queue:
         return Verdict.ACCEPTED
 
     def attach(self, subscription: Subscription, now: float) -> None:
+        """Let it compete for what waits and what comes."""
         self._subscriptions.append(subscription)
         self.resume(subscription, now)
 
     def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:
+        """Take back what it did not settle, to the front, for the others at once (D.12)."""
         self._subscriptions.remove(subscription)
         if subscription.in_turn:
             self._takers.remove(subscription)
@@ -133,6 +138,7 @@ class Queue:
         self._pump(now)
 
     def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
+        """Forget what was consumed; its credit is used at once."""
         self._release(messages)
         self.is_stalled = False
         self.resume(subscription, now)
@@ -140,6 +146,7 @@ class Queue:
     def give_back(
         self, subscription: Subscription, messages: Sequence[Message], now: float, *, requeue: bool
     ) -> None:
+        """Requeue at the front, or drop: by `requeue`, or because too many deliveries failed."""
         if requeue:
             self._take_back(messages, counted=True)
         else:
@@ -148,6 +155,7 @@ class Queue:
         self.resume(subscription, now)
 
     def resume(self, subscription: Subscription, now: float) -> None:
+        """Put it at the end of the line if it has credit."""
         if not subscription.in_turn and subscription.has_credit:
             self._takers.append(subscription)
             subscription.in_turn = True
@@ -155,6 +163,7 @@ class Queue:
             self._pump(now)
 
     def expire(self, now: float) -> None:
+        """Drop and count what has expired. Costs nothing until the earliest time has come."""
         if self._next_expiry is None or self._next_expiry > now:
             return
         expired = [message for message in self._waiting if message.has_expired(now)]

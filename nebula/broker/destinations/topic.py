@@ -42,6 +42,7 @@ class Topic:
         return not (self._direct or self._queues)
 
     def send(self, message: Message, now: float) -> Verdict:
+        """To everybody who is subscribed now. Always accepted: who has no room is ended, not waited for."""
         if self.consumer_count > 1:
             message.shared = {}
         # `Subscription.deliver` written out: the call would cost a third of the fan-out.
@@ -62,6 +63,7 @@ class Topic:
         return Verdict.ACCEPTED
 
     def attach(self, subscription: Subscription, now: float) -> None:
+        """Feed it what comes from now on."""
         if subscription.ack_mode is AckMode.AUTO:
             self._direct.append(subscription)
         else:
@@ -69,6 +71,7 @@ class Topic:
             queue.attach(subscription, now)
 
     def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:
+        """Feed it no more; what it did not settle is gone, nobody else is to have it."""
         if subscription.ack_mode is AckMode.AUTO:
             self._direct.remove(subscription)
         else:
