@@ -38,6 +38,11 @@ __all__ = ["HEART_BEAT_MS", "ServerProtocol"]
 HEART_BEAT_MS: Final = (1000, 1000)
 
 
+# Frames cost many times their octets, and those behind the one that has to wait are kept: so few
+# octets are made into frames at a time.
+_SLICE_BYTES: Final = 32 * 1024
+
+
 class State(Enum):
     """Where a connection is in its life."""
 
@@ -155,6 +160,15 @@ class ServerProtocol:
         return self._encoder.outbox(self.session.take_outbox(), now)
 
     def _receive(self, data: bytes) -> None:
+        for begin in range(0, len(data), _SLICE_BYTES) or (0,):
+            if self.is_finished:
+                return
+            if self.is_held_back:
+                self._unread = data[begin:]
+                return
+            self._receive_slice(data[begin : begin + _SLICE_BYTES])
+
+    def _receive_slice(self, data: bytes) -> None:
         parser = self._parser
         try:
             while frames := parser.feed(data):
