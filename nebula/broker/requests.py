@@ -97,7 +97,7 @@ def read_settled(frame: Frame, dialect: Dialect) -> tuple[str, str]:
     """
     refuse_transaction(frame)
     ack_id = frame.headers.get("id")
-    if ack_id is not None and dialect.ack_on_message:
+    if ack_id and dialect.ack_on_message:
         # D.20. A message-id has no space, a subscription's id may have some.
         subscription, _, message = ack_id.rpartition(" ")
         return subscription, message
