@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress, TaskCounts
+from nebula.rpc.jobs.runner import JobFailure, JobOutput, JobTask, Progress, TaskCounts
 from nebula.spark import Spark, SparkRunner
 from nebula.spark.processes import engine_processes
 from tests.spark.told import Told, running, task
@@ -47,6 +47,18 @@ async def test_job_that_was_submitted_before_the_engine_is_up_is_told_in_order(t
     assert told.names("A") == ["starting", "started", "done"]
     assert told.all("A", "progress") == [Progress(0.5, "half", (1, 2, "first"), TaskCounts(5, 10, 2))]
     assert output == JobOutput(value={"month": 1})
+
+
+@pytest.mark.parametrize("parameters", [None, [1, 2], "text", 7, {"month": 1}])
+async def test_host_gets_the_parameters_in_whatever_shape_the_verb_takes(
+    tmp_path: Path, parameters: Any
+) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(JobTask("A", 1, "done", "done", parameters, None))
+        output = await told.until("A", "done")
+
+    assert output == JobOutput(value=parameters)
 
 
 async def test_table_is_told_by_path_rows_bytes_and_schema(tmp_path: Path) -> None:
