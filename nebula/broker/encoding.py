@@ -14,7 +14,9 @@ from nebula import headers
 from nebula.broker.messages import Message, Verdict
 from nebula.broker.session import Delivery
 from nebula.broker.subscriptions import AckMode, Subscription
-from nebula.stomp.dialects import Dialect
+from nebula.stomp.codec import serialize
+from nebula.stomp.dialects import DIALECTS, V1_0, Dialect
+from nebula.stomp.frames import Frame
 
 _REDELIVERED = headers.REDELIVERED.encode()
 _DELIVERY_COUNT = headers.DELIVERY_COUNT.encode()
@@ -23,6 +25,25 @@ _TIMEOUT = headers.TIMEOUT.encode()
 Label = tuple[bytes, bytes]
 """The octets of a subscription's MESSAGEs before the number of the message, and those between it
 and the second number in `ack` (empty where there is no `ack`)."""
+
+
+# What an ERROR's `message` may hold of a text that its body has whole.
+_MAX_MESSAGE_CHARACTERS = 200
+
+
+def error_frame(message: str, receipt: str | None, dialect: Dialect) -> bytes:
+    """An ERROR about the frame that asked for `receipt`, if it did."""
+    fields = {"message": message[:_MAX_MESSAGE_CHARACTERS], "content-type": "text/plain"}
+    if receipt is not None:
+        fields = {"receipt-id": receipt, **fields}
+    return serialize(Frame("ERROR", fields, message.encode()), dialect)
+
+
+def version_error(message: str) -> bytes:
+    """The ERROR that names what we speak (STOMP 1.2, "Protocol Negotiation"), legible in any version."""
+    body = f"Supported protocol versions are {' '.join(DIALECTS)}"
+    fields = {"version": ",".join(DIALECTS), "content-type": "text/plain", "message": message}
+    return serialize(Frame("ERROR", fields, body.encode()), V1_0)
 
 
 class Encoder:

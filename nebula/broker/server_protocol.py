@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Final
 
 from nebula.broker.core import Broker, check_destination
-from nebula.broker.encoding import Encoder
+from nebula.broker.encoding import Encoder, error_frame, version_error
 from nebula.broker.messages import Head, Verdict
 from nebula.broker.requests import (
     read_requeue,
@@ -28,7 +28,7 @@ from nebula.broker.session import Session
 from nebula.broker.subscriptions import Subscription
 from nebula.errors import Refused, RemoteProtocolError
 from nebula.stomp.codec import FrameParser, serialize
-from nebula.stomp.dialects import DIALECTS, V1_0, V1_2, Dialect, negotiate
+from nebula.stomp.dialects import V1_2, Dialect, negotiate
 from nebula.stomp.frames import CLIENT_COMMANDS, Frame, Headers
 from nebula.stomp.heartbeat import BEAT, Heartbeat, negotiate_intervals, parse_heart_beat
 
@@ -213,12 +213,9 @@ class ServerProtocol:
     def _fail(self, error: RemoteProtocolError | Refused) -> None:
         # Refused texts are made for peers; so are those of the codec.
         message = error.detail if isinstance(error, Refused) else str(error)
-        fields = {"message": message[:200], "content-type": "text/plain"}
         receipt = error.receipt if isinstance(error, RemoteProtocolError) else None
-        if receipt is not None:
-            fields = {"receipt-id": receipt, **fields}
         self.fault = message
-        self.session.say(serialize(Frame("ERROR", fields, message.encode()), self._dialect))
+        self.session.say(error_frame(message, receipt, self._dialect))
         self._finish(lost=True)
         # The parser keeps it, and by its traceback it would keep us: only the collector frees such rings.
         error.__traceback__ = error.__context__ = None
@@ -271,15 +268,8 @@ class ServerProtocol:
         self.session.say(serialize(Frame("CONNECTED", reply), self._dialect))
 
     def _refuse_version(self) -> None:
-        # STOMP 1.2, "Protocol Negotiation": the ERROR names what we speak.
-        body = f"Supported protocol versions are {' '.join(DIALECTS)}"
-        fields = {
-            "version": ",".join(DIALECTS),
-            "content-type": "text/plain",
-            "message": "no protocol version in common",
-        }
-        self.fault = fields["message"]
-        self.session.say(serialize(Frame("ERROR", fields, body.encode()), V1_0))
+        self.fault = "no protocol version in common"
+        self.session.say(version_error(self.fault))
         self._finish(lost=True)
 
     # SEND
@@ -309,10 +299,8 @@ class ServerProtocol:
         session = self.session
         if request.id in session.subscriptions:
             # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.
-            what = (
-                f"id {request.id!r}" if "id" in frame.headers else f"to {request.destination} without an id"
-            )
-            raise RemoteProtocolError(f"the subscription {what} is there already", receipt=frame.receipt)
+            which = f"id {request.id!r}" if "id" in frame.headers else f"to {request.destination}, unnamed,"
+            raise RemoteProtocolError(f"the subscription {which} is there already", receipt=frame.receipt)
         if len(session.subscriptions) >= self._broker.limits.max_subscriptions:
             limit = self._broker.limits.max_subscriptions
             raise RemoteProtocolError(f"more than {limit} subscriptions", receipt=frame.receipt)

@@ -21,7 +21,7 @@ def test_second_subscription_of_1_0_without_an_id_is_named_by_its_destination(br
     alice.say("SUBSCRIBE destination:/queue/a", "SUBSCRIBE destination:/queue/a")
 
     message = alice.received()[0][1]["message"]
-    assert message == "the subscription to /queue/a without an id is there already"
+    assert message == "the subscription to /queue/a, unnamed, is there already"
 
 
 @pytest.mark.parametrize(
