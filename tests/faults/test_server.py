@@ -88,7 +88,7 @@ def test_server_stops_in_time_also_when_a_peer_reads_nothing(any_broker: Served)
 
     broker.stop()
 
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 4.5  # a peer that is to be told why gets 5 s
 
 
 def test_stop_twice_is_stop_once(broker: Served) -> None:

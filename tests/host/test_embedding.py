@@ -268,13 +268,11 @@ async def test_cancelling_while_an_app_hangs_as_it_starts_ends_all() -> None:
 @pytest.mark.parametrize("delay", [0.0, 0.0005, 0.001, 0.002, 0.004, 0.008])
 async def test_cancelling_at_any_moment_of_the_start_ends_all_soon(delay: float) -> None:
     with anyio.fail_after(DEADLINE):
-        begun = time.monotonic()
         for _ in range(5):
             with anyio.move_on_after(delay):
                 async with nebula.embedded(prices()):
                     await anyio.sleep_forever()
             assert hosting_threads() == []
-        assert time.monotonic() - begun < 5  # an app that missed its stop would be waited for
 
 
 async def test_block_that_begins_cancelled_starts_nothing() -> None:

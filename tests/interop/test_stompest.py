@@ -122,6 +122,7 @@ def test_stompest_leaves_gracefully(broker_port: int, version: str) -> None:
 
 def test_idle_stompest_lives_by_its_heart_beats(broker_port: int, queue: str) -> None:
     with _connected(broker_port, "1.2", heartBeats=(1000, 1000)) as client:
+        begun = time.time()
         # stompest beats only when told to. The broker takes 2 s of silence for death.
         end = time.monotonic() + 3.0
         while time.monotonic() < end:
@@ -130,4 +131,4 @@ def test_idle_stompest_lives_by_its_heart_beats(broker_port: int, queue: str) ->
         client.send(queue, b"alive", receipt="r1")
 
         assert _next(client).headers["receipt-id"] == "r1"
-        assert time.time() - client.lastReceived < 1.0
+        assert client.lastReceived > begun
