@@ -26,7 +26,7 @@ _GRACE_SECONDS = 0.5
 
 
 # Of a burst each message is a few objects, all soon gone and in no rings: at CPython's 700 the
-# garbage collector took a fifth of the broker's time to find nothing. A service is no different.
+# garbage collector took a fifth of the broker's time to find nothing.
 _GC_THRESHOLDS = (50_000, 20, 20)
 
 
@@ -46,6 +46,7 @@ def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) ->
     """
     apps = [find_app(target) for target in settings.app]
     logs.configure(settings.log_level)
+    gc.set_threshold(*_GC_THRESHOLDS)
     _run(_serve_broker(settings, apps, on_listening))
 
 
@@ -145,8 +146,6 @@ def _until_signal() -> Iterator[None]:
 
 def _run(program: Coroutine[Any, Any, None]) -> None:
     """Run on uvloop where there is one: it moves several times the messages of asyncio's own loop."""
-    gc.set_threshold(*_GC_THRESHOLDS)
-    gc.freeze()  # what was imported stays
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         import uvloop
