@@ -218,9 +218,6 @@ class AppEnd(_End):
         if self._is_closed:
             self.loop.call_soon(self._on_end)
 
-    def flush(self) -> None:
-        """Nothing waits: the broker was woken by the first octet."""
-
     async def drain(self) -> None:
         """Wait until the broker takes more."""
         written_bytes = self.peer._given_bytes

@@ -131,9 +131,6 @@ class Inbox:
                 self._client.post_with_receipt(destination, body, headers, partial(self._on_receipt, call))
             else:
                 self._client.post(destination, body, headers)
-            if len(self._calls) == 1:
-                # Nothing to wait for: a burst's first call would go alone, the others together.
-                self._client.flush()
             if call.deadline < self._next_sweep:
                 self._sweep_earlier(call.deadline)
             return await call.waiter.wait()

@@ -25,14 +25,10 @@ class Lane:
     Args:
         serve: handles one request; the second argument is when it came, on `time.monotonic`'s clock.
         concurrency: how many requests are handled at once, at most.
-
-    Attributes:
-        flush: sends the answers so far; called when nothing is left to be begun.
     """
 
     def __init__(self, serve: Serve, concurrency: int) -> None:
         self._serve = serve
-        self.flush: Callable[[], None] = lambda: None
         self.concurrency = concurrency
         self._waiting: deque[tuple[Message, float]] = deque()
         self._idle: list[Waiter[None]] = []
@@ -114,7 +110,6 @@ class Lane:
             await self._rest()
 
     async def _rest(self) -> None:
-        self.flush()
         waiter = self._new_waiter()
         self._idle.append(waiter)
         if self._is_closed and not self.busy:

@@ -116,8 +116,6 @@ class Serving:
     async def _serve(self, client: StompClient, started: anyio.Event | None) -> None:
         brand = brand_of(client.server)
         self.answerer.connect(client.post, brand, trusts_sender=client.is_nebula)
-        for lane in self.lanes.values():
-            lane.flush = client.flush
         async with anyio.create_task_group() as tasks:
             for lane in self.lanes.values():
                 tasks.start_soon(lane.run, self._grace, name="lane")

@@ -191,15 +191,6 @@ class StompClient:
         """
         self._live().post_with_receipt(destination, body, headers, on_receipt)
 
-    def flush(self) -> None:
-        """Send what was posted so far now, not together with what may follow in this turn of the loop.
-
-        Never needed, and worth it for who knows that nothing follows: the peer has it a turn earlier.
-        Does nothing on a connection that has ended.
-        """
-        if self._connection is not None:
-            self._connection.flush()
-
     async def drain(self) -> None:
         """Wait while more is unsent than the link should hold.
 

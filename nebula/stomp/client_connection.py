@@ -120,10 +120,6 @@ class ClientConnection:
         finally:
             self._receipts.pop(receipt, None)
 
-    def flush(self) -> None:
-        """Let the link send what was written so far."""
-        self._link.flush()
-
     async def drain(self) -> None:
         """Wait while the link holds too much unsent."""
         await self._link.drain()

@@ -51,9 +51,6 @@ class Link(Protocol):
     def write(self, data: bytes) -> None:
         """Send octets, this turn of the loop or as soon as the peer takes them. Lost after `close`."""
 
-    def flush(self) -> None:
-        """Send what was written, if that waits for more of it: there will be no more this turn."""
-
     async def drain(self) -> None:
         """Wait while more is unsent than a link should hold; return when it has ended, too."""
 
@@ -136,13 +133,13 @@ class AsyncioLink(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         if not self._outgoing:
-            self._loop.call_soon(self.flush)
+            self._loop.call_soon(self._flush)
         self._outgoing.append(data)
         self._undrained_bytes += len(data)
         if len(self._outgoing) == _FRAMES_AT_ONCE:
-            self.flush()
+            self._flush()
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         if self._outgoing:
             assert self._transport is not None
             data = b"".join(self._outgoing)
@@ -154,7 +151,7 @@ class AsyncioLink(asyncio.Protocol):
             # uvloop sends, and finds out that it cannot, when the loop comes round. It also
             # keeps a writer that never has to wait from taking the loop for itself.
             self._undrained_bytes = 0
-            self.flush()
+            self._flush()
             await asyncio.sleep(0)
         await self._gate.wait()
 
@@ -169,7 +166,7 @@ class AsyncioLink(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is None or self._abort_timer is not None or self._is_lost:
             return
-        self.flush()
+        self._flush()
         self._transport.close()
         self._abort_timer = self._loop.call_later(_LINGER, self._transport.abort)
 
@@ -236,9 +233,6 @@ class AnyioLink:
         if self._unsent_bytes > _HIGH_WATER_BYTES:
             self._gate.shut()
         self._wake_writer.set()
-
-    def flush(self) -> None:
-        """The writer's task sends, and what comes meanwhile waits for it anyway."""
 
     async def drain(self) -> None:
         await self._gate.wait()

@@ -56,14 +56,3 @@ async def test_much_that_is_written_in_one_turn_goes_out_in_several_pieces_in_or
 
     assert b"".join(transport.pieces) == b"".join(b"%d," % number for number in range(100))
     assert 2 < len(transport.pieces) < 20
-
-
-async def test_flushed_octets_do_not_wait_for_the_end_of_the_turn() -> None:
-    link, transport = linked()
-
-    link.write(b"a")
-    link.flush()
-
-    assert transport.pieces == [b"a"]
-    await asyncio.sleep(0)
-    assert transport.pieces == [b"a"]

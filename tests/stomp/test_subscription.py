@@ -381,9 +381,6 @@ class FakeLink:
         elif data.startswith((b"SUBSCRIBE\n", b"DISCONNECT\n")):
             self.confirm()
 
-    def flush(self) -> None:
-        pass
-
     async def drain(self) -> None:
         pass
 
