@@ -30,10 +30,14 @@ def start_headers(options: StartOptions, brand: Brand) -> dict[str, str]:
 
     Raises:
         TypeError: there is no such option.
+        ValueError: a time is negative.
     """
     # A misspelt `dedupe` that went unnoticed would start jobs twice.
     if unknown := options.keys() - StartOptions.__annotations__.keys():
         raise TypeError(f"jobs have no option {', '.join(sorted(unknown))}")
+    for name, value in options.items():
+        if isinstance(value, int | float) and value < 0:
+            raise ValueError(f"{name} is {value}, and must not be negative")
     expires_in = options.get("expires_in")
     headers = {} if expires_in is None else brand.expiry(whole_milliseconds(expires_in))
     for name, seconds in (

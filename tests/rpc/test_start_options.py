@@ -1,0 +1,21 @@
+"""The options of `Client.start`, as headers."""
+
+from __future__ import annotations
+
+import pytest
+
+from nebula import headers as names
+from nebula.rpc.brokers import brand_of
+from nebula.rpc.start_options import StartOptions, start_headers
+
+
+def test_times_travel_as_whole_milliseconds() -> None:
+    headers = start_headers(StartOptions(job_timeout=1.5, progress_every=0.1), brand_of("nebula/0.1.0"))
+
+    assert headers == {names.JOB_TIMEOUT: "1500", names.JOB_PROGRESS_EVERY: "100"}
+
+
+@pytest.mark.parametrize("option", ["expires_in", "job_timeout", "progress_every", "priority"])
+def test_negative_option_is_refused_by_its_name(option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} is -1"):
+        start_headers(StartOptions(**{option: -1}), brand_of("nebula/0.1.0"))  # type: ignore[misc]
