@@ -20,7 +20,9 @@ def contracts() -> list[dict[str, Any]]:
     return list(settings["tool"]["importlinter"]["contracts"])
 
 
-@pytest.mark.parametrize(("container", "picture"), zip(["nebula", "nebula.broker"], PICTURES, strict=True))
+@pytest.mark.parametrize(
+    ("container", "picture"), list(zip(["nebula", "nebula.broker"], PICTURES, strict=True))
+)
 def test_picture_shows_the_layers_as_they_are_checked(container: str, picture: str) -> None:
     shown = [re.split(r"\s{2,}", line)[0] for line in picture.splitlines()]
 
