@@ -36,11 +36,17 @@ class Peer:
         assert await self._stream.receive(1) == b"\n"
 
     async def is_closed(self) -> bool:
-        """True if the next thing that comes is the end of the stream, however it ends."""
+        """True if the next thing that comes is the end of the stream, however it ends.
+
+        But for beats: a client that waits for its last RECEIPT may owe us one.
+        """
+        heard = bytes(self._held)
         try:
-            return not (self._held or await self._stream.receive())
+            while not heard.strip(b"\n"):
+                heard = await self._stream.receive()
         except (anyio.EndOfStream, anyio.BrokenResourceError):
             return True
+        return False
 
     async def accept(self, version: str = "1.2", headers: str = "") -> str:
         """Answer CONNECT; returns it."""
