@@ -105,7 +105,7 @@ def test_services_answer_once_it_says_that_it_listens(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_ends_broker_and_services_within_about_a_second(folder: Path, number: signal.Signals) -> None:
+def test_signal_ends_broker_and_services(folder: Path, number: signal.Signals) -> None:
     with (
         running(*hosting("prices", "orders"), cwd=folder) as (process, line),
         Client(line["url"]) as client,

@@ -27,16 +27,14 @@ WITH_WORKERS = 5
 
 
 class ToldInThread(Told):
-    """Also wakes up threads that wait, and remembers when it was told."""
+    """Also wakes up threads that wait."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.times: dict[tuple[str, str], float] = {}
         self._condition = threading.Condition()
 
     def _tell(self, job: str, what: str, details: Any) -> None:
         with self._condition:
-            self.times[job, what] = time.monotonic()
             super()._tell(job, what, details)
             self._condition.notify_all()
 
