@@ -123,3 +123,7 @@ class JobEnded(NebulaError):
 
 class SettingsError(NebulaError):
     """Settings that cannot be used: says file, place, what is wrong and what is right."""
+
+
+class StoreError(NebulaError):
+    """What must survive cannot be kept or read: says where, why and what to do."""

@@ -1,0 +1,94 @@
+"""The two profiles: everything in which plain STOMP and MaXaM differ, as one frozen row each.
+
+A profile belongs to a listener (PROTOCOL D). No other code compares profiles; it asks for a field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from nebula.stomp.dialects import V1_0, V1_1, V1_2, Dialect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How a listener behaves where the texts leave a choice.
+
+    Attributes:
+        name: as in the settings.
+        dialects: the versions it serves, lowest first (D.1).
+        heart_beat: what it offers and desires, in milliseconds (D.2).
+        max_client_heart_beat: what both numbers of a client may be at most, which must send them;
+            None: it may send what it likes, or nothing (D.2).
+        virtual_host: what `host` must be; None: anything, or nothing (D.17).
+        needs_certificate: only a TLS client certificate says who a peer is; login and passcode are
+            ignored.
+        has_transactions: BEGIN, COMMIT and ABORT are served (D.24).
+        acks_alone: on last-value destinations an ACK releases the one message that it names, in
+            both client modes (D.7).
+        ignores_silently: what is not permitted, SEND apart, gets no RECEIPT at all (D.5).
+        names_twice: a RECEIPT of SEND has its verdict as `content-disposition` too (D.4).
+        annotates: the broker adds headers of its own that nobody asked for: `durable` on RECEIPTs,
+            `sender` on what is no queue's (PROTOCOL G, "std").
+        names_server: CONNECTED says what we are.
+        bare_names_are_queues: a destination without a known prefix is a queue; otherwise a SEND to
+            it is invalid (D.10).
+        needs_explicit_length: only an explicit `content-length:0` deletes a value (D.28).
+        false_removes: UNSUBSCRIBE with `durable:false` removes and anything else pauses: the
+            table's reading, in place of the text's (D.3).
+    """
+
+    name: str
+    dialects: tuple[Dialect, ...]
+    heart_beat: tuple[int, int]
+    max_client_heart_beat: int | None
+    virtual_host: str | None
+    needs_certificate: bool
+    has_transactions: bool
+    acks_alone: bool
+    ignores_silently: bool
+    names_twice: bool
+    annotates: bool
+    names_server: bool
+    bare_names_are_queues: bool
+    needs_explicit_length: bool
+    false_removes: bool = False
+
+
+STANDARD: Final = Profile(
+    name="standard",
+    dialects=(V1_0, V1_1, V1_2),
+    heart_beat=(1000, 1000),
+    max_client_heart_beat=None,
+    virtual_host=None,
+    needs_certificate=False,
+    has_transactions=True,
+    acks_alone=False,
+    ignores_silently=False,
+    names_twice=False,
+    annotates=True,
+    names_server=True,
+    bare_names_are_queues=True,
+    needs_explicit_length=False,
+)
+
+MAXAM: Final = replace(
+    STANDARD,
+    name="maxam",
+    dialects=(V1_1, V1_2),
+    heart_beat=(10_000, 10_000),
+    max_client_heart_beat=10_000,
+    virtual_host="MAXVAPI",
+    needs_certificate=True,
+    has_transactions=False,
+    acks_alone=True,
+    ignores_silently=True,
+    names_twice=True,
+    annotates=False,
+    names_server=False,
+    bare_names_are_queues=False,
+    needs_explicit_length=True,
+)
+
+PROFILES: Final = {profile.name: profile for profile in (STANDARD, MAXAM)}
