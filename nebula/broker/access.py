@@ -136,7 +136,8 @@ class Rights:
 
         To be asked at each delivery (D.36): a glob over services shows those only that one may call.
         """
-        return self.may_subscribe(destination)
+        answer = self._subscribe.get(destination)
+        return self.may_subscribe(destination) if answer is None else answer
 
     def may_call(self, verb: str) -> bool:
         """Whether a verb of the broker itself, such as `schema.register`, may be called."""
