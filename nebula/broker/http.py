@@ -1,0 +1,232 @@
+"""The broker's HTTP listener: it reads one request of each connection, and knows what is where.
+
+h11 reads the request and does no I/O. On `/stomp` a request for a WebSocket makes the connection one,
+see `nebula.broker.websocket`.
+
+    listener = HttpListener(lambda: Connection(server), origins=["https://shop.example"])
+    await loop.create_server(listener, "127.0.0.1", 61680)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable, Collection, Iterable, Mapping
+from http import HTTPStatus
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+import h11
+import structlog
+
+from nebula.broker.connection import Connection
+from nebula.broker.limits import Limits
+from nebula.broker.websocket import WebSocketTransport, part_from, shake_hands
+
+_log = structlog.get_logger("nebula.broker")
+
+WEBSOCKET_PATH: Final = "/stomp"
+
+# A browser's cookies for this host fit.
+_MAX_REQUEST_BYTES = 16 * 1024
+
+# Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
+_MAX_REQUESTS_AT_ONCE = 1_000
+
+
+class HttpListener:
+    """Makes the protocol of each connection that an HTTP listener accepts: for `loop.create_server`.
+
+    Args:
+        make_connection: makes the broker's end of a new WebSocket.
+        origins: whose pages may connect, each as browsers send it (`https://shop.example`). Pages of
+            this machine and clients that are no browsers need not be named.
+        limits: what peers may use.
+    """
+
+    def __init__(
+        self,
+        make_connection: Callable[[], Connection],
+        *,
+        origins: Collection[str] = (),
+        limits: Limits | None = None,
+    ) -> None:
+        self.make_connection = make_connection
+        self.limits = limits or Limits()
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+        self._asking: set[HttpConnection] = set()
+
+    def __call__(self) -> HttpConnection:
+        """The protocol of one more connection."""
+        return HttpConnection(self)
+
+    def close(self) -> None:
+        """End all who are not upgraded; those who are belong to the broker."""
+        for connection in list(self._asking):
+            connection.abort()
+
+    def admit(self, connection: HttpConnection) -> bool:
+        """Count one in until it is upgraded or gone; False when there are too many."""
+        is_admitted = len(self._asking) < _MAX_REQUESTS_AT_ONCE
+        self._asking.add(connection)
+        return is_admitted
+
+    def dismiss(self, connection: HttpConnection) -> None:
+        """Count it out."""
+        self._asking.discard(connection)
+
+    def trusts(self, origin: str, host: str) -> bool:
+        """Whether a page of this origin may connect, who asked for this host.
+
+        A browser lets any page of the web open a WebSocket to a broker on its user's machine: the
+        origin is all that tells them apart. A page of the same host is trusted where that host is this
+        machine by name or address. Any other name might have been made to point here (DNS rebinding).
+        """
+        if origin.lower() in self._origins:
+            return True
+        page = _host_name(origin)
+        return _is_loopback(page) and page == _host_name(f"//{host}")
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection of an HTTP listener, until its request is answered or it becomes a WebSocket.
+
+    A connection has one request: what is asked here is asked rarely.
+    """
+
+    def __init__(self, listener: HttpListener) -> None:
+        self._listener = listener
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_REQUEST_BYTES)
+        self._octets = bytearray()  # of the request, as they came
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle
+        self._is_answered = False
+
+    # --- asyncio.Protocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the request. The transport's first call."""
+        self._transport = cast("asyncio.Transport", transport)
+        seconds = self._listener.limits.connect_timeout
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._time_out)
+        if not self._listener.admit(self):
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Octets of the request came."""
+        if self._is_answered:
+            return
+        self._octets += data
+        try:
+            self._http.receive_data(data)
+            event = self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            self.answer(error.error_status_hint, "this is not HTTP that can be read here")
+            return
+        if isinstance(event, h11.Request):
+            self._route(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """The transport's last call, unless it became a WebSocket's."""
+        self._timer.cancel()
+        self._listener.dismiss(self)
+
+    # --- answering ---
+
+    def answer(self, status: int, text: str, headers: Iterable[tuple[str, str]] = ()) -> None:
+        """Answer with a short text, and end."""
+        body = f"{text}\n".encode()
+        response = h11.Response(
+            status_code=status,
+            reason=HTTPStatus(status).phrase,
+            headers=[
+                *headers,
+                ("content-type", "text/plain; charset=utf-8"),
+                ("content-length", str(len(body))),
+                ("connection", "close"),
+            ],
+        )
+        # No body of ours follows a HEAD, and h11 would not let it.
+        is_head = self._octets.startswith(b"HEAD ")
+        head = self._http.send(response) or b""
+        self._end_with(head if is_head else head + body)
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    def _route(self, request: h11.Request) -> None:
+        route = _ROUTES.get(request.target.partition(b"?")[0])
+        if route is None:
+            self.answer(404, f"nothing is here; STOMP is spoken on {WEBSOCKET_PATH}")
+        elif request.method != b"GET":
+            self.answer(405, "only GET is answered here", [("allow", "GET")])
+        else:
+            route(self, request)
+
+    def _upgrade(self, request: h11.Request) -> None:
+        """Become a WebSocket, or say why not."""
+        if self._http.trailing_data[0]:
+            # RFC 6455, 4.1: the client MUST wait for the answer before it sends any further data.
+            self.answer(400, "a WebSocket begins after its upgrade was answered")
+        elif not self._is_trusted(request):
+            self.answer(403, "pages of this origin may not connect")
+        else:
+            self._shake_hands()
+
+    def _is_trusted(self, request: h11.Request) -> bool:
+        # h11 has seen to it that there is exactly one Host in HTTP/1.1. What has no Origin is no browser.
+        origins = _values(request, b"origin")
+        hosts = _values(request, b"host")
+        is_trusted = not origins or (
+            len(origins) == len(hosts) == 1 and self._listener.trusts(origins[0], hosts[0])
+        )
+        if not is_trusted:
+            _log.info("origin refused", origin=origins[0][:200], host=hosts[0][:200] if hosts else None)
+        return is_trusted
+
+    def _shake_hands(self) -> None:
+        limits = self._listener.limits
+        websocket, octets = shake_hands(bytes(self._octets), limits)
+        if websocket is None:
+            self._end_with(octets)
+            return
+        self._timer.cancel()
+        self._listener.dismiss(self)
+        self._transport.write(octets)
+        WebSocketTransport(websocket, self._listener.make_connection(), limits).begin(self._transport)
+
+    def _time_out(self) -> None:
+        self.answer(408, f"no request came within {self._listener.limits.connect_timeout:g} s")
+
+    def _end_with(self, octets: bytes) -> None:
+        self._is_answered = True
+        self._timer.cancel()
+        self._transport.write(octets)
+        self._timer = part_from(self._transport)
+
+
+# What is answered, by path.
+_ROUTES: Final[Mapping[bytes, Callable[[HttpConnection, h11.Request], None]]] = {
+    WEBSOCKET_PATH.encode(): HttpConnection._upgrade,
+}
+
+
+def _values(request: h11.Request, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in request.headers if key == name]
+
+
+def _host_name(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
