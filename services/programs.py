@@ -1,0 +1,57 @@
+"""What demos share: `nebula` programs in processes of their own, which end with the demo."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# A service that was asked to end takes its engine with it, and that takes a moment.
+_STOP_SECONDS = 20.0
+
+
+class DemoFailed(Exception):
+    """A program of a demo did not do its part; `str()` says which, and what it said last."""
+
+
+@contextlib.contextmanager
+def program(
+    name: str, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, *, lines: int = 1
+) -> Iterator[list[dict[str, Any]]]:
+    """Run a `nebula` command; the value is the first lines that it says, which mean that it is ready.
+
+    Its log goes to `<name>.log` in the folder.
+
+    Raises:
+        DemoFailed: it ended before it was ready, or did not end when it was told to.
+    """
+    log = folder / f"{name}.log"
+    command = [sys.executable, "-m", "nebula.cli", *arguments]
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(  # noqa: S603  # our own command
+            command, env=dict(environment), stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            said = [process.stdout.readline() for _ in range(lines)]
+            if not said[-1]:
+                raise DemoFailed(f"the {name} ended before it was ready:\n{tail(log)}")
+            yield [json.loads(line) for line in said]
+        finally:
+            process.terminate()
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise DemoFailed(f"the {name} did not end when it was told to:\n{tail(log)}") from None
+
+
+def tail(log: Path, lines: int = 12) -> str:
+    """The end of a log."""
+    return "\n".join(log.read_text().splitlines()[-lines:])
