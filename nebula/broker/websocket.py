@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import structlog
 from websockets.exceptions import NegotiationError
@@ -20,11 +20,12 @@ from websockets.typing import Subprotocol
 
 from nebula.broker.connection import Connection
 from nebula.broker.limits import Limits
+from nebula.stomp.dialects import DIALECTS
 
 _log = structlog.get_logger("nebula.broker")
 
 # The best first. They only say that it is STOMP: which version counts is settled by CONNECT.
-_SUBPROTOCOLS: Final = (Subprotocol("v12.stomp"), Subprotocol("v11.stomp"), Subprotocol("v10.stomp"))
+_SUBPROTOCOLS = [Subprotocol(f"v{version.replace('.', '')}.stomp") for version in reversed(DIALECTS)]
 
 # So long do we wait for the peer's own end after our last word: closing at once could reset the
 # connection under it.
