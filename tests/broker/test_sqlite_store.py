@@ -1,0 +1,239 @@
+"""What the store on disk does beside what any store does: folder, lock, faults, crashes."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
+from nebula.broker.store import PutMessage, PutValue, Store
+from nebula.errors import StoreError
+from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, message, reloaded
+
+
+def test_folder_and_file_are_for_one_user_alone(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "state" / "nebula")
+    store.load()
+    store.apply([SESSION])
+
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert modes == {
+        "state": 0o700,
+        "nebula": 0o700,
+        "lock": 0o600,
+        "nebula.db": 0o600,
+        "nebula.db-wal": 0o600,
+        "nebula.db-shm": 0o600,
+    }
+    store.close()
+
+
+def test_nothing_is_touched_before_load(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "data").close()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_second_broker_is_told_which_folder_is_taken(tmp_path: Path) -> None:
+    first, second = SqliteStore(tmp_path), SqliteStore(tmp_path)
+    first.load()
+
+    with pytest.raises(StoreError, match=f"^{tmp_path}: another broker keeps its messages there"):
+        second.load()
+    first.close()
+    assert second.load().run == 1
+    second.close()
+
+
+def test_store_of_a_newer_nebula_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    _fill(tmp_path, messages=1)
+    _alter(tmp_path, "PRAGMA user_version = 99")
+    before = (tmp_path / STORE_FILE).read_bytes()
+
+    with pytest.raises(StoreError, match=r"nebula\.db: a newer Nebula wrote it \(version 99, this one"):
+        SqliteStore(tmp_path).load()
+    assert (tmp_path / STORE_FILE).read_bytes() == before
+
+
+def test_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / STORE_FILE).write_bytes(b"not a database, but long enough to look like one " * 100)
+
+    with pytest.raises(StoreError, match=r"nebula\.db: cannot be read, file is not a database; restore"):
+        SqliteStore(tmp_path).load()
+    assert (tmp_path / STORE_FILE).read_bytes().startswith(b"not a database")
+
+
+def test_refused_load_lets_go_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / STORE_FILE).write_bytes(b"not a database, but long enough to look like one " * 100)
+    with pytest.raises(StoreError):
+        SqliteStore(tmp_path).load()
+    (tmp_path / STORE_FILE).unlink()
+
+    again = SqliteStore(tmp_path)
+    assert again.load().run == 0
+    again.close()
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StoreError, match="file/data: messages cannot be kept there, Not a directory"):
+        SqliteStore(tmp_path / "file" / "data").load()
+
+
+@pytest.mark.parametrize("headers", ["'[1]'", "'{'", "CAST(x'736563726574ff' AS TEXT)"])
+def test_row_that_makes_no_sense_is_refused_and_not_quoted(tmp_path: Path, headers: str) -> None:
+    _fill(tmp_path, messages=1)
+    _alter(tmp_path, f"UPDATE messages SET headers = {headers}")
+
+    refusal = _refusal(SqliteStore(tmp_path))
+    assert refusal is not None
+    assert "nebula.db: cannot be read, a row makes no sense; restore the folder" in refusal
+
+
+@settings(deadline=None)
+@given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
+def test_broken_file_is_read_or_refused_in_our_words(
+    tmp_path_factory: pytest.TempPathFactory, place: float, flip: int
+) -> None:
+    folder = tmp_path_factory.mktemp("broken")
+    file = folder / STORE_FILE
+    _fill(folder, messages=30)
+    octets = bytearray(file.read_bytes())
+    octets[int(place * len(octets))] ^= flip
+    file.write_bytes(octets)
+
+    refusal = _refusal(SqliteStore(folder))
+    assert refusal is None or refusal.startswith(f"{file}: ")
+
+
+def test_failed_write_leaves_what_was_there_and_no_clean_end(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path, connect=_opener("INSERT INTO last_values"))
+    store.load()
+    store.apply([PutMessage("/queue/a", message(1))])
+
+    with pytest.raises(StoreError, match=r"nebula\.db: cannot be written, disk I/O error; make room"):
+        store.apply([PutMessage("/queue/a", message(2)), PutValue(message(3, destination="X/a"))])
+    store.close()
+    again = SqliteStore(tmp_path)
+    found = again.load()
+    assert found.messages == {"/queue/a": [message(1)]}
+    assert not found.is_clean
+    again.close()
+
+
+def test_run_that_was_not_counted_is_not_begun(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be used, disk I/O error"):
+        SqliteStore(tmp_path, connect=_opener("COMMIT")).load()
+
+    again = SqliteStore(tmp_path)
+    assert again.load().run == 0
+    again.close()
+
+
+def test_commits_wait_for_the_disk(tmp_path: Path) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    def connect(*args: Any, **settings: Any) -> sqlite3.Connection:
+        opened.append(sqlite3.connect(*args, **settings))
+        return opened[-1]
+
+    store = SqliteStore(tmp_path, connect=connect)
+    store.load()
+
+    found = [opened[0].execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    assert found == ["wal", 2]  # FULL
+    store.close()
+
+
+def test_threads_may_take_turns(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    for number, call in enumerate((store.load, lambda: store.apply([SESSION]), store.close)):
+        with ThreadPoolExecutor(1, thread_name_prefix=f"turn-{number}") as pool:
+            pool.submit(call).result()
+
+    assert reloaded(lambda: SqliteStore(tmp_path)).sessions == [SESSION]
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from nebula.broker.sqlite_store import SqliteStore
+from nebula.broker.store import PutMessage, StoredMessage
+
+store = SqliteStore(Path(sys.argv[1]))
+store.load()
+for begin in range(0, 1_000_000, 5):
+    numbers = range(begin, begin + 5)
+    store.apply([PutMessage("q", StoredMessage(number, "q", (), b"x" * 100)) for number in numbers])
+    print(begin, flush=True)
+"""
+
+
+def test_what_was_applied_is_there_after_a_kill(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CHILD, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        said = [next(child.stdout) for _ in range(30)]
+        child.kill()
+        said += child.stdout.read().splitlines()
+
+    store = SqliteStore(tmp_path)
+    found = store.load()
+    store.close()
+    kept = [one.number for one in found.messages["q"]]
+    # The kill may have come between a commit and its word; it never takes a part of a batch.
+    assert kept == list(range(len(kept)))
+    assert len(kept) % 5 == 0
+    assert len(kept) >= 5 * len(said)
+    assert (found.run, found.is_clean) == (1, False)
+
+
+def _opener(statement: str) -> Callable[..., sqlite3.Connection]:
+    """Opens a disk that fails at such a statement, and says so as SQLite does."""
+
+    class Failing(sqlite3.Connection):
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            if sql.startswith(statement):
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+                raise error
+            return super().execute(sql, parameters)
+
+    return partial(sqlite3.connect, factory=Failing)
+
+
+def _fill(folder: Path, *, messages: int) -> None:
+    store = SqliteStore(folder)
+    store.load()
+    store.apply([PutMessage("/queue/a", message(number)) for number in range(messages)])
+    store.apply([PutValue(message(99, destination="X/a")), SESSION, SUBSCRIPTION, PENDING])
+    store.close()
+
+
+def _refusal(store: Store) -> str | None:
+    try:
+        store.load()
+    except StoreError as refusal:
+        return str(refusal)
+    finally:
+        store.close()
+    return None
+
+
+def _alter(folder: Path, statement: str) -> None:
+    db = sqlite3.connect(folder / STORE_FILE)
+    db.execute(statement)
+    db.commit()
+    db.close()

@@ -1,0 +1,241 @@
+"""What any store does, over each store."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nebula.broker.sqlite_store import SqliteStore
+from nebula.broker.store import (
+    DropMessage,
+    DropSession,
+    DropSubscription,
+    DropValue,
+    PutMessage,
+    PutPending,
+    PutSession,
+    PutSubscription,
+    PutValue,
+    Snapshot,
+    Store,
+    StoredMessage,
+    Write,
+)
+from tests.broker.memory_store import MemoryDisk, MemoryStore
+from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, NewStore, message, reloaded
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewStore]:
+    """Makes stores over the same rows, as a broker does that is started again; closes them after the test."""
+    disk = MemoryDisk()
+    made: list[Store] = []
+
+    def make() -> Store:
+        store = SqliteStore(tmp_path / "data") if request.param == "sqlite" else MemoryStore(disk)
+        made.append(store)
+        return store
+
+    yield make
+    for store in made:
+        store.close()
+
+
+def test_new_store_is_empty_and_clean(new_store: NewStore) -> None:
+    found = new_store().load()
+
+    assert found == Snapshot(0, found.incarnation, is_clean=True)
+    assert len(bytes.fromhex(found.incarnation)) == 4
+
+
+def test_each_load_counts_a_run_of_one_incarnation(new_store: NewStore) -> None:
+    found = [reloaded(new_store), reloaded(new_store)]
+
+    assert [one.run for one in found] == [1, 3]
+    assert found[0].incarnation == found[1].incarnation
+
+
+def test_message_comes_back_as_it_was(new_store: NewStore) -> None:
+    odd = StoredMessage(
+        7,
+        "/queue/ü:\n",
+        (("a", ""), ("a", "twice"), ("naïve", 'quote" \\ \t\n')),
+        bytes(range(256)),
+        1.75e9,
+        3,
+    )
+
+    assert reloaded(new_store, [PutMessage("/queue/DLQ", odd)]).messages == {"/queue/DLQ": [odd]}
+
+
+def test_messages_of_a_queue_come_in_order_of_number(new_store: NewStore) -> None:
+    batches: list[list[Write]] = [[PutMessage("/queue/a", message(number))] for number in (3 << 44, 9, 10)]
+
+    found = reloaded(new_store, *batches).messages["/queue/a"]
+
+    assert [one.number for one in found] == [9, 10, 3 << 44]
+
+
+def test_one_message_waits_in_two_queues(new_store: NewStore) -> None:
+    puts: list[Write] = [PutMessage("one", message(5)), PutMessage("other", message(5))]
+
+    assert reloaded(new_store, puts, [DropMessage("one", 5)]).messages == {"other": [message(5)]}
+
+
+def test_put_replaces_the_message_of_its_number(new_store: NewStore) -> None:
+    again = StoredMessage(5, "/queue/a", (), b"hello", None, 2)
+
+    found = reloaded(new_store, [PutMessage("/queue/a", message(5))], [PutMessage("/queue/a", again)])
+
+    assert found.messages == {"/queue/a": [again]}
+
+
+def test_put_and_drop_in_one_batch_leave_nothing(new_store: NewStore) -> None:
+    earlier: list[Write] = [PutMessage("/queue/a", message(5))]
+
+    found = reloaded(new_store, earlier, [PutMessage("/queue/a", message(5)), DropMessage("/queue/a", 5)])
+
+    assert found.messages == {}
+
+
+def test_drop_and_put_in_one_batch_leave_the_new_one(new_store: NewStore) -> None:
+    earlier: list[Write] = [PutMessage("/queue/a", message(5, b"old"))]
+
+    found = reloaded(new_store, earlier, [DropMessage("/queue/a", 5), PutMessage("/queue/a", message(5))])
+
+    assert found.messages == {"/queue/a": [message(5)]}
+
+
+def test_dropping_what_is_not_there_does_nothing(new_store: NewStore) -> None:
+    found = reloaded(
+        new_store, [DropMessage("q", 1), DropValue("X/a"), DropSession("s"), DropSubscription("s", "1")]
+    )
+
+    assert (found.messages, found.values, found.sessions, found.subscriptions) == ({}, [], [], [])
+
+
+def test_last_value_is_kept_for_each_destination(new_store: NewStore) -> None:
+    def value(number: int, name: str, body: bytes) -> PutValue:
+        return PutValue(message(number, body, destination=f"X/{name}"))
+
+    found = reloaded(
+        new_store,
+        [value(1, "a", b"old"), value(2, "b", b"stays"), value(3, "c", b"goes")],
+        [value(4, "a", b""), DropValue("X/c")],
+    )
+
+    assert found.values == [
+        message(2, b"stays", destination="X/b"),
+        message(4, b"", destination="X/a"),
+    ]
+
+
+def test_session_is_kept_with_its_subscriptions_and_what_they_miss(new_store: NewStore) -> None:
+    away = PutSession("till-1", "ab12", 1.75e9)
+
+    found = reloaded(new_store, [SESSION, SUBSCRIPTION, PENDING], [away])
+
+    assert (found.sessions, found.subscriptions) == ([away], [SUBSCRIPTION])
+    assert found.pending == {("till-1", "0"): ("X/a", "X/ü")}
+
+
+def test_pending_replaces_what_was_pending(new_store: NewStore) -> None:
+    found = reloaded(new_store, [SESSION, SUBSCRIPTION, PENDING], [PutPending("till-1", "0", ())])
+
+    assert found.pending == {("till-1", "0"): ()}
+
+
+def test_dropped_subscription_misses_nothing(new_store: NewStore) -> None:
+    found = reloaded(new_store, [SESSION, SUBSCRIPTION, PENDING], [DropSubscription("till-1", "0")])
+
+    assert (found.sessions, found.subscriptions, found.pending) == ([SESSION], [], {})
+
+
+def test_dropped_session_takes_its_subscriptions_along_and_no_others(new_store: NewStore) -> None:
+    other = PutSubscription("till-2", "0", "X/*", "client", 10, 77)
+
+    found = reloaded(new_store, [SESSION, SUBSCRIPTION, PENDING, other], [DropSession("till-1")])
+
+    assert (found.sessions, found.subscriptions, found.pending) == ([], [other], {})
+
+
+def test_session_that_begins_anew_in_the_same_batch_has_only_what_came_after(new_store: NewStore) -> None:
+    anew = PutSubscription("till-1", "1", "X/new", "auto", 1, 0)
+    writes: list[Write] = [SESSION, SUBSCRIPTION, PENDING, DropSession("till-1"), SESSION, anew]
+
+    found = reloaded(new_store, [SESSION, SUBSCRIPTION, PENDING], writes)
+
+    assert (found.sessions, found.subscriptions, found.pending) == ([SESSION], [anew], {})
+
+
+def test_batch_of_any_size_is_kept_and_dropped_whole(new_store: NewStore) -> None:
+    count = 1500  # more than one statement takes, and no power of two
+    puts: list[Write] = [PutMessage("/queue/a", message(number)) for number in range(count)]
+    drops: list[Write] = [DropMessage("/queue/a", number) for number in range(0, count, 2)]
+
+    found = reloaded(new_store, puts, drops).messages["/queue/a"]
+
+    assert [one.number for one in found] == list(range(1, count, 2))
+
+
+def test_close_is_idempotent_and_needs_no_load(new_store: NewStore) -> None:
+    idle, used = new_store(), new_store()
+    idle.close()
+    used.load()
+    used.close()
+    used.close()
+
+    assert new_store().load().is_clean
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+FEW_NAMES = st.sampled_from(["a", "b", "c"])
+FEW_NUMBERS = st.sampled_from([0, 1, (1 << 62) + 1])
+MESSAGES = st.builds(
+    StoredMessage,
+    number=FEW_NUMBERS,
+    destination=FEW_NAMES,
+    headers=st.lists(st.tuples(NAMES, NAMES), max_size=3).map(tuple),
+    body=st.binary(max_size=20),
+    expires_at=st.none() | st.floats(allow_nan=False),
+    attempts=st.integers(0, 20),
+)
+WRITES: st.SearchStrategy[Write] = st.one_of(
+    st.builds(PutMessage, FEW_NAMES, MESSAGES),
+    st.builds(DropMessage, FEW_NAMES, FEW_NUMBERS),
+    st.builds(PutValue, MESSAGES),
+    st.builds(DropValue, FEW_NAMES),
+    st.builds(PutSession, FEW_NAMES, NAMES, st.none() | st.floats(allow_nan=False)),
+    st.builds(DropSession, FEW_NAMES),
+    st.builds(PutSubscription, FEW_NAMES, FEW_NAMES, NAMES, NAMES, st.integers(0, 99), FEW_NUMBERS),
+    st.builds(DropSubscription, FEW_NAMES, FEW_NAMES),
+    st.builds(PutPending, FEW_NAMES, FEW_NAMES, st.lists(NAMES, max_size=3).map(tuple)),
+)
+
+
+def sorted_rows(snapshot: Snapshot) -> list[object]:
+    """The snapshot, without the order that nobody promises."""
+    return [
+        snapshot.messages,
+        *(
+            sorted(rows, key=repr)
+            for rows in (snapshot.values, snapshot.sessions, snapshot.subscriptions, snapshot.pending.items())
+        ),
+    ]
+
+
+@settings(deadline=None)
+@given(batches=st.lists(st.lists(WRITES, max_size=12), max_size=5))
+def test_store_on_disk_holds_what_the_one_in_memory_holds(batches: list[list[Write]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        expected = reloaded(partial(MemoryStore, MemoryDisk()), *batches)
+        found = reloaded(partial(SqliteStore, Path(folder)), *batches)
+
+        assert sorted_rows(found) == sorted_rows(expected)
+        assert [value.number for value in found.values] == [value.number for value in expected.values]
