@@ -118,6 +118,10 @@ def test_instance_queue_opens_neither_its_service_nor_its_neighbour() -> None:
     assert not rights.may_publish("X/jobs.trains.01J")
 
 
+def test_service_has_a_name() -> None:
+    assert not granted(publish=("/queue/",)).may_publish("/queue/.i1")
+
+
 def test_rights_to_a_service_are_implied_by_a_glob_that_covers_it() -> None:
     rights = granted(publish=("/queue/f*",))
 
@@ -291,7 +295,7 @@ def test_verbs_of_the_broker_need_a_grant_but_for_those_that_show_schemas() -> N
 def test_reload_changes_rights_that_somebody_holds() -> None:
     policy = AccessPolicy()
     rights = policy.rights_of("alice")
-    assert rights.may_publish("/queue/a")
+    assert rights.may_publish("/queue/b")
     assert rights.may_subscribe("/queue/a")
     epoch = policy.epoch
 
@@ -301,6 +305,7 @@ def test_reload_changes_rights_that_somebody_holds() -> None:
     assert policy.epoch > epoch
     assert not rights.is_open
     assert rights.may_publish("/queue/a")
+    assert not rights.may_publish("/queue/b")
     assert not rights.may_subscribe("/queue/a")
     assert not rights.may_receive("/queue/a")
 
@@ -339,6 +344,11 @@ def test_bad_grants_are_refused_and_change_nothing(bad: Grants, said: str) -> No
 def test_grant_with_a_broken_class_or_an_identity_within_one_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r'"[\[\]]" without its'):
         check_grant(pattern)
+
+
+def test_grant_that_is_too_much_only_as_a_whole_is_refused() -> None:
+    with pytest.raises(ValueError, match="has 40 stars"):
+        check_grant("*{identity}" * 40)
 
 
 def test_capability_without_any_right_is_none() -> None:
