@@ -225,6 +225,11 @@ class AccessPolicy:
         # peers make up cost nothing once they have gone.
         self._rights: WeakValueDictionary[str, Rights] = WeakValueDictionary()
 
+    @property
+    def is_open(self) -> bool:
+        """No rights are configured, for nobody: only reserved names are refused."""
+        return self._grants is None
+
     def rights_of(self, principal: str) -> Rights:
         """The one `Rights` of this principal, for as long as somebody holds it."""
         rights = self._rights.get(principal)

@@ -303,6 +303,7 @@ def test_reload_changes_rights_that_somebody_holds() -> None:
 
     assert policy.rights_of("alice") is rights
     assert policy.epoch > epoch
+    assert not policy.is_open
     assert not rights.is_open
     assert rights.may_publish("/queue/a")
     assert not rights.may_publish("/queue/b")
@@ -317,6 +318,7 @@ def test_reload_may_open_everything_again() -> None:
 
     policy.replace(None)
 
+    assert policy.is_open
     assert rights.is_open
     assert rights.may_subscribe("/queue/a")
 
