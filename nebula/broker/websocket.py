@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -253,7 +254,9 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
 def part_from(transport: asyncio.Transport) -> asyncio.TimerHandle:
     """Let the peer read what was written, and close when it does, or a moment later."""
     if transport.can_write_eof():
-        transport.write_eof()
+        # asyncio's own transport says so where the peer has reset the connection, uvloop's does not.
+        with contextlib.suppress(OSError):
+            transport.write_eof()
     else:
         transport.close()
     return asyncio.get_running_loop().call_later(_LINGER_SECONDS, transport.abort)

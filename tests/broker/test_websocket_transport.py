@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nebula.broker.limits import Limits
 from nebula.broker.websocket import WebSocketTransport, shake_hands
-from tests.broker.browser import BINARY, CONTINUATION, PING, PONG, TEXT, UPGRADE, unwrap, wrap
+from tests.broker.browser import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, UPGRADE, unwrap, wrap
 from tests.host.loops import Side
 
 REQUEST = "\r\n".join(["GET /stomp HTTP/1.1", *(f"{k}: {v}" for k, v in UPGRADE.items()), "", ""]).encode()
@@ -24,6 +25,7 @@ class Socket:
         self.written = bytearray()
         self.write: Callable[[bytes], None] = self.written.extend
         self.is_ended = False
+        self.is_reset = False
         self.calls: list[str] = []
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None: ...
@@ -35,6 +37,8 @@ class Socket:
         return True
 
     def write_eof(self) -> None:
+        if self.is_reset:
+            raise OSError("Transport endpoint is not connected")
         self.is_ended = True
 
     def pause_reading(self) -> None:
@@ -166,7 +170,22 @@ def test_nothing_is_written_behind_a_close() -> None:
     transport.write(b"late")
     transport.write_eof()
 
-    assert [opcode for opcode, _ in sent(socket)] == [8]
+    assert [opcode for opcode, _ in sent(socket)] == [CLOSE]
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_peer_that_closes_is_parted_from_even_if_it_has_gone(*, is_reset: bool) -> None:
+    async def close() -> tuple[Socket, Peer]:
+        transport, socket, peer = upgraded()
+        socket.is_reset = is_reset
+        transport.data_received(wrap(CLOSE, b""))
+        transport.connection_lost(None)
+        return socket, peer
+
+    socket, peer = asyncio.run(close())
+
+    assert sent(socket) == [(CLOSE, b"")]
+    assert (socket.is_ended, peer.ends, peer.losses) == (not is_reset, 1, [None])
 
 
 def test_messages_of_one_read_are_handed_on_at_once() -> None:
