@@ -26,7 +26,7 @@ help: ## show this text
 demo: $(RUNS) ## start a Spark job over 336,776 real flights by a message, and watch it
 	@$(PYTHON) -m services.flights.demo
 
-test: $(TESTS) ## run all tests but those that need a foreign broker (some minutes)
+test: $(TESTS) ## run all tests but those that need foreign programs (some minutes)
 	@echo "All tests, real Spark among them. The quick part alone: make quick"
 	@$(PYTHON) -m pytest -m "not foreign"
 
@@ -39,7 +39,7 @@ check: $(TESTS) ## check format, lint, types and the layers of imports
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
 
-test-foreign: $(TESTS) ## run our client and RPC against RabbitMQ (Debian: installs it)
+test-foreign: $(TESTS) ## run ours against RabbitMQ, and clients in six languages against ours (Debian: installs them)
 	@$(PYTHON) -m pytest -m foreign
 
 bench: $(TESTS) ## measure beside RabbitMQ, ActiveMQ and NATS (Debian: installs them)
@@ -50,7 +50,7 @@ bench-quick: $(TESTS) ## measure Nebula alone, in a minute
 
 clean: ## remove the environment and everything that was made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf spark-warehouse metastore_db derby.log nebula-state
+	rm -rf spark-warehouse metastore_db derby.log nebula-state tests/foreign/judges/js/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(PYTHON):

@@ -1,0 +1,46 @@
+"""What the foreign judges run on: taken from Debian and npm where it is missing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from benchmarks import peers
+from benchmarks.processes import Unavailable
+
+
+def install_package(package: str) -> None:
+    """Install a Debian package unless it is there.
+
+    Raises:
+        Unavailable: it is missing and cannot be had here.
+    """
+    peers.install(package)
+
+
+def install_program(program: str, package: str) -> None:
+    """Install the Debian package of a program, unless there is such a program, wherever it came from.
+
+    Raises:
+        Unavailable: it is missing and cannot be had here.
+    """
+    if shutil.which(program) is None:
+        peers.install(package)
+
+
+def install_node_modules(folder: Path) -> None:
+    """Install what the folder's `package-lock.json` names, with npm, unless that has been done.
+
+    Raises:
+        Unavailable: npm cannot fetch it.
+    """
+    lock = folder / "package-lock.json"
+    # npm writes it last; it is older than a lock that has changed since.
+    installed = folder / "node_modules" / ".package-lock.json"
+    if installed.exists() and installed.stat().st_mtime >= lock.stat().st_mtime:
+        return
+    command = ["npm", "ci", "--no-audit", "--no-fund"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Unavailable(f"{' '.join(command)} failed: {done.stderr.strip()[-600:]}")
