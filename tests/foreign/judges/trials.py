@@ -12,6 +12,7 @@ from subprocess import Popen, TimeoutExpired
 from urllib.parse import urlencode
 
 from benchmarks.processes import running, tail
+from tests.foreign.judges.browser import showing
 from tests.foreign.judges.checks import VERSIONS
 from tests.foreign.judges.page_server import PageServer
 
@@ -115,15 +116,8 @@ def start_chromium(
         "versions": ",".join(VERSIONS),
         "stranger": f"http://localhost:{pages.port}/page.html?{urlencode({'port': http_port})}",
     }
-    log = folder / "chromium.log"
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    command += ["--no-first-run", "--disable-background-networking", f"--user-data-dir={folder / 'profile'}"]
     url = f"http://127.0.0.1:{pages.port}/page.html?{urlencode(plan)}"
-    # It asks where the desktop keeps things, and finds nothing of the user's.
-    environment = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_CACHE_HOME": str(folder)}
-    stack.enter_context(
-        running([*command, "--remote-debugging-port=0", url], log=log, environment=environment)
-    )
+    log = stack.enter_context(showing(url, folder))
 
     def trial(version: str) -> Trial:
         return Trial(lambda: pages.results(version, _DEADLINE_SECONDS), lambda: tail(log))
