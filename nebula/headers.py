@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-# What a subscriber asks of a queue.
+# What a subscriber asks of a queue; SNAPSHOT and DURABLE of other destinations.
 PREFETCH_COUNT: Final = "prefetch-count"
 EXCLUSIVE: Final = "exclusive"
 AUTO_DELETE: Final = "auto-delete"
+
+# MaXaM's own, on SUBSCRIBE and CONNECT.
+EAGER: Final = "eager"
+CLIENT_ID: Final = "client-id"
 
 # What a sender asks of the broker.
 PERSISTENT: Final = "persistent"
@@ -19,9 +23,12 @@ REQUIRE_CONSUMERS: Final = "require-consumers"
 
 # What the broker says on a RECEIPT.
 DISPOSITION: Final = "disposition"
+CONTENT_DISPOSITION: Final = "content-disposition"
 CONSUMERS: Final = "consumers"
 DURABLE: Final = "durable"
 RESULT: Final = "result"
+
+FAILED_RECEIPT: Final = "failed-receipt"
 
 # What a consumer says on a NACK.
 REQUEUE: Final = "requeue"
@@ -30,6 +37,14 @@ REQUEUE: Final = "requeue"
 REDELIVERED: Final = "redelivered"
 DELIVERY_COUNT: Final = "delivery-count"
 SENDER: Final = "sender"
+DEAD_LETTER_REASON: Final = "dead-letter-reason"
+DEAD_LETTER_FROM: Final = "dead-letter-from"
+DEAD_LETTER_AT: Final = "dead-letter-at"
+DEAD_LETTER_DELIVERIES: Final = "dead-letter-deliveries"
+SNAPSHOT: Final = "snapshot"
+
+# What a publisher asks of a last-value destination.
+EPHEMERAL: Final = "ephemeral"
 
 # The Nebulous Protocol's own (C.2).
 REPLY_TO: Final = "neb-reply-to"
@@ -57,7 +72,20 @@ REJECTED_UNAUTHORISED: Final = "rejected-unauthorised"
 REJECTED_FULL: Final = "rejected-full"
 REJECTED_NO_CONSUMER: Final = "rejected-no-consumer"
 
+# Values of `result`.
+IGNORED: Final = "ignored"
+PAUSED: Final = "paused"
+REMOVED: Final = "removed"
+
 # Destinations of ours.
+DEAD_LETTER_QUEUE: Final = "/queue/DLQ"
 INBOX_PREFIX: Final = "/queue/nebula.inbox."
 RESERVED_QUEUE_PREFIX: Final = "/queue/nebula."
+RESERVED_TOPIC_PREFIX: Final = "/topic/nebula."
+RESERVED_VALUE_PREFIX: Final = "X/nebula."
+BROKER_QUEUE: Final = "/queue/nebula.broker"
+CANCEL_TOPIC_PREFIX: Final = "/topic/nebula.cancel."
+SERVICES_TOPIC: Final = "/topic/nebula.services"
+SERVICE_PREFIX: Final = "X/nebula.services."
+JOB_PREFIX: Final = "X/jobs."
 JOB_TOPIC_PREFIX: Final = "/topic/jobs."

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from nebula.broker.listeners import ANONYMOUS, Listener
 from nebula.broker.server_protocol import ServerProtocol
+from nebula.errors import Refused
 
 if TYPE_CHECKING:
     from nebula.broker.server import Server
@@ -32,7 +34,11 @@ _LONG_READ_BYTES = 128 * 1024
 # later they have been.
 _SECOND_LOOK_SECONDS = 0.05
 
-ANONYMOUS = "anonymous"
+# What a peer hears that may not be here; the log knows why.
+_NOT_ADMITTED = "not admitted"
+
+# In this process there is nothing to be listened to.
+_IN_PROCESS = Listener()
 
 
 class Connection(asyncio.Protocol):
@@ -40,13 +46,18 @@ class Connection(asyncio.Protocol):
 
     Args:
         server: the broker's shell; it is told of everything that may concern others.
-        principal: who the peer is.
+        principal: who the peer is, where that is known beforehand.
+        listener: by whose rules it is treated.
     """
 
-    def __init__(self, server: Server, principal: str = ANONYMOUS) -> None:
+    def __init__(
+        self, server: Server, principal: str | None = None, listener: Listener = _IN_PROCESS
+    ) -> None:
         self._server = server
         self._broker = server.broker
         self._principal = principal
+        self._listener = listener
+        self._verifying: asyncio.Task[None] | None = None
         self._transport: Any = None
         self._protocol: ServerProtocol = None  # type: ignore[assignment]  # until connection_made
         self._timer: asyncio.TimerHandle | None = None
@@ -62,14 +73,54 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         now = self._server.time()
         limits = self._broker.limits
-        session_id = uuid.uuid4().hex
-        session = self._broker.open_session(session_id, self._principal, connection=self)
-        self._protocol = ServerProtocol(self._broker, session, server=self._server.name, now=now)
+        refusal = self._identify()
+        session = self._broker.open_session(
+            uuid.uuid4().hex,
+            self._principal or ANONYMOUS,
+            profile=self._listener.profile,
+            connection=self,
+        )
+        self._protocol = ServerProtocol(
+            self._broker,
+            session,
+            server=self._server.name,
+            now=now,
+            authenticates=self._principal is None,
+        )
         self._transport.set_write_buffer_limits(high=limits.outbox_high_water_bytes)
         if not self._server.admit(self):
-            self._fail(f"more than {limits.max_connections} connections")
+            refusal = f"more than {limits.max_connections} connections"
+        if refusal is not None:
+            self._fail(refusal)
             return
         self._tick()
+
+    @property
+    def principal(self) -> str:
+        """Who the peer is, as far as is known."""
+        return self._protocol.session.principal
+
+    def is_denied(self) -> bool:
+        """Whether the peer's certificate is on its listener's deny list by now."""
+        tls = self._listener.tls
+        return tls is not None and tls.is_denied(self.principal)
+
+    def _identify(self) -> str | None:
+        """Find out who the peer is, if that can be known before it speaks; why it may not come in."""
+        if self._principal is not None:
+            return None
+        tls = self._listener.tls
+        if tls is not None:
+            ssl_object = self._transport.get_extra_info("ssl_object")
+            der = None if ssl_object is None else ssl_object.getpeercert(binary_form=True)
+            try:
+                self._principal = tls.principal(der)
+            except Refused as error:
+                _log.warning("peer refused", code=error.code, detail=error.detail)
+                return _NOT_ADMITTED
+        if self._principal is None and self._listener.authenticator is None:
+            self._principal = ANONYMOUS
+        return None
 
     def data_received(self, data: bytes) -> None:
         """Handle octets, and do all that follows from them, for other peers too, before returning."""
@@ -82,8 +133,11 @@ class Connection(asyncio.Protocol):
             protocol.receive_data(data, now)
         except Exception:
             self._fail_internally()
-        if not self._is_open and protocol.version is not None:
-            self._opened()
+        if not self._is_open:
+            if protocol.credentials is not None and self._verifying is None:
+                self._verify(*protocol.credentials)
+            if protocol.version is not None:
+                self._opened()
         if protocol.is_held_back:
             self._transport.pause_reading()
         elif len(data) >= _LONG_READ_BYTES:
@@ -101,6 +155,8 @@ class Connection(asyncio.Protocol):
         """Settle what the peer holds. The transport's last call."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._verifying is not None:
+            self._verifying.cancel()
         self._is_closing = True
         self._server.dismiss(self)
         self._settle()
@@ -125,16 +181,18 @@ class Connection(asyncio.Protocol):
         """Write what the session was told, unless the peer does not keep up."""
         protocol = self._protocol
         session = protocol.session
-        if session.is_too_slow and not protocol.is_finished:
-            _log.warning("slow peer dropped", session=session.id, outbox_bytes=session.outbox_bytes)
+        if session.ending is not None and not protocol.is_finished:
+            _log.warning(
+                "peer ended", session=session.id, reason=session.ending, outbox_bytes=session.outbox_bytes
+            )
             session.take_outbox()  # it would only be copied for somebody who does not read
-            protocol.fail("too slow: more waits for you than may wait", now)
+            protocol.fail(session.ending, now)
         if self._is_blocked and not protocol.is_finished:
             return
         if not self._is_closing:
             if session.outbox:
                 self._transport.write(protocol.take_output(now))
-            if protocol.is_finished:
+            if protocol.may_close:
                 self._close()
             elif session.is_choked and not self._is_blocked and not self._resumes_soon:
                 # Not at once: the others have their turn first.
@@ -167,6 +225,31 @@ class Connection(asyncio.Protocol):
         self._is_closing = True
         self._fail_internally()
         self.abort()
+
+    def _verify(self, login: str | None, passcode: str | None) -> None:
+        """Ask who the peer is; it is read on when that is known."""
+        authenticator = self._listener.authenticator
+        assert authenticator is not None
+        principal = authenticator.admit_at_once(login)
+        if principal is not None:
+            self._protocol.admit(principal, self._server.time())
+            return
+
+        async def verify() -> None:
+            principal = await authenticator.verify(login, passcode)
+            if self._is_closing:
+                return
+            now = self._server.time()
+            if principal is None:
+                _log.warning("login refused", session=self._protocol.session.id)
+                self._protocol.fail(_NOT_ADMITTED, now)
+            else:
+                self._protocol.admit(principal, now)
+                if self._protocol.version is not None:
+                    self._opened()
+            self._server.work(now)
+
+        self._verifying = self._server.loop.create_task(verify())
 
     def _settle(self) -> None:
         """Nothing more comes from the peer: take back what it holds."""

@@ -1,47 +1,42 @@
 """The broker's heart: destinations by name, who is subscribed to them, and what happens on each request.
 
 It decides and changes memory; it never writes to anybody. What it decided lies in the outboxes
-of the sessions, and `take_work` says which ones the shell has to look at. Time is an argument.
+of the sessions and in the journal, and `take_work` says which ones the shell has to look at. Time
+is an argument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
+from typing import Any
 
-from nebula.broker.destinations.base import Account, Destination
+from nebula.broker.access import AccessPolicy, Grants
+from nebula.broker.destinations.base import Account
+from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
-from nebula.broker.destinations.topic import Topic
+from nebula.broker.destinations.queues import Queues
+from nebula.broker.destinations.topic import Topics
+from nebula.broker.durables import StandingSessions
+from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
-from nebula.broker.messages import Head, Message, Verdict
-from nebula.broker.policies import DestinationPolicy, PolicyTable
+from nebula.broker.messages import Content, ContentCheck, Kind, Verdict
+from nebula.broker.policies import PolicyTable
+from nebula.broker.profiles import STANDARD, Profile
+from nebula.broker.sending import Outcome, Sending
 from nebula.broker.session import Session
-from nebula.broker.subscriptions import AckMode, Subscription
+from nebula.broker.store import Snapshot
+from nebula.broker.subscribing import SubscribeRequest, Subscribing
+from nebula.broker.subscriptions import Subscription
+from nebula.broker.transactions import Action, HeldSend, Transaction
 from nebula.errors import Refused
-from nebula.headers import INBOX_PREFIX, RESERVED_QUEUE_PREFIX
+from nebula.headers import DEAD_LETTER_QUEUE
 
+__all__ = ["TOPIC_PREFIX", "Broker", "Outcome", "SubscribeRequest", "Work"]
+
+QUEUE_PREFIX = "/queue/"
 TOPIC_PREFIX = "/topic/"
-
-# STOMP has no code for it; PROTOCOL B.6 is what `X/` will be.
-_LAST_VALUE_PREFIX = "X/"
-_GLOB_CHARACTERS = frozenset("*?[]")
-
-# PROTOCOL G: the name of an inbox that is gone is not given out again for an hour. So many
-# names are remembered at most; the oldest are forgotten first.
-_RETIRED_INBOX_SECONDS = 3600.0
-_MAX_RETIRED_INBOXES = 100_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscribeRequest:
-    """What a SUBSCRIBE asks for, in the core's words."""
-
-    id: str
-    destination: str
-    ack_mode: AckMode = AckMode.AUTO
-    prefetch: int | None = None
-    exclusive: bool = False
-    auto_delete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +44,7 @@ class Work:
     """What the shell has to do after an input.
 
     Attributes:
-        dirty: sessions whose outbox is to be written (or who are too slow and to be ended).
+        dirty: sessions whose outbox is to be written (or who are to be ended).
         resumed: sessions that were held back and may be read on; True where the wait was in
             vain and the policy of the destination decides now.
     """
@@ -65,43 +60,133 @@ class Broker:
 
     Args:
         limits: what peers may use.
-        policies: limits of single destinations, by pattern.
+        policies: what differs for single destinations, by pattern.
         incarnation: begins every message-id, so that none comes again after a restart (D.20). No
             space, no colon, no backslash.
+        first_number: of the first message; above all that an earlier run has used.
+        access: who may do what; None: everybody everything but what is reserved.
+        journal: gathers what is to be kept on disk; None: nothing is.
+        wall_offset: what makes wall-clock time (seconds since 1970) of the times that are handed in.
+        last_value_prefixes: what last-value destinations begin with.
+        key_of: what a last value is kept under, where two destinations may share it (D.30).
+        dead_letter: name of the dead-letter queue.
     """
 
     def __init__(
-        self, limits: Limits | None = None, policies: PolicyTable | None = None, *, incarnation: str = "m"
+        self,
+        limits: Limits | None = None,
+        policies: PolicyTable | None = None,
+        *,
+        incarnation: str = "m",
+        first_number: int = 1,
+        access: AccessPolicy | None = None,
+        journal: Journal | None = None,
+        wall_offset: float = 0.0,
+        last_value_prefixes: Sequence[str] = ("X/",),
+        key_of: Callable[[str], str] | None = None,
+        dead_letter: str = DEAD_LETTER_QUEUE,
     ) -> None:
         self.limits = limits or Limits()
+        self.policies = policies or PolicyTable(())
         self.incarnation = incarnation
+        self.access = access or AccessPolicy()
+        self.journal = journal
         self.account = Account(self.limits.max_memory_bytes)
-        self._policies = policies or PolicyTable(())
-        self._destinations: dict[str, Queue | Topic] = {}
-        self._last_number = 0
+        self._numbers = count(first_number)
+        self.queues = Queues(
+            self.account,
+            self.limits,
+            self.policies,
+            self._numbers,
+            journal=journal,
+            wall_offset=wall_offset,
+            dead_letter=dead_letter,
+        )
+        self.topics = Topics()
+        self.values = LastValues(self.account, self._numbers, journal=journal, key_of=key_of)
+        self.standing = StandingSessions(self.limits, journal)
+        self._sending = Sending(
+            self.account, self.limits, self.access, self._numbers, self.queues, self.topics, self.values
+        )
+        self._subscribing = Subscribing(self.limits, self.queues, self.topics, self.values, self.standing)
+        self.send = self._sending.send
+        self.may_subscribe = self._subscribing.may_subscribe
+        self.subscribe = self._subscribing.subscribe
+        self._prefixes = tuple(last_value_prefixes)
+        self._sessions: dict[str, Session] = {}
         self._dirty: list[Session] = []
-        # Held back until there is room: whose room, for how much, and until when they wait.
-        self._paused: dict[Session, tuple[Queue, int, float]] = {}
-        self._retired_inboxes: dict[str, float] = {}
+        # Whose RECEIPTs wait for the store.
+        self._waiting: dict[Session, None] = {}
+        self.topics.is_judged = self.values.is_judged = not self.access.is_open
 
     @property
-    def destinations(self) -> Mapping[str, Queue | Topic]:
+    def destinations(self) -> Mapping[str, Any]:
         """By name, for inspection."""
-        return self._destinations
+        return {**self.queues.by_name, **self.topics.topics, **self.values.topics}
 
-    def open_session(self, id: str, principal: str, *, connection: object = None) -> Session:  # noqa: A002
-        """Make the session of a new connection. End it with `close_session`."""
+    @property
+    def sessions(self) -> Mapping[str, Session]:
+        """Those that are connected, by id."""
+        return self._sessions
+
+    def kind_of(self, destination: str) -> Kind:
+        """What a destination is, by its name (D.10)."""
+        if destination.startswith(TOPIC_PREFIX):
+            return Kind.TOPIC
+        return Kind.LAST_VALUE if destination.startswith(self._prefixes) else Kind.QUEUE
+
+    def check_of(self, destination: str) -> ContentCheck | None:
+        """What bodies sent there are judged by."""
+        policy = self.policies.lookup(destination)
+        return None if policy is None else policy.check
+
+    # --- sessions ---
+
+    def open_session(
+        self,
+        id: str,  # noqa: A002
+        principal: str,
+        *,
+        profile: Profile = STANDARD,
+        connection: object = None,
+    ) -> Session:
+        """Make the session of a new connection; `enter` it at CONNECT, end it with `close_session`."""
         return Session(
             id,
-            principal,
+            self.access.rights_of(principal),
+            profile,
             self._dirty,
             high_water_bytes=self.limits.outbox_high_water_bytes,
             max_outbox_bytes=self.limits.max_outbox_bytes,
+            value_credit=self.limits.max_unacked_values,
             connection=connection,
         )
 
+    def enter(self, session: Session, client_id: str | None, now: float) -> None:
+        """The peer has connected, and it is known who it is.
+
+        Args:
+            client_id: what it wants its session to be called. A connection of the same principal
+                that has it is ended (D.19).
+
+        Raises:
+            Refused: the session is somebody else's.
+        """
+        id_ = client_id or session.id
+        former = self._sessions.get(id_)
+        standing = self.standing.by_id.get(id_)
+        owners = {each.rights.principal for each in (former, standing) if each is not None}
+        if not owners <= {session.principal}:
+            raise Refused("session", "the session cannot be had")
+        if former is not None:
+            former.end("session taken over")
+            self.close_session(former, now, lost=True)
+        session.id = id_
+        self._sessions[id_] = session
+        self.standing.arrive(id_)
+
     def close_session(self, session: Session, now: float, *, lost: bool) -> None:
-        """Take back what the session did not settle and forget it.
+        """Take back what the session did not settle and forget it. Idempotent.
 
         Args:
             lost: the connection broke; without it the peer said DISCONNECT, and its deliveries
@@ -111,87 +196,46 @@ class Broker:
         session.is_choked = True
         for subscription in list(session.subscriptions.values()):
             self.unsubscribe(subscription, now, lost=lost)
-        self._paused.pop(session, None)
+        for transaction in list(session.transactions):
+            self.abort(session, transaction)
+        self.values.end_ephemerals(session)
+        self._sending.paused.pop(session, None)
+        self._waiting.pop(session, None)
+        if self._sessions.get(session.id) is session:
+            del self._sessions[session.id]
+            self.standing.leave(session.id, now)
 
-    def send(
-        self,
-        session: Session,
-        head: Head,
-        body: bytes,
-        now: float,
-        *,
-        exchange: tuple[str, str] | None = None,
-        may_wait: bool = True,
-    ) -> Verdict:
-        """Hand a message to its destination.
+    def review(self, grants: Grants | None, now: float) -> None:
+        """Rights have changed: what a subscription may have from now on is judged anew (D.36)."""
+        self.access.replace(grants)
+        self.topics.is_judged = self.values.is_judged = not self.access.is_open
+        for session in list(self._sessions.values()):
+            for subscription in list(session.subscriptions.values()):
+                queue = subscription.destination
+                # Topics and last values look at each delivery.
+                if not isinstance(queue, Queue) or queue.rights is not None or queue.is_inbox:
+                    continue
+                if not session.rights.may_subscribe(queue.name):
+                    queue.suspend(subscription)
+                elif not subscription.prefetch:
+                    subscription.prefetch = subscription.window
+                    queue.resume(subscription, now)
 
-        Args:
-            exchange: a header of this message that others with its head do not share.
-            may_wait: the session can be held back when there is no room. Then nothing has
-                happened, and the session turns up in `Work.resumed` when it may try again.
-
-        Returns:
-            The verdict. Any other than ACCEPTED means that nothing happened.
-        """
-        destination = self._destinations.get(head.destination)
-        if destination is None:
-            created = self._create_by_send(head)
-            if isinstance(created, Verdict):
-                return created
-            destination = created
-        elif head.requires_consumers and not destination.consumer_count:
-            return self._refuse(Verdict.NO_CONSUMER)
-        self._last_number = number = self._last_number + 1
-        message = Message(head, body, number, now, exchange)
-        verdict = destination.send(message, now)
-        if verdict is Verdict.FULL and isinstance(destination, Queue):
-            size = message.size_bytes
-            if may_wait and self._may_wait(session, destination, size):
-                self._paused[session] = (destination, size, now + self.limits.max_pause_seconds)
-                return Verdict.WAIT
-            self._forget_if_idle(destination, now)
-            return self._refuse(verdict)
-        return verdict
-
-    def subscribe(self, session: Session, request: SubscribeRequest) -> Subscription:
-        """Make a subscription. Say its RECEIPT (D.43), then call `begin`: no message comes before.
-
-        Ask `may_subscribe` first.
-
-        Raises:
-            Refused: it cannot be had; the connection is to be closed with an ERROR.
-        """
-        destination = self._for_subscription(request)
-        prefetch = request.prefetch or self.limits.default_prefetch
-        subscription = Subscription(
-            request.id,
-            session,
-            destination,
-            request.ack_mode,
-            prefetch=min(prefetch, self.limits.max_prefetch),
-            exclusive=request.exclusive and isinstance(destination, Queue),
-        )
-        session.subscriptions[request.id] = subscription
-        return subscription
-
-    def may_subscribe(self, request: SubscribeRequest, now: float) -> bool:
-        """Whether the request is to be heard at all; False: it is ignored, as D.5 and D.48 say."""
-        name = request.destination
-        if not name.startswith(RESERVED_QUEUE_PREFIX):
-            return True
-        is_fresh = name not in self._destinations and (self._retired_inboxes.get(name, now) <= now)
-        return name.startswith(INBOX_PREFIX) and request.exclusive and is_fresh
+    # --- subscriptions ---
 
     def begin(self, subscription: Subscription, now: float) -> None:
         """Let the messages flow: after the RECEIPT was said."""
         subscription.destination.attach(subscription, now)
 
-    def unsubscribe(self, subscription: Subscription, now: float, *, lost: bool = False) -> None:
-        """End a subscription; what it did not settle goes back to the front (D.12)."""
-        del subscription.session.subscriptions[subscription.id]
-        destination = subscription.destination
-        destination.detach(subscription, now, lost=lost)
-        self._forget_if_idle(destination, now)
+    def unsubscribe(
+        self, subscription: Subscription, now: float, *, lost: bool = False, removes: bool = False
+    ) -> str | None:
+        """End a subscription; see `Subscribing.unsubscribe`."""
+        return self._subscribing.unsubscribe(subscription, now, lost=lost, removes=removes)
+
+    def remove_paused(self, session: Session, id: str, now: float) -> bool:  # noqa: A002
+        """Remove a durable subscription that is paused; False: there is none."""
+        return self._subscribing.remove_paused(session, id, now)
 
     def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:
         """Settle a message, or with the mode client it and all before it. False: not known."""
@@ -203,18 +247,88 @@ class Broker:
     def negative_acknowledge(
         self, subscription: Subscription, number: int, now: float, *, requeue: bool
     ) -> bool:
-        """Give messages back; the scope is that of an ACK. False: not known."""
+        """Give messages back; the scope is that of an ACK. False: not known, or it means nothing (D.23)."""
+        if not subscription.destination.takes_nacks:
+            return False
         messages = subscription.settle(number)
         if messages:
             subscription.destination.give_back(subscription, messages, now, requeue=requeue)
         return bool(messages)
 
-    def consumer_count(self, name: str) -> int | None:
-        """Subscriptions of a queue at this moment; None for a topic."""
-        destination = self._destinations.get(name)
-        if isinstance(destination, Topic) or name.startswith(TOPIC_PREFIX):
-            return None
-        return 0 if destination is None else destination.consumer_count
+    def consumer_count(self, name: str) -> int:
+        """Subscriptions of a queue at this moment."""
+        queue = self.queues.get(name)
+        return 0 if queue is None else queue.consumer_count
+
+    # --- transactions (D.24) ---
+
+    def begin_transaction(self, session: Session, name: str) -> None:
+        """BEGIN.
+
+        Raises:
+            Refused: the name is taken, or there are too many.
+        """
+        if name in session.transactions:
+            raise Refused("transaction", f"the transaction {name[:40]!r} has begun already")
+        if len(session.transactions) >= self.limits.max_transactions:
+            raise Refused("transaction", f"more than {self.limits.max_transactions} transactions")
+        session.transactions[name] = Transaction()
+
+    def hold(self, session: Session, name: str, action: Action) -> None:
+        """Do `action` at the COMMIT of this transaction.
+
+        Raises:
+            Refused: there is no such transaction, or it grows too large.
+        """
+        transaction = session.transactions.get(name)
+        if transaction is None:
+            raise Refused("transaction", f"there is no transaction {name[:40]!r}")
+        size = transaction.cost_bytes(action)
+        limits = self.limits
+        if len(transaction.actions) >= limits.max_transaction_frames:
+            raise Refused("transaction", f"more than {limits.max_transaction_frames} frames in a transaction")
+        if transaction.size_bytes + size > limits.max_transaction_bytes:
+            raise Refused("transaction", f"more than {limits.max_transaction_bytes} bytes in a transaction")
+        if not self.account.has_room_for(size):
+            raise Refused("transaction", "the broker has no room for it")
+        transaction.add(action)
+        self.account.stored_bytes += size
+
+    def abort(self, session: Session, name: str) -> Transaction:
+        """ABORT: nothing of it happens. Returns what it held.
+
+        Raises:
+            Refused: there is no such transaction.
+        """
+        transaction = session.transactions.pop(name, None)
+        if transaction is None:
+            raise Refused("transaction", f"there is no transaction {name[:40]!r}")
+        self.account.stored_bytes -= transaction.size_bytes
+        return transaction
+
+    def commit(self, session: Session, name: str, now: float) -> Outcome:
+        """COMMIT: all of it in order, or nothing. It ends the transaction in both cases.
+
+        Raises:
+            Refused: there is no such transaction.
+        """
+        transaction = self.abort(session, name)
+        sends = [action for action in transaction.actions if isinstance(action, HeldSend)]
+        judged = self._sending.commit(session, sends, now)
+        if isinstance(judged, Outcome):
+            return judged
+        messages = iter(judged)
+        for action in transaction.actions:
+            if isinstance(action, HeldSend):
+                self._sending.deliver(session, next(messages), now)
+            elif action.target is not None:
+                if action.requeue is None:
+                    self.acknowledge(*action.target, now)
+                else:
+                    self.negative_acknowledge(*action.target, now, requeue=action.requeue)
+        return Outcome(Verdict.ACCEPTED)
+
+    # --- time, and what is to be done ---
 
     def resume(self, session: Session, now: float) -> None:
         """The session's outbox was written: queues may dispatch to it again."""
@@ -224,112 +338,47 @@ class Broker:
 
     def advance(self, now: float) -> None:
         """Let time pass: drop what has expired. Call it about once a second."""
-        for destination in list(self._destinations.values()):
-            destination.expire(now)
-            self._forget_if_idle(destination, now)
-        for name, until in list(self._retired_inboxes.items()):
-            if until > now:
-                break
-            del self._retired_inboxes[name]
+        self.queues.advance(now)
+        self.values.advance()
+        self._subscribing.expire(now)
 
     def take_work(self, now: float) -> Work:
         """What is to be done now. Ask after every input, and do all of it."""
-        resumed = self._take_resumed(now) if self._paused else []
+        resumed = self._sending.take_resumed(now) if self._sending.paused else []
         dirty = self._dirty[:]
         self._dirty.clear()
         return Work(dirty, resumed)
 
-    def _take_resumed(self, now: float) -> list[tuple[Session, bool]]:
-        resumed = []
-        for session, (queue, size_bytes, until) in list(self._paused.items()):
-            if queue.has_room_for(size_bytes):
-                resumed.append((session, False))
-            elif until <= now:
-                # Its consumers had their time: nobody else waits for them until they move on.
-                queue.is_stalled = True
-                resumed.append((session, True))
-        for session, _ in resumed:
-            del self._paused[session]
-        return resumed
+    # --- what is kept on disk ---
 
-    def _may_wait(self, session: Session, queue: Queue, size_bytes: int) -> bool:
-        # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
-        return not session.subscriptions and queue.is_consumed and queue.could_hold(size_bytes)
+    def restore(self, kept: Snapshot, now: float) -> None:
+        """Take up what an earlier run has left, before anything else happens."""
+        assert self.journal is not None
+        for session in kept.sessions:
+            self.standing.restore(session, self.access.rights_of(session.principal), now)
+        for value in kept.values:
+            message = self.journal.restore(value, Kind.LAST_VALUE)
+            check = self.check_of(value.destination)
+            is_tombstone = check is not None and check(value.body) is Content.TOMBSTONE
+            self.values.restore(message, deletes=is_tombstone or not value.body)
+        for row in kept.subscriptions:
+            known = kept.pending.get((row.session, row.id), ()) if kept.is_clean else None
+            self._subscribing.restore(row, self.kind_of(row.destination), known)
+        for name, messages in kept.messages.items():
+            queue = self._subscribing.queue_of(name) or self.queues.create(name)
+            queue.restore([self.journal.restore(each, Kind.QUEUE) for each in messages])
+        self.values.sweep()
 
-    def _refuse(self, verdict: Verdict) -> Verdict:
-        self.account.dropped[verdict.value] += 1
-        return verdict
+    def hold_receipt(self, session: Session, octets: bytes, batch: int) -> None:
+        """Say `octets` when the store has this batch, and what the session was told before."""
+        session.held.append((batch, octets))
+        self._waiting[session] = None
 
-    def _create_by_send(self, head: Head) -> Queue | Verdict:
-        """The queue that a SEND creates, or the verdict where it creates none."""
-        name = head.destination
-        if name.startswith(TOPIC_PREFIX):
-            # Nobody is subscribed, and a topic keeps nothing.
-            return Verdict.ACCEPTED
-        if name.startswith(INBOX_PREFIX):
-            return self._refuse(Verdict.NO_CONSUMER)  # D.48: only its SUBSCRIBE creates it
-        if name.startswith(RESERVED_QUEUE_PREFIX):
-            return self._refuse(Verdict.UNAUTHORISED)
-        if head.requires_consumers:
-            return self._refuse(Verdict.NO_CONSUMER)
-        if len(self._destinations) >= self.limits.max_destinations:
-            return self._refuse(Verdict.FULL)
-        queue = self._destinations[name] = self._make_queue(name)
-        return queue
-
-    def _for_subscription(self, request: SubscribeRequest) -> Queue | Topic:
-        """The destination that a SUBSCRIBE is about, created where it is new."""
-        name = request.destination
-        destination = self._destinations.get(name)
-        if destination is None:
-            if len(self._destinations) >= self.limits.max_destinations:
-                raise Refused("too-many-destinations", f"the broker has {len(self._destinations)}")
-            if name.startswith(TOPIC_PREFIX):
-                destination = Topic(name, lambda: self._make_queue(name, auto_delete=True))
-            else:
-                destination = self._make_queue(name, auto_delete=request.auto_delete)
-            self._destinations[name] = destination
-        elif isinstance(destination, Queue):
-            if destination.exclusive_subscription is not None:
-                raise Refused("exclusive", f"{name} has an exclusive subscription")
-            if request.exclusive and destination.consumer_count:
-                raise Refused("exclusive", f"{name} has a subscription, so there can be no exclusive one")
-        return destination
-
-    def _make_queue(self, name: str, *, auto_delete: bool = False) -> Queue:
-        policy = self._policies.lookup(name) or DestinationPolicy()
-        limits = self.limits
-        is_inbox = name.startswith(INBOX_PREFIX)
-        return Queue(
-            name,
-            self.account,
-            max_messages=policy.max_messages or limits.max_queue_messages,
-            max_bytes=policy.max_bytes or limits.max_queue_bytes,
-            max_deliveries=policy.max_deliveries or limits.max_deliveries,
-            # D.48: an inbox exists through its subscription only, whatever that asked for.
-            auto_delete=auto_delete or is_inbox,
-            is_inbox=is_inbox,
-        )
-
-    def _forget_if_idle(self, destination: Destination, now: float) -> None:
-        """Forget what holds and feeds nothing: the next SEND or SUBSCRIBE makes it again."""
-        if not destination.is_idle:
-            return
-        self._destinations.pop(destination.name, None)
-        if isinstance(destination, Queue) and destination.is_inbox:
-            self._retired_inboxes[destination.name] = now + _RETIRED_INBOX_SECONDS
-            if len(self._retired_inboxes) > _MAX_RETIRED_INBOXES:
-                del self._retired_inboxes[next(iter(self._retired_inboxes))]
-
-
-def check_destination(name: str, *, subscribing: bool) -> None:
-    """Refuse the names that mean something which this broker does not do yet.
-
-    Raises:
-        Refused: with a text that may be shown to the peer.
-    """
-    if name.startswith(_LAST_VALUE_PREFIX):
-        raise Refused("not-supported", "last-value destinations (X/…) are not supported yet")
-    if name.startswith(TOPIC_PREFIX) and _GLOB_CHARACTERS.intersection(name):
-        what = "globs are not supported yet" if subscribing else "a SEND needs one destination"
-        raise Refused("not-supported", f"a topic's name has no *, ?, [ or ] here: {what}")
+    def committed(self, batch: int) -> None:
+        """The store has everything up to this batch: say what waited for it."""
+        for session in list(self._waiting):
+            held = session.held
+            while held and held[0][0] <= batch:
+                session.say(held.popleft()[1])
+            if not held:
+                del self._waiting[session]

@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nebula import headers
-from nebula.broker.messages import Message, Verdict
-from nebula.broker.session import Delivery
+from nebula.broker.messages import Kind, Message, Verdict
+from nebula.broker.profiles import STANDARD, Profile
+from nebula.broker.session import SNAPSHOT_END, Delivery
 from nebula.broker.subscriptions import AckMode, Subscription
 from nebula.stomp.codec import serialize
-from nebula.stomp.dialects import DIALECTS, V1_0, Dialect
+from nebula.stomp.dialects import V1_0, Dialect
 from nebula.stomp.frames import Frame
 
 _REDELIVERED = headers.REDELIVERED.encode()
 _DELIVERY_COUNT = headers.DELIVERY_COUNT.encode()
 _TIMEOUT = headers.TIMEOUT.encode()
+_SNAPSHOT_END = b"\n%b:end" % headers.SNAPSHOT.encode()
 
 Label = tuple[bytes, bytes]
 """The octets of a subscription's MESSAGEs before the number of the message, and those between it
@@ -39,25 +41,30 @@ def error_frame(message: str, receipt: str | None, dialect: Dialect) -> bytes:
     return serialize(Frame("ERROR", fields, message.encode()), dialect)
 
 
-def version_error(message: str) -> bytes:
+def version_error(message: str, dialects: Sequence[Dialect]) -> bytes:
     """The ERROR that names what we speak (STOMP 1.2, "Protocol Negotiation"), legible in any version."""
-    body = f"Supported protocol versions are {' '.join(DIALECTS)}"
-    fields = {"version": ",".join(DIALECTS), "content-type": "text/plain", "message": message}
+    versions = [dialect.version for dialect in dialects]
+    body = f"Supported protocol versions are {' '.join(versions)}"
+    fields = {"version": ",".join(versions), "content-type": "text/plain", "message": message}
     return serialize(Frame("ERROR", fields, body.encode()), V1_0)
 
 
 class Encoder:
-    """Writes what one connection is told, in its dialect.
+    """Writes what one connection is told, in its dialect and by its profile.
 
     Args:
         dialect: what was negotiated.
         incarnation: what every message-id begins with.
+        profile: how the connection's listener behaves.
     """
 
-    def __init__(self, dialect: Dialect, incarnation: str) -> None:
+    def __init__(self, dialect: Dialect, incarnation: str, profile: Profile = STANDARD) -> None:
         self._dialect = dialect
         self._incarnation = incarnation
-        self._verdicts: dict[tuple[Verdict, int | None], bytes] = {}
+        self._profile = profile
+        # What was encoded once is good for all connections that are told the same.
+        self._key = (dialect, profile.annotates)
+        self._verdicts: dict[tuple[Verdict, int | None, bool], bytes] = {}
 
     def label(self, subscription: Subscription, *, names_subscription: bool) -> Label:
         """What all MESSAGEs of `subscription` begin with.
@@ -90,32 +97,43 @@ class Encoder:
             block += self._dialect.header_block([(headers.RESULT, result)])
         return b"RECEIPT\n%b\n\0" % block
 
-    def send_receipt(self, receipt: str, verdict: Verdict, consumers: int | None) -> bytes:
+    def send_receipt(
+        self, receipt: str, verdict: Verdict, *, consumers: int | None = None, is_kept: bool = True
+    ) -> bytes:
         """The RECEIPT of a SEND.
 
         Args:
             consumers: subscriptions of the queue at this moment; None for what is no queue.
+            is_kept: it is on disk, or need not be.
         """
-        rest = self._verdicts.get((verdict, consumers))
+        rest = self._verdicts.get((verdict, consumers, is_kept))
         if rest is None:
-            rest = self._verdict(verdict, consumers)
+            rest = self._verdict(verdict, consumers, is_kept=is_kept)
         return b"RECEIPT\nreceipt-id:%b\n%b" % (self._dialect.escape(receipt).encode(), rest)
 
-    def _verdict(self, verdict: Verdict, consumers: int | None) -> bytes:
+    def commit_receipt(self, receipt: str, verdict: Verdict, failed_receipt: str | None) -> bytes:
+        """The RECEIPT of a COMMIT (D.24)."""
+        pairs = [("receipt-id", receipt), (headers.DISPOSITION, verdict.value)]
+        if failed_receipt is not None:
+            pairs.append((headers.FAILED_RECEIPT, failed_receipt))
+        return b"RECEIPT\n%b\n\0" % self._dialect.header_block(pairs)
+
+    def _verdict(self, verdict: Verdict, consumers: int | None, *, is_kept: bool) -> bytes:
         pairs = [(headers.DISPOSITION, verdict.value)]
-        if verdict is Verdict.ACCEPTED:
-            # Nothing is kept on disk yet.
+        if self._profile.names_twice:
+            pairs.append((headers.CONTENT_DISPOSITION, verdict.value))
+        if verdict is Verdict.ACCEPTED and not is_kept and self._profile.annotates:
             pairs.append((headers.DURABLE, "false"))
         if consumers is not None:
             pairs.append((headers.CONSUMERS, str(consumers)))
         rest = self._dialect.header_block(pairs) + b"\n\0"
         if len(self._verdicts) < 64:
-            self._verdicts[verdict, consumers] = rest
+            self._verdicts[verdict, consumers, is_kept] = rest
         return rest
 
     def outbox(self, outbox: Sequence[Delivery | bytes], now: float) -> bytes:
         """The octets of all that a session was told, in order."""
-        dialect = self._dialect
+        key = self._key
         chunks: list[bytes] = []
         for item in outbox:
             if isinstance(item, bytes):
@@ -123,15 +141,19 @@ class Encoder:
                 continue
             subscription, message, attempts = item
             start, ack = subscription.label
-            if message.shared is not None and not ack and attempts is None:
-                common = message.shared.get(dialect)
-                if common is None:
-                    common = b"%d%b" % (message.number, self._common(message))
-                    message.shared[dialect] = common
-                chunks += (start, common)
-                continue
             number = message.number
-            common = self._common(message)
+            shared = message.shared
+            if shared is None:
+                common = self._common(message)
+            else:
+                pair = shared.get(key)
+                if pair is None:
+                    common = self._common(message)
+                    pair = shared[key] = (common, b"%d%b" % (number, common))
+                if not ack and attempts is None and message.expires_at is None:
+                    chunks += (start, pair[1])
+                    continue
+                common = pair[0]
             if attempts is not None or message.expires_at is not None:
                 common = self._of_this_delivery(message, attempts, now) + common
             if ack:
@@ -143,16 +165,25 @@ class Encoder:
     def _common(self, message: Message) -> bytes:
         """What all receivers of a message get: its headers and its body."""
         blocks = message.head.blocks
-        block = blocks.get(self._dialect)
+        block = blocks.get(self._key)
         if block is None:
-            block = blocks[self._dialect] = b"\n" + self._dialect.header_block(message.head.headers)
+            block = blocks[self._key] = self._block(message)
         if message.exchange is not None:
             block += self._dialect.header_block([message.exchange])
         return b"%bcontent-length:%d\n\n%b\0" % (block, len(message.body), message.body)
 
+    def _block(self, message: Message) -> bytes:
+        passed_on = message.head.headers
+        if not self._profile.annotates and message.head.kind is not Kind.QUEUE:
+            # PROTOCOL G: `sender` is told unasked in the profile standard only, save on queues.
+            passed_on = tuple(pair for pair in passed_on if pair[0] != headers.SENDER)
+        return b"\n" + self._dialect.header_block(passed_on)
+
     def _of_this_delivery(self, message: Message, attempts: int | None, now: float) -> bytes:
         lines = b""
-        if attempts is not None:
+        if attempts == SNAPSHOT_END:
+            lines = _SNAPSHOT_END
+        elif attempts is not None:
             lines = b"\n%b:true" % _REDELIVERED
             if attempts:
                 lines += b"\n%b:%d" % (_DELIVERY_COUNT, attempts)

@@ -80,7 +80,23 @@ class Limits:
         5.0, "a consumer's hiccup passes; a dead one must not stop its senders", "`rejected-full`"
     )
     max_deliveries: int = _limit(
-        10, "above a responder's max_attempts of 3", "the message is dropped and counted"
+        10, "above a responder's max_attempts of 3", "the message goes to the dead-letter queue"
+    )
+    max_transactions: int = _limit(100, "open ones of one connection", "ERROR and close")
+    max_transaction_frames: int = _limit(
+        10_000, "of one transaction; a COMMIT is done in one go", "ERROR and close"
+    )
+    max_transaction_bytes: int = _limit(
+        16 * 1024 * 1024, "of one transaction: two bodies of the largest size", "ERROR and close"
+    )
+    max_unacked_values: int = _limit(
+        1_000, "last values of one connection; a reader that ACKs needs few", "last values wait for ACKs"
+    )
+    max_durable_sessions: int = _limit(
+        10_000, "each keeps what its subscriptions have not had", "ERROR and close"
+    )
+    session_expiry_seconds: float = _limit(
+        7 * 86_400.0, "a week's holiday of a client", "its durable subscriptions are forgotten"
     )
     max_destinations: int = _limit(
         100_000, "queues and topics that hold or feed something", "`rejected-full`, or ERROR"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 from nebula import headers
 
@@ -23,53 +24,115 @@ class Verdict(Enum):
     __hash__ = object.__hash__
 
 
+class Kind(Enum):
+    """The kinds of destinations (D.10)."""
+
+    QUEUE = "queue"
+    TOPIC = "topic"
+    LAST_VALUE = "last-value"
+
+    __hash__ = object.__hash__
+
+
+class Content(Enum):
+    """What a body is under the schema of its destination."""
+
+    VALID = "valid"
+    TOMBSTONE = "tombstone"
+    INVALID = "invalid"
+
+    __hash__ = object.__hash__
+
+
+ContentCheck: TypeAlias = Callable[[bytes], Content]
+"""Judges a body. Never raises; bounded in time and memory, whatever the body is."""
+
+
 # What keeping a message costs beside its body, a head beside its headers, and a header beside its
 # text: the objects of CPython around them. Counting a little too much is safe, too little is not.
 MESSAGE_COST_BYTES = 320
-HEAD_COST_BYTES = 1000
+HEAD_COST_BYTES = 1100
 EXCHANGE_COST_BYTES = 200
 HEADER_COST_BYTES = 180
 
 
 class Head:
-    """What all messages of one header block have in common. Read-only, shared.
+    """What all messages of one header block have in common. Shared; only the broker writes to it.
 
     Attributes:
-        destination: where the SEND goes.
+        destination: where the SEND goes; `kind` is what that is.
         headers: what is passed on to receivers, in order; nothing of it belongs to one
-            delivery.
+            delivery. The first is the destination, the second the sender.
+        sender: the principal of the sender.
         requires_consumers: refuse the message when nobody listens (D.49).
+        is_persistent: keep it on disk, where it waits.
+        is_ephemeral: the value goes with its publisher (PROTOCOL G).
         time_to_live: seconds from arrival, or None.
+        transaction: the transaction that its SENDs belong to, or None.
+        reply_to: where the answer to these requests is wanted, or None.
+        deletes_explicitly: the SEND had a `content-length`, so that an empty body deletes under any
+            profile (D.28).
+        check: what bodies are judged by, or None.
+        judged_in: the epoch of the access policy in which `is_permitted` was found.
+        is_permitted: whether the sender may publish there.
         cost_bytes: what the head costs to keep. Its first message counts for it and sets it to
             0, as the others share it.
-        blocks: for the protocol: the headers encoded, by dialect.
+        blocks: for the protocol: the headers encoded, by what they are encoded for.
     """
 
     __slots__ = (
         "blocks",
+        "check",
         "cost_bytes",
+        "deletes_explicitly",
         "destination",
         "headers",
+        "is_ephemeral",
+        "is_permitted",
+        "is_persistent",
+        "judged_in",
+        "kind",
+        "reply_to",
         "requires_consumers",
+        "sender",
         "time_to_live",
+        "transaction",
     )
 
     def __init__(
         self,
+        kind: Kind,
         destination: str,
+        sender: str,
         passed_on: tuple[tuple[str, str], ...],
         *,
         requires_consumers: bool = False,
+        is_persistent: bool = False,
+        is_ephemeral: bool = False,
         time_to_live: float | None = None,
+        transaction: str | None = None,
+        reply_to: str | None = None,
+        deletes_explicitly: bool = True,
+        check: ContentCheck | None = None,
     ) -> None:
+        self.kind = kind
         self.destination = destination
-        self.headers = passed_on
+        self.sender = sender
+        self.headers = (("destination", destination), (headers.SENDER, sender), *passed_on)
         self.requires_consumers = requires_consumers
+        self.is_persistent = is_persistent
+        self.is_ephemeral = is_ephemeral
         self.time_to_live = time_to_live
+        self.transaction = transaction
+        self.reply_to = reply_to
+        self.deletes_explicitly = deletes_explicitly
+        self.check = check
+        self.judged_in = -1
+        self.is_permitted = False
         # Twice: as text and as an encoded block. One rare character makes a text four times as wide.
-        text = "".join(map("".join, passed_on))
+        text = "".join(map("".join, self.headers))
         text_bytes = len(text) * (2 if text.isascii() else 8)
-        self.cost_bytes = HEAD_COST_BYTES + HEADER_COST_BYTES * len(passed_on) + text_bytes
+        self.cost_bytes = HEAD_COST_BYTES + HEADER_COST_BYTES * len(self.headers) + text_bytes
         self.blocks: dict[Any, bytes] = {}
 
 
@@ -83,8 +146,8 @@ class Message:
         exchange: a header that the messages of one head do not share, or None.
         expires_at: when it is no longer worth delivering, or None.
         size_bytes: what it counts for against the limits.
-        shared: for the protocol: the octets that receivers who do not acknowledge have in common,
-            by dialect; None where there is one receiver at most.
+        shared: for the protocol: the octets that its receivers have in common, by what they are
+            encoded for; None where there is one receiver at most.
     """
 
     __slots__ = ("body", "exchange", "expires_at", "head", "number", "shared", "size_bytes")
@@ -101,8 +164,15 @@ class Message:
         if exchange is not None:
             self.size_bytes += EXCHANGE_COST_BYTES + len(exchange[1])
         self.expires_at = None if head.time_to_live is None else now + head.time_to_live
-        self.shared: dict[Any, bytes] | None = None
+        self.shared: dict[Any, Any] | None = None
 
     def has_expired(self, now: float) -> bool:
         """Whether its time to live is over."""
         return self.expires_at is not None and self.expires_at <= now
+
+    def header(self, name: str) -> str | None:
+        """The value of a header that is passed on."""
+        exchange = self.exchange
+        if exchange is not None and exchange[0] == name:
+            return exchange[1]
+        return next((value for each, value in self.head.headers if each == name), None)

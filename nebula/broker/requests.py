@@ -6,21 +6,26 @@ frame's receipt, save on SEND, where a value outside its form is a verdict (PROT
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from nebula import headers as names
-from nebula.broker.core import TOPIC_PREFIX, SubscribeRequest, check_destination
-from nebula.broker.messages import Head, Verdict
+from nebula.broker.core import QUEUE_PREFIX, Broker, SubscribeRequest
+from nebula.broker.globs import is_glob
+from nebula.broker.messages import Head, Kind, Verdict
+from nebula.broker.session import Session
 from nebula.broker.subscriptions import AckMode
-from nebula.errors import Refused, RemoteProtocolError
+from nebula.errors import RemoteProtocolError
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.frames import Frame
 
 # Said by us, or asked of us: never passed on from the sender to the receivers (A.3).
 _NOT_PASSED_ON: Final = frozenset(
     {"destination", "content-length", "transaction", "subscription", "message-id", "ack"}
-    | {names.SENDER, names.REDELIVERED, names.DELIVERY_COUNT}
-    | {names.PERSISTENT, names.REQUIRE_CONSUMERS}
+    | {names.SENDER, names.REDELIVERED, names.DELIVERY_COUNT, names.SNAPSHOT}
+    | {names.PERSISTENT, names.REQUIRE_CONSUMERS, names.EPHEMERAL}
+    | {names.DEAD_LETTER_REASON, names.DEAD_LETTER_FROM, names.DEAD_LETTER_AT, names.DEAD_LETTER_DELIVERIES}
 )
 # For a flag, `false` and an empty value are the same as no header (PROTOCOL G).
 _FLAGS: Final = {"true": True, "false": False, "": False, None: False}
@@ -28,26 +33,20 @@ _ACK_MODES: Final = {mode.value: mode for mode in AckMode}
 _MOST_DIGITS: Final = 15
 
 
-def read_send(frame: Frame, principal: str) -> Head | Verdict:
-    """What is common to all SENDs with these headers: a head, or a verdict on all of them.
-
-    Args:
-        principal: of the sender; receivers are told.
-    """
+def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
+    """What is common to all SENDs with these headers: a head, or a verdict on all of them."""
     fields = frame.headers
     destination = required(frame, "destination")
-    refuse_transaction(frame)
-    requires_consumers = _FLAGS.get(fields.get(names.REQUIRE_CONSUMERS))
-    persistent = _FLAGS.get(fields.get(names.PERSISTENT))
-    try:
-        check_destination(destination, subscribing=False)
-    except Refused:
+    kind = broker.kind_of(destination)
+    if not _may_be_sent_to(destination, kind, session):
         return Verdict.INVALID  # D.6, D.47: policy, so the connection goes on
-    if requires_consumers is None or persistent is None:
+    flags = [_FLAGS.get(fields.get(name)) for name in (names.REQUIRE_CONSUMERS, names.PERSISTENT, names.EPHEMERAL)]
+    if None in flags:
         return Verdict.INVALID
-    is_topic = destination.startswith(TOPIC_PREFIX)
+    requires_consumers, is_persistent, is_ephemeral = map(bool, flags)
+    is_queue = kind is Kind.QUEUE
     time_to_live = None
-    if not is_topic and (timeout := fields.get(names.TIMEOUT)) is not None:
+    if is_queue and (timeout := fields.get(names.TIMEOUT)) is not None:
         milliseconds = _number(timeout)
         if milliseconds is None:
             return Verdict.INVALID
@@ -56,25 +55,31 @@ def read_send(frame: Frame, principal: str) -> Head | Verdict:
         (name, value)
         for name, value in fields.items()
         # On a queue the time that is left belongs to each delivery; a topic passes it unread.
-        if name not in _NOT_PASSED_ON and (is_topic or name != names.TIMEOUT)
+        if name not in _NOT_PASSED_ON and not (is_queue and name == names.TIMEOUT)
     )
     return Head(
+        kind,
         destination,
-        (("destination", destination), (names.SENDER, principal), *passed_on),
-        requires_consumers=requires_consumers and not is_topic,
+        session.principal,
+        passed_on,
+        requires_consumers=requires_consumers and is_queue,
+        is_persistent=is_persistent,
+        is_ephemeral=is_ephemeral and kind is Kind.LAST_VALUE,
         time_to_live=time_to_live,
+        transaction=fields.get("transaction"),
+        reply_to=_reply_to(fields.get(names.REPLY_TO), session),
+        deletes_explicitly="content-length" in fields or frame.exchange is not None,
+        check=broker.check_of(destination),
     )
 
 
-def read_subscribe(frame: Frame, dialect: Dialect) -> SubscribeRequest:
+def read_subscribe(frame: Frame, dialect: Dialect, kind_of: Callable[[str], Kind]) -> SubscribeRequest:
     """What a SUBSCRIBE asks for."""
     fields = frame.headers
     destination = required(frame, "destination")
     if "selector" in fields:
         # D.44: without it the wrong messages would be delivered.
         raise RemoteProtocolError("the header selector is not supported", receipt=frame.receipt)
-    if destination.startswith(TOPIC_PREFIX) and _flag(frame, "durable"):
-        raise RemoteProtocolError("durable subscriptions are not supported yet", receipt=frame.receipt)
     ack = fields.get("ack", AckMode.AUTO.value)
     if ack not in _ACK_MODES:
         raise RemoteProtocolError(
@@ -83,30 +88,55 @@ def read_subscribe(frame: Frame, dialect: Dialect) -> SubscribeRequest:
     return SubscribeRequest(
         id=_subscription_id(frame, destination, dialect),
         destination=destination,
+        kind=kind_of(destination),
         ack_mode=_ACK_MODES[ack],
         prefetch=_prefetch(frame),
         exclusive=_flag(frame, names.EXCLUSIVE),
         auto_delete=_flag(frame, names.AUTO_DELETE),
+        durable=_flag(frame, names.DURABLE),
+        eager=_flag(frame, names.EAGER),
+        tells_end=_flag(frame, names.SNAPSHOT),
     )
 
 
-def read_settled(frame: Frame, dialect: Dialect) -> tuple[str, str]:
-    """The ids of the subscription and the message that an ACK or NACK names, in any version's form.
+def read_removes(frame: Frame, session: Session) -> bool:
+    """Whether an UNSUBSCRIBE ends a durable subscription for good (D.3)."""
+    is_true = _flag(frame, names.DURABLE)
+    if session.profile.false_removes:
+        return names.DURABLE in frame.headers and not is_true
+    return is_true
 
-    The first is empty where STOMP 1.0 leaves it out.
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What an ACK or NACK names, in any version's form.
+
+    Attributes:
+        subscription: its id; empty where STOMP 1.0 leaves it out.
+        message: the message-id.
+        transaction: the transaction that it belongs to, or None.
     """
-    refuse_transaction(frame)
-    ack_id = frame.headers.get("id")
+
+    subscription: str
+    message: str
+    transaction: str | None
+
+
+def read_settled(frame: Frame, dialect: Dialect) -> Settled:
+    """What an ACK or NACK names."""
+    fields = frame.headers
+    transaction = fields.get("transaction")
+    ack_id = fields.get("id")
     if ack_id and dialect.ack_on_message:
         # D.20. A message-id has no space, a subscription's id may have some.
         subscription, _, message = ack_id.rpartition(" ")
-        return subscription, message
+        return Settled(subscription, message, transaction)
     if dialect.ack_by_id:
         required(frame, "id")
     message = required(frame, "message-id")
     if dialect.needs_subscription_id:
-        return required(frame, "subscription"), message
-    return frame.headers.get("subscription", ""), message
+        return Settled(required(frame, "subscription"), message, transaction)
+    return Settled(fields.get("subscription", ""), message, transaction)
 
 
 def read_requeue(frame: Frame) -> bool:
@@ -119,12 +149,6 @@ def read_requeue(frame: Frame) -> bool:
     return requeue == "true"
 
 
-def refuse_transaction(frame: Frame) -> None:
-    """Refuse a frame that is, or belongs to, a transaction: never half done."""
-    if "transaction" in frame.headers:
-        raise RemoteProtocolError("transactions are not supported yet", receipt=frame.receipt)
-
-
 def required(frame: Frame, name: str) -> str:
     """The value of a header that the frame must have."""
     value = frame.headers.get(name)
@@ -132,6 +156,19 @@ def required(frame: Frame, name: str) -> str:
         what = "needs the header" if value is None else "has an empty header"
         raise RemoteProtocolError(f"{frame.command} {what} {name}", receipt=frame.receipt)
     return value
+
+
+def _may_be_sent_to(destination: str, kind: Kind, session: Session) -> bool:
+    if kind is Kind.QUEUE:
+        return session.profile.bare_names_are_queues or destination.startswith(QUEUE_PREFIX)
+    return not is_glob(destination)
+
+
+def _reply_to(destination: str | None, session: Session) -> str | None:
+    """Where an answer needs a right of its own: an inbox, or anything where rights are configured."""
+    if destination is None or (session.rights.is_open and not destination.startswith(names.INBOX_PREFIX)):
+        return None
+    return destination
 
 
 def _subscription_id(frame: Frame, destination: str, dialect: Dialect) -> str:

@@ -2,7 +2,7 @@
 
 It runs on one asyncio loop (uvloop where there is one) and never waits for a peer.
 
-    server = Server(listeners=[Address("127.0.0.1", 0)])
+    server = Server(listeners=[Listener("127.0.0.1", 0)])
     await server.start()
     print(server.urls)          # ['stomp://127.0.0.1:40123']
     ...
@@ -14,21 +14,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import ssl
+import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import structlog
 
 from nebula import __version__
+from nebula.broker.access import AccessPolicy, Grants
 from nebula.broker.connection import Connection
 from nebula.broker.core import Broker
+from nebula.broker.http import HttpListener
+from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
+from nebula.broker.listeners import Listener
 from nebula.broker.policies import DestinationPolicy, PolicyTable
+from nebula.broker.store import Snapshot, Store
+from nebula.broker.writer import Writer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+__all__ = ["Listener", "Server"]
 
 _log = structlog.get_logger("nebula.broker")
 
@@ -43,63 +49,117 @@ _LONG_READS_AT_ONCE = 4
 _STOP_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a listener listens. Port 0: the system picks one."""
-
-    host: str = "127.0.0.1"
-    port: int = 61613
-
-
 class Server:
     """A broker with its listeners.
 
     Args:
         listeners: where to listen; none at all is fine for a broker that is only embedded.
         limits: what peers may use.
-        policies: limits of single destinations.
+        policies: what differs for single destinations.
+        access: who may do what; None: everybody everything but what is reserved.
+        store: keeps what must survive; None: nothing does.
+        key_of: what a last value is kept under, where two destinations may share it (D.30).
+        last_value_prefixes: what last-value destinations begin with.
+        on_failure: called once when the broker cannot go on, with why. End the program then.
 
     Attributes:
-        broker: the core.
+        broker: the core, from `start` on.
         urls: where it listens, from `start` on.
     """
 
     def __init__(
         self,
-        listeners: Sequence[Address] = (Address(),),
+        listeners: Sequence[Listener] = (Listener(),),
         *,
         limits: Limits | None = None,
         policies: Sequence[DestinationPolicy] = (),
+        access: AccessPolicy | None = None,
+        store: Store | None = None,
+        key_of: Callable[[str], str] | None = None,
+        last_value_prefixes: Sequence[str] = ("X/",),
+        on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
-        # Chance comes in here and nowhere below.
-        incarnation = secrets.token_hex(4)
-        self.broker = Broker(limits, PolicyTable(policies), incarnation=incarnation)
         self.name = f"nebula/{__version__}"
         self.urls: list[str] = []
+        self.limits = limits or Limits()
         self._listeners = tuple(listeners)
+        self._policies = PolicyTable(policies)
+        self._access = access
+        self._key_of = key_of
+        self._prefixes = tuple(last_value_prefixes)
+        self._writer = None if store is None else Writer(store, self._on_committed, self._on_store_failed)
+        self._on_failure = on_failure
         self._servers: list[asyncio.Server] = []
+        self._http_listeners: list[HttpListener] = []
         self._connections: set[Connection] = set()
         self._in_line: deque[Connection] = deque()
         self._clock: asyncio.TimerHandle | None = None
         self._is_working = False
-        self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # until start
+        # Until start.
+        self.broker: Broker = None  # type: ignore[assignment]
+        self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
         self.time: Callable[[], float] = None  # type: ignore[assignment]
 
     async def start(self) -> None:
-        """Listen.
+        """Take up what the store has kept, and listen.
 
         Raises:
             OSError: an address cannot be had; nothing listens then.
+            StoreError: the store cannot be had.
         """
         self.loop = asyncio.get_running_loop()
         self.time = self.loop.time
+        kept = None if self._writer is None else await self._writer.start()
+        self.broker = self._make_broker(kept)
         try:
-            for address in self._listeners:
-                await self._listen(address)
+            for listener in self._listeners:
+                await self._listen(listener)
         except OSError:
             self._close_listeners()
+            if self._writer is not None:
+                await self._writer.close([])
             raise
         self._advance()
+
+    def _make_broker(self, kept: Snapshot | None) -> Broker:
+        wall_offset = time.time() - self.time()
+        broker = Broker(
+            self.limits,
+            self._policies,
+            # Chance comes in here and nowhere below.
+            incarnation=secrets.token_hex(4) if kept is None else kept.incarnation,
+            first_number=1 if kept is None else kept.first_number,
+            access=self._access,
+            journal=None if kept is None else Journal(wall_offset),
+            wall_offset=wall_offset,
+            last_value_prefixes=self._prefixes,
+            key_of=self._key_of,
+        )
+        if kept is not None:
+            broker.restore(kept, self.time())
+        return broker
+
+    def reload(self, grants: Grants | None = None, *, has_grants: bool = False) -> None:
+        """Take up changed certificates, deny lists, users and rights. Connections stay, save denied ones.
+
+        Args:
+            grants: the new rights, if `has_grants`.
+
+        Raises:
+            SettingsError: a file that cannot be used; what stands before it has been taken up.
+        """
+        for listener in self._listeners:
+            if listener.tls is not None:
+                listener.tls.reload()
+            if listener.authenticator is not None:
+                listener.authenticator.reload()
+        now = self.time()
+        if has_grants:
+            self.broker.review(grants, now)
+        for connection in list(self._connections):
+            if connection.is_denied():
+                connection.end("not admitted")
+        self.work(now)
 
     async def stop(self) -> None:
         """End all connections with an ERROR that says so, within about half a second. Idempotent."""
@@ -114,6 +174,10 @@ class Server:
             connection.abort()
         if self._clock is not None:
             self._clock.cancel()
+        if self._writer is not None:
+            self.broker.standing.close()
+            assert self.broker.journal is not None
+            await self._writer.close(self.broker.journal.take()[1])
 
     def admit(self, connection: Connection) -> bool:
         """Count a connection in; False when there are too many."""
@@ -156,21 +220,45 @@ class Server:
                 work = take_work(now)
         finally:
             self._is_working = False
+        journal = self.broker.journal
+        if journal is not None and not journal.is_empty and self._writer is not None:
+            self._writer.write(journal)
 
-    async def _listen(self, address: Address) -> None:
+    def _on_committed(self, batch: int) -> None:
+        self.broker.committed(batch)
+        self.work(self.time())
+
+    def _on_store_failed(self, error: Exception) -> None:
+        _log.critical("store failed", error=str(error))
+        for connection in list(self._connections):
+            connection.end("the broker cannot keep messages")
+        if self._on_failure is not None:
+            self._on_failure(error)
+
+    async def _listen(self, listener: Listener) -> None:
+        make: Callable[[], asyncio.Protocol] = partial(Connection, self, None, listener)
+        if listener.http:
+            http = HttpListener(
+                partial(Connection, self, None, listener), origins=listener.origins, limits=self.limits
+            )
+            self._http_listeners.append(http)
+            make = http
+        context: ssl.SSLContext | None = None if listener.tls is None else listener.tls.context
         server = await self.loop.create_server(
-            lambda: Connection(self), address.host, address.port, backlog=1024
+            make, listener.host, listener.port, backlog=1024, ssl=context
         )
         self._servers.append(server)
         for socket in server.sockets:
             host, port = socket.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            self.urls.append(f"stomp://{shown}:{port}")
+            self.urls.append(f"{listener.scheme}://{shown}:{port}")
 
     def _close_listeners(self) -> None:
         for server in self._servers:
             server.close()
         self._servers.clear()
+        for http in self._http_listeners:
+            http.close()
 
     def _advance(self) -> None:
         now = self.time()

@@ -13,30 +13,31 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final
 
-from nebula.broker.core import Broker, check_destination
+from nebula import headers as names
+from nebula.broker.core import Broker
 from nebula.broker.encoding import Encoder, error_frame, version_error
-from nebula.broker.messages import Head, Verdict
+from nebula.broker.messages import Head, Kind, Verdict
 from nebula.broker.requests import (
+    read_removes,
     read_requeue,
     read_send,
     read_settled,
     read_subscribe,
-    refuse_transaction,
     required,
 )
 from nebula.broker.session import Session
 from nebula.broker.subscriptions import Subscription
+from nebula.broker.transactions import Action, HeldSend, HeldSettlement
 from nebula.errors import Refused, RemoteProtocolError
 from nebula.stomp.codec import FrameParser, serialize
 from nebula.stomp.dialects import V1_2, Dialect, negotiate
 from nebula.stomp.frames import CLIENT_COMMANDS, Frame, Headers
 from nebula.stomp.heartbeat import BEAT, Heartbeat, negotiate_intervals, parse_heart_beat
 
-__all__ = ["HEART_BEAT_MS", "ServerProtocol"]
+__all__ = ["ServerProtocol"]
 
-# What we offer and desire (PROTOCOL D, profile standard).
-HEART_BEAT_MS: Final = (1000, 1000)
-
+# What a client may call its session: it is kept, and told to others who ask for it.
+_MAX_CLIENT_ID_CHARACTERS: Final = 256
 
 # Frames cost many times their octets, and those behind the one that has to wait are kept: so few
 # octets are made into frames at a time.
@@ -62,15 +63,20 @@ class ServerProtocol:
         session: this connection's session, made by `broker.open_session`.
         server: how we name ourselves in CONNECTED.
         now: when the connection was accepted.
+        authenticates: who the peer is has to be found out from what its CONNECT says.
 
     Attributes:
+        credentials: login and passcode of a CONNECT that waits for `admit` or `fail`; else None.
         is_held_back: the peer sends more than there is room for: do not read it until `go_on`.
         is_finished: nothing more is to be read. Write what there is, then close.
         fault: the text of the ERROR that ended the connection, if one did.
     """
 
-    def __init__(self, broker: Broker, session: Session, *, server: str, now: float) -> None:
+    def __init__(
+        self, broker: Broker, session: Session, *, server: str, now: float, authenticates: bool = False
+    ) -> None:
         self.session = session
+        self.credentials: tuple[str | None, str | None] | None = None
         self.is_held_back = False
         self.is_finished = False
         self.fault: str | None = None
@@ -78,15 +84,24 @@ class ServerProtocol:
         self.heartbeat = Heartbeat(0.0, 0.0, now=now)
         self._broker = broker
         self._server = server
+        self._authenticates = authenticates
+        self._connect_fields: Mapping[str, str] = {}
+        # How far the journal was before the frame at hand.
+        self._journal_count = 0
         self._parser = FrameParser(CLIENT_COMMANDS, broker.limits.frames)
         self._dialect: Dialect = V1_2  # until CONNECT: an ERROR in it is legible to everyone
-        self._encoder = Encoder(self._dialect, broker.incarnation)
+        self._encoder = Encoder(self._dialect, broker.incarnation, session.profile)
         self._handlers = _LEGAL[State.OPENING]
         self._now = now
         self._connect_before = now + broker.limits.connect_timeout
         # Frames and octets that came before we knew that we have to hold the peer back.
         self._parked: list[Frame] = []
         self._unread = b""
+
+    @property
+    def may_close(self) -> bool:
+        """All that the peer has to be told was put into its outbox."""
+        return self.is_finished and not self.session.held
 
     def receive_data(self, data: bytes, now: float) -> None:
         """Take octets as they come. Never raises for what a peer does."""
@@ -112,6 +127,7 @@ class ServerProtocol:
         data, self._unread = self._unread, b""
         try:
             if in_vain:
+                self._mark()
                 self._send(frames.pop(0), may_wait=False)
             self._handle(frames)
         except (RemoteProtocolError, Refused) as error:
@@ -189,7 +205,11 @@ class ServerProtocol:
             handler = handlers.get(frame.command)
             if handler is None:
                 raise RemoteProtocolError(self._why_illegal(frame), receipt=frame.receipt)
-            handler(self, frame)
+            self._mark()
+            try:
+                handler(self, frame)
+            except Refused as error:
+                raise RemoteProtocolError(error.detail, receipt=frame.receipt) from error
             if self.is_held_back:
                 self._parked = [frame, *rest]
                 self.heartbeat.pause()
@@ -227,12 +247,32 @@ class ServerProtocol:
         self._unread = b""
         self._handlers = _LEGAL[State.CLOSED]
         self._broker.close_session(self.session, self._now, lost=lost)
+        if lost:
+            self.session.held.clear()
         # Also who has nothing more to be told is to be closed by the shell.
         self.session.dirty.append(self.session)
 
+    def _mark(self) -> None:
+        """Note what the store was to be told before the frame at hand."""
+        if self._broker.journal is not None:
+            self._journal_count = self._broker.journal.count
+
     def _say_receipt(self, frame: Frame, result: str | None = None) -> None:
         if frame.receipt is not None:
-            self.session.say(self._encoder.receipt(frame.receipt, result))
+            self._answer(self._encoder.receipt(frame.receipt, result))
+
+    def _answer(self, octets: bytes) -> None:
+        """Say a RECEIPT: when the store has what the frame left there, and behind those before it."""
+        journal = self._broker.journal
+        if journal is None or (journal.count == self._journal_count and not self.session.held):
+            self.session.say(octets)
+        else:
+            self._broker.hold_receipt(self.session, octets, journal.batch)
+
+    def _ignore(self, frame: Frame) -> None:
+        """Turn down what is not permitted, without a word of why (D.5)."""
+        if not self.session.profile.ignores_silently:
+            self._say_receipt(frame, names.IGNORED)
 
     # CONNECT, STOMP
 
@@ -242,34 +282,75 @@ class ServerProtocol:
         if offered is None:
             # D.45: by the rules of 1.0, which trims.
             fields = {name.strip(" "): value.strip(" ") for name, value in fields.items()}
-        dialect = negotiate(offered)
+        dialect = negotiate(offered, self.session.profile.dialects)
         if dialect is None:
             self._refuse_version()
             return
+        # An ERROR from here on is in the version that both know.
         self._dialect = dialect
-        self._encoder = Encoder(dialect, self._broker.incarnation)
+        self._check_profile(fields)
+        self._connect_fields = fields
+        if self._authenticates:
+            # The parser reads on after `admit`.
+            self.credentials = (fields.get("login"), fields.get("passcode"))
+            self._handlers = _LEGAL[State.CLOSED]
+        else:
+            self._enter()
+
+    def admit(self, principal: str, now: float) -> None:
+        """The `credentials` are good: the peer is `principal`."""
+        if self.is_finished or self.credentials is None:
+            return
+        self.credentials = None
+        self._now = now
+        self.session.rights = self._broker.access.rights_of(principal)
+        try:
+            self._enter()
+        except (RemoteProtocolError, Refused) as error:
+            self._fail(error)
+            return
+        self._receive_slice(b"")
+
+    def _check_profile(self, fields: Mapping[str, str]) -> None:
+        """What a profile wants of a CONNECT beside what STOMP does (D.2, D.17)."""
+        profile = self.session.profile
+        if profile.virtual_host is not None and fields.get("host") != profile.virtual_host:
+            raise RemoteProtocolError(f"host must be {profile.virtual_host}")
+        most = profile.max_client_heart_beat
+        if most is not None:
+            text = fields.get("heart-beat")
+            if text is None or max(parse_heart_beat(text)) > most:
+                raise RemoteProtocolError(f"heart-beat must be sent, with both numbers at most {most}")
+        if len(fields.get(names.CLIENT_ID, "")) > _MAX_CLIENT_ID_CHARACTERS:
+            raise RemoteProtocolError(f"client-id exceeds {_MAX_CLIENT_ID_CHARACTERS} characters")
+
+    def _enter(self) -> None:
+        """It is known who the peer is: the session begins."""
+        fields, self._connect_fields = self._connect_fields, {}
+        heart_beat = parse_heart_beat(fields.get("heart-beat"))
+        self._broker.enter(self.session, fields.get(names.CLIENT_ID), self._now)
+        dialect = self._dialect
+        self._encoder = Encoder(dialect, self._broker.incarnation, self.session.profile)
         self.version = dialect.version
         self._handlers = _LEGAL[State.OPEN]
         self._parser.begin(dialect)
-        self._say_connected(fields)
+        self._say_connected(heart_beat)
 
-    def _say_connected(self, fields: Mapping[str, str]) -> None:
+    def _say_connected(self, theirs: tuple[int, int]) -> None:
+        profile = self.session.profile
+        ours = profile.heart_beat
         reply = {"session": self.session.id}
         if self._dialect.announces_version:
-            theirs = parse_heart_beat(fields.get("heart-beat"))
-            self.heartbeat = Heartbeat(*negotiate_intervals(HEART_BEAT_MS, theirs), now=self._now)
-            reply = {
-                "version": self._dialect.version,
-                **reply,
-                "server": self._server,
-                # D.2: also to clients that sent none.
-                "heart-beat": f"{HEART_BEAT_MS[0]},{HEART_BEAT_MS[1]}",
-            }
+            self.heartbeat = Heartbeat(*negotiate_intervals(ours, theirs), now=self._now)
+            reply = {"version": self._dialect.version, **reply}
+            if profile.names_server:
+                reply["server"] = self._server
+            reply["heart-beat"] = f"{ours[0]},{ours[1]}"  # D.2: also to clients that sent none
         self.session.say(serialize(Frame("CONNECTED", reply), self._dialect))
 
     def _refuse_version(self) -> None:
         self.fault = "no protocol version in common"
-        self.session.say(version_error(self.fault))
+        self.session.say(version_error(self.fault, self.session.profile.dialects))
         self._finish(lost=True)
 
     # SEND
@@ -278,24 +359,37 @@ class ServerProtocol:
         fields: Headers = frame.headers  # type: ignore[assignment]  # the parser makes Headers
         plan = fields.memo
         if plan is None:
-            plan = fields.memo = read_send(frame, self.session.principal)
+            plan = fields.memo = read_send(frame, self._broker, self.session)
         if type(plan) is Head:
+            if plan.transaction is not None:
+                self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
+                return
             verdict = self._broker.send(
                 self.session, plan, frame.body, self._now, exchange=frame.exchange, may_wait=may_wait
             )
             if verdict is Verdict.WAIT:
                 self.is_held_back = True
                 return
+        elif "transaction" in fields:
+            self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
+            return
         else:
             verdict = plan
         if frame.receipt is not None:
-            consumers = self._broker.consumer_count(fields["destination"]) if type(plan) is Head else None
-            self.session.say(self._encoder.send_receipt(frame.receipt, verdict, consumers))
+            self._answer_send(frame.receipt, plan, verdict)
+
+    def _answer_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
+        consumers = None
+        if type(plan) is Head and plan.kind is Kind.QUEUE:
+            consumers = self._broker.consumer_count(plan.destination)
+        journal = self._broker.journal
+        is_kept = journal is not None and journal.count != self._journal_count
+        self._answer(self._encoder.send_receipt(receipt, verdict, consumers=consumers, is_kept=is_kept))
 
     # SUBSCRIBE, UNSUBSCRIBE
 
     def _subscribe(self, frame: Frame) -> None:
-        request = read_subscribe(frame, self._dialect)
+        request = read_subscribe(frame, self._dialect, self._broker.kind_of)
         session = self.session
         if request.id in session.subscriptions:
             # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.
@@ -304,25 +398,24 @@ class ServerProtocol:
         if len(session.subscriptions) >= self._broker.limits.max_subscriptions:
             limit = self._broker.limits.max_subscriptions
             raise RemoteProtocolError(f"more than {limit} subscriptions", receipt=frame.receipt)
-        if not self._broker.may_subscribe(request, self._now):
-            self._say_receipt(frame, "ignored")
+        if not self._broker.may_subscribe(session, request, self._now):
+            self._ignore(frame)
             return
-        try:
-            check_destination(request.destination, subscribing=True)
-            subscription = self._broker.subscribe(session, request)
-        except Refused as error:
-            raise RemoteProtocolError(error.detail, receipt=frame.receipt) from error
+        subscription = self._broker.subscribe(session, request, self._now)
         subscription.label = self._encoder.label(subscription, names_subscription="id" in frame.headers)
         self._say_receipt(frame)
         self._broker.begin(subscription, self._now)
 
     def _unsubscribe(self, frame: Frame) -> None:
+        removes = read_removes(frame, self.session)
         subscription = self._named_subscription(frame)
-        if subscription is None:
-            self._say_receipt(frame, "ignored")
-            return
-        self._broker.unsubscribe(subscription, self._now)
-        self._say_receipt(frame)
+        if subscription is not None:
+            result = self._broker.unsubscribe(subscription, self._now, removes=removes)
+        elif removes and self._broker.remove_paused(self.session, frame.headers.get("id", ""), self._now):
+            result = names.REMOVED
+        else:
+            result = names.IGNORED
+        self._say_receipt(frame, result)
 
     def _named_subscription(self, frame: Frame) -> Subscription | None:
         subscriptions = self.session.subscriptions
@@ -330,29 +423,36 @@ class ServerProtocol:
             return subscriptions.get(required(frame, "id"))
         destination = required(frame, "destination")
         for subscription in subscriptions.values():
-            if subscription.destination.name == destination:
+            if subscription.pattern == destination:
                 return subscription
         return None
 
     # ACK, NACK
 
     def _ack(self, frame: Frame) -> None:
-        target = self._settled(frame)
+        settled = read_settled(frame, self._dialect)
+        target = self._target(settled.subscription, settled.message)
+        if settled.transaction is not None:
+            self._hold(frame, HeldSettlement(target, requeue=None))
+            return
         is_known = target is not None and self._broker.acknowledge(*target, self._now)
         # D.22: races are normal, an unknown one is no fault.
-        self._say_receipt(frame, None if is_known else "ignored")
+        self._say_receipt(frame, None if is_known else names.IGNORED)
 
     def _nack(self, frame: Frame) -> None:
-        target = self._settled(frame)
+        settled = read_settled(frame, self._dialect)
+        target = self._target(settled.subscription, settled.message)
         requeue = read_requeue(frame)
+        if settled.transaction is not None:
+            self._hold(frame, HeldSettlement(target, requeue=requeue))
+            return
         is_known = target is not None and self._broker.negative_acknowledge(
             *target, self._now, requeue=requeue
         )
-        self._say_receipt(frame, None if is_known else "ignored")
+        self._say_receipt(frame, None if is_known else names.IGNORED)
 
-    def _settled(self, frame: Frame) -> tuple[Subscription, int] | None:
+    def _target(self, subscription_id: str, message_id: str) -> tuple[Subscription, int] | None:
         """The subscription and number that an ACK or NACK names; None when there is none such."""
-        subscription_id, message_id = read_settled(frame, self._dialect)
         number = self._encoder.message_number(message_id)
         if number is None:
             return None
@@ -364,11 +464,39 @@ class ServerProtocol:
             )
         return None if subscription is None else (subscription, number)
 
-    # BEGIN, COMMIT, ABORT, DISCONNECT
+    # BEGIN, COMMIT, ABORT
 
-    def _refuse_transaction(self, frame: Frame) -> None:
-        required(frame, "transaction")
-        refuse_transaction(frame)
+    def _hold(self, frame: Frame, action: Action) -> None:
+        """Do it at the COMMIT. Its RECEIPT means that it is held (D.24)."""
+        self._need_transactions(frame)
+        self._broker.hold(self.session, frame.headers["transaction"], action)
+        self._say_receipt(frame)
+
+    def _begin(self, frame: Frame) -> None:
+        self._need_transactions(frame)
+        self._broker.begin_transaction(self.session, required(frame, "transaction"))
+        self._say_receipt(frame)
+
+    def _abort(self, frame: Frame) -> None:
+        self._need_transactions(frame)
+        self._broker.abort(self.session, required(frame, "transaction"))
+        self._say_receipt(frame)
+
+    def _commit(self, frame: Frame) -> None:
+        self._need_transactions(frame)
+        outcome = self._broker.commit(self.session, required(frame, "transaction"), self._now)
+        if frame.receipt is not None:
+            self._answer(
+                self._encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt)
+            )
+        elif outcome.verdict is not Verdict.ACCEPTED:
+            raise RemoteProtocolError(f"the transaction is refused: {outcome.verdict.value}")
+
+    def _need_transactions(self, frame: Frame) -> None:
+        if not self.session.profile.has_transactions:
+            raise RemoteProtocolError("there are no transactions here", receipt=frame.receipt)
+
+    # DISCONNECT
 
     def _disconnect(self, frame: Frame) -> None:
         # D.25: no more messages, then what was written, the RECEIPT, the end.
@@ -390,9 +518,9 @@ _LEGAL: Final[Mapping[State, Mapping[str, _Handler]]] = {
         "NACK": ServerProtocol._nack,
         "SUBSCRIBE": ServerProtocol._subscribe,
         "UNSUBSCRIBE": ServerProtocol._unsubscribe,
-        "BEGIN": ServerProtocol._refuse_transaction,
-        "COMMIT": ServerProtocol._refuse_transaction,
-        "ABORT": ServerProtocol._refuse_transaction,
+        "BEGIN": ServerProtocol._begin,
+        "COMMIT": ServerProtocol._commit,
+        "ABORT": ServerProtocol._abort,
         "DISCONNECT": ServerProtocol._disconnect,
     },
     State.CLOSED: {},

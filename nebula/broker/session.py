@@ -2,70 +2,107 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from nebula.broker.reply_rights import ReplyRights
+
 if TYPE_CHECKING:
+    from nebula.broker.access import Rights
+    from nebula.broker.destinations.value_feed import ValueFeed
     from nebula.broker.messages import Message
+    from nebula.broker.profiles import Profile
     from nebula.broker.subscriptions import Subscription
+    from nebula.broker.transactions import Transaction
 
 Delivery = tuple["Subscription", "Message", int | None]
-"""On its way: to whom, what, and its earlier attempts (None: this is the first). A plain
-tuple, since one is made for every message."""
+"""On its way: to whom, what, and its earlier attempts (None: this is the first; SNAPSHOT_END: it
+is the last of a snapshot). A plain tuple, since one is made for every message."""
+
+SNAPSHOT_END = -1
 
 
 class Session:
     """What the broker knows of one connected peer.
 
     Attributes:
-        id: unique, given by the shell.
-        principal: who it is; stamped on what it sends.
+        id: unique among the connected; what a durable subscription is found by later.
+        rights: who it is, and what it may do.
+        profile: how its listener behaves.
         subscriptions: by id.
+        transactions: those that were begun and not ended, by name.
+        reply_rights: what it may answer.
+        ephemerals: last-value destinations whose present value goes with this session.
+        value_feeds: its last-value subscriptions that have something to be sent, next one first.
+        value_credit: how many more last values may be un-ACKed (D.8).
         outbox: what is to be written, in order: deliveries, and octets that the protocol has
             said itself in between.
         outbox_bytes: what the outbox counts for.
+        held: RECEIPTs that wait for the store, each with the batch that it waits for.
         high_water_bytes: from here on queues stop dispatching to this session.
         max_outbox_bytes: from here on it is too slow and is ended.
         is_choked: queues may not dispatch to it until its outbox has been written.
-        is_too_slow: it has to be ended.
-        dirty: the broker's list of sessions whose outbox is not empty.
+        ending: why the broker ends it, or None.
+        dirty: the broker's list of sessions whose outbox is not empty, or who are to be ended.
         connection: for the shell: who writes the outbox.
     """
 
     __slots__ = (
         "connection",
         "dirty",
+        "ending",
+        "ephemerals",
+        "held",
         "high_water_bytes",
         "id",
         "is_choked",
-        "is_too_slow",
         "max_outbox_bytes",
         "outbox",
         "outbox_bytes",
-        "principal",
+        "profile",
+        "reply_rights",
+        "rights",
         "subscriptions",
+        "transactions",
+        "value_credit",
+        "value_feeds",
     )
 
     def __init__(
         self,
         id: str,  # noqa: A002
-        principal: str,
+        rights: Rights,
+        profile: Profile,
         dirty: list[Session],
         *,
         high_water_bytes: int,
         max_outbox_bytes: int,
+        value_credit: int,
         connection: Any = None,
     ) -> None:
         self.id = id
-        self.principal = principal
+        self.rights = rights
+        self.profile = profile
         self.subscriptions: dict[str, Subscription] = {}
+        self.transactions: dict[str, Transaction] = {}
+        self.reply_rights = ReplyRights()
+        self.ephemerals: dict[str, None] = {}
+        self.value_feeds: deque[ValueFeed] = deque()
+        self.value_credit = value_credit
         self.outbox: list[Delivery | bytes] = []
         self.outbox_bytes = 0
+        self.held: deque[tuple[int, bytes]] = deque()
         self.high_water_bytes = high_water_bytes
         self.max_outbox_bytes = max_outbox_bytes
         self.is_choked = False
-        self.is_too_slow = False
+        self.ending: str | None = None
         self.dirty = dirty
         self.connection = connection
+
+    @property
+    def principal(self) -> str:
+        """Who it is; stamped on what it sends."""
+        return self.rights.principal
 
     def choke(self) -> None:
         """The high-water mark is reached: no more from queues, and an end to what is far above it."""
@@ -75,8 +112,12 @@ class Session:
 
     def mark_too_slow(self) -> None:
         """Let the shell know that this peer is to be ended. Idempotent."""
-        if not self.is_too_slow:
-            self.is_too_slow = True
+        self.end("too slow: more waits for you than may wait")
+
+    def end(self, reason: str) -> None:
+        """Let the shell know that this peer is to be ended, and why. The first reason counts."""
+        if self.ending is None:
+            self.ending = reason
             self.dirty.append(self)
 
     def say(self, octets: bytes) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nebula.broker.destinations.base import Destination
+    from nebula.broker.destinations.value_feed import ValueFeed
     from nebula.broker.messages import Message
     from nebula.broker.session import Session
 
@@ -25,10 +26,13 @@ class Subscription:
     Attributes:
         id: unique in its session.
         session: whose it is.
-        destination: what feeds it.
+        pattern: the destination or glob that it asked for.
+        destination: what feeds it and takes back what it does not settle.
         ack_mode: how its messages are settled.
-        prefetch: how many of them may be un-ACKed.
+        prefetch: how many of them may be un-ACKed; 0 while its principal may not receive them, and
+            `window` otherwise.
         exclusive: no other one may be beside it.
+        feed: for last-value destinations: what it has still to be told of.
         in_turn: for its queue: whether it stands in line for the next message.
         unacked: delivered and not settled, by number, in the order of delivery. Empty in the
             mode auto.
@@ -39,18 +43,22 @@ class Subscription:
         "ack_mode",
         "destination",
         "exclusive",
+        "feed",
         "id",
         "in_turn",
         "label",
+        "pattern",
         "prefetch",
         "session",
         "unacked",
+        "window",
     )
 
     def __init__(
         self,
         id: str,  # noqa: A002  # STOMP's own word
         session: Session,
+        pattern: str,
         destination: Destination,
         ack_mode: AckMode,
         *,
@@ -59,10 +67,12 @@ class Subscription:
     ) -> None:
         self.id = id
         self.session = session
+        self.pattern = pattern
         self.destination = destination
         self.ack_mode = ack_mode
-        self.prefetch = prefetch
+        self.prefetch = self.window = prefetch
         self.exclusive = exclusive
+        self.feed: ValueFeed | None = None
         self.in_turn = False
         self.unacked: dict[int, Message] = {}
         self.label: Any = None

@@ -13,7 +13,7 @@ import anyio.to_thread
 import structlog
 
 from nebula.broker.limits import Limits
-from nebula.broker.server import Address, Server
+from nebula.broker.server import Listener, Server
 from nebula.host.apps import App, hosting
 
 # What a stopping broker may take: it gives its peers half a second.
@@ -44,7 +44,7 @@ async def embedded(
         OSError: the address cannot be had.
         Exception: what an app raised while it started.
     """
-    broker = _BrokerThread(Server([Address(host, port)], limits=limits))
+    broker = _BrokerThread(Server([Listener(host, port)], limits=limits))
     await anyio.to_thread.run_sync(broker.start)
     try:
         async with hosting(broker.server, apps, _log_failure):

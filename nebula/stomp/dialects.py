@@ -6,7 +6,7 @@ dialect.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -160,13 +160,16 @@ DIALECTS = MappingProxyType({dialect.version: dialect for dialect in (V1_0, V1_1
 """By version, lowest first."""
 
 
-def negotiate(accept_version: str | None) -> Dialect | None:
+def negotiate(
+    accept_version: str | None, served: Sequence[Dialect] = (V1_0, V1_1, V1_2)
+) -> Dialect | None:
     """The highest version in common, or None (1.2, "Protocol Negotiation").
 
     Without `accept-version` the client speaks 1.0 only. Items of the list are trimmed.
+
+    Args:
+        served: what the server speaks, lowest first.
     """
-    if accept_version is None:
-        return V1_0
-    offered = {item.strip() for item in accept_version.split(",")}
-    common = [dialect for version, dialect in DIALECTS.items() if version in offered]
+    offered = {"1.0"} if accept_version is None else {item.strip() for item in accept_version.split(",")}
+    common = [dialect for dialect in served if dialect.version in offered]
     return common[-1] if common else None

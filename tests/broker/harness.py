@@ -7,17 +7,24 @@ kept as a transcript, which a failure prints: paste it into tests/conformance as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from nebula.broker.access import AccessPolicy, Grants
 from nebula.broker.core import Broker
+from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.policies import DestinationPolicy, PolicyTable
+from nebula.broker.profiles import STANDARD, Profile
 from nebula.broker.server_protocol import ServerProtocol
+from nebula.broker.store import Store
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
 from nebula.stomp.frames import SERVER_COMMANDS
 from tests.broker import invariants
 from tests.broker.script import Received, octets, shown, written
+
+# The harness's clock begins at 0; this is what the wall clock shows then.
+WALL_OFFSET = 1_700_000_000.0
 
 # The shell lets time pass for the core this often.
 _ADVANCE_SECONDS = 0.25
@@ -34,7 +41,9 @@ class Peer:
         is_closed: the broker ended the connection, or it was lost.
     """
 
-    def __init__(self, harness: BrokerHarness, name: str, principal: str) -> None:
+    def __init__(
+        self, harness: BrokerHarness, name: str, principal: str, profile: Profile = STANDARD
+    ) -> None:
         self.name = name
         self.octets = b""
         self.last_write = b""
@@ -44,7 +53,9 @@ class Peer:
         self._in_the_kernel = b""
         self._parser = FrameParser(SERVER_COMMANDS)
         self._inbox: list[Received] = []
-        self.session = harness.broker.open_session(f"session-{name}", principal, connection=self)
+        self.session = harness.broker.open_session(
+            f"session-{name}", principal, profile=profile, connection=self
+        )
         self._protocol = ServerProtocol(harness.broker, self.session, server="nebula/test", now=harness.now)
 
     @property
@@ -144,14 +155,14 @@ class Peer:
 
     def flush(self) -> None:
         """Write what the session was told, unless the socket takes no more."""
-        if self.session.is_too_slow and not self._protocol.is_finished:
+        if self.session.ending is not None and not self._protocol.is_finished:
             self.session.take_outbox()
-            self._protocol.fail("too slow", self._harness.now)
+            self._protocol.fail(self.session.ending, self._harness.now)
         if self.is_closed or (self.is_blocked and not self._protocol.is_finished):
             return
         if self.session.outbox:
             self._read(self._protocol.take_output(self._harness.now))
-        self.is_closed = self._protocol.is_finished
+        self.is_closed = self._protocol.may_close
 
     def go_on(self, *, in_vain: bool) -> None:
         """The broker reads on."""
@@ -186,29 +197,81 @@ class BrokerHarness:
         transcript: every step so far, in the language of tests/conformance.
     """
 
-    def __init__(self, limits: Limits | None = None, policies: Sequence[DestinationPolicy] = ()) -> None:
-        self.broker = Broker(limits, PolicyTable(policies), incarnation="m")
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        policies: Sequence[DestinationPolicy] = (),
+        *,
+        grants: Grants | None = None,
+        store: Store | None = None,
+        key_of: Callable[[str], str] | None = None,
+    ) -> None:
+        kept = None if store is None else store.load()
+        self.store = store
+        self.broker = Broker(
+            limits,
+            PolicyTable(policies),
+            incarnation="m" if kept is None else kept.incarnation,
+            first_number=1 if kept is None else kept.first_number,
+            access=AccessPolicy(grants),
+            journal=None if store is None else Journal(WALL_OFFSET),
+            wall_offset=WALL_OFFSET,
+            key_of=key_of,
+        )
         self.now = 0.0
+        if kept is not None:
+            self.broker.restore(kept, self.now)
         self.transcript: list[str] = []
         self._peers: list[Peer] = []
 
-    def accept(self, name: str = "", *, principal: str = "anonymous") -> Peer:
+    def accept(
+        self, name: str = "", *, principal: str = "anonymous", profile: Profile = STANDARD
+    ) -> Peer:
         """A peer that has said nothing yet."""
-        peer = Peer(self, name or f"peer{len(self._peers) + 1}", principal)
+        peer = Peer(self, name or f"peer{len(self._peers) + 1}", principal, profile)
         self._peers.append(peer)
         return peer
 
     def connect(
-        self, version: str = "1.2", *, name: str = "", principal: str = "anonymous", heart_beat: str = "0,0"
+        self,
+        version: str = "1.2",
+        *,
+        name: str = "",
+        principal: str = "anonymous",
+        profile: Profile = STANDARD,
+        heart_beat: str = "0,0",
+        client_id: str = "",
     ) -> Peer:
         """A peer that has connected; its CONNECTED is taken already."""
-        peer = self.accept(name, principal=principal)
+        peer = self.accept(name, principal=principal, profile=profile)
         self.record(f"connect {peer.name} {version}")
-        offer = "" if version == "1.0" else f"accept-version:{version}\nhost:h\nheart-beat:{heart_beat}\n"
+        host = profile.virtual_host or "h"
+        offer = "" if version == "1.0" else f"accept-version:{version}\nhost:{host}\nheart-beat:{heart_beat}\n"
+        offer += f"client-id:{client_id}\n" if client_id else ""
         peer.feed(f"CONNECT\n{offer}\n\0".encode())
         assert [frame[0] for frame in peer._inbox] == ["CONNECTED"]
         peer._inbox.clear()
         return peer
+
+    def commit(self) -> None:
+        """Let the store have what it is to keep, and say what waited for that."""
+        journal = self.broker.journal
+        assert journal is not None
+        assert self.store is not None
+        batch, writes = journal.take()
+        self.store.apply(writes)
+        self.broker.committed(batch)
+        self.settle()
+
+    def stop(self) -> None:
+        """Stop as the shell does: everybody is ended, and what is pending is kept."""
+        assert self.store is not None
+        assert self.broker.journal is not None
+        for peer in list(self._peers):
+            peer.lose()
+        self.broker.standing.close()
+        self.store.apply(self.broker.journal.take()[1])
+        self.store.close()
 
     def advance(self, seconds: float) -> None:
         """Let time pass, with the timers of the shell."""

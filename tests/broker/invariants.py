@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import pairwise
 
 from nebula.broker.core import Broker
+from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
-from nebula.broker.destinations.topic import Topic
+from nebula.broker.destinations.topic import Topics
+from nebula.broker.destinations.value_feed import LastValueTopic, ValueFeed
 from nebula.broker.messages import Message
 from nebula.broker.session import Session
 from nebula.broker.subscriptions import AckMode, Subscription
@@ -22,33 +25,68 @@ def check(broker: Broker, sessions: Collection[Session], blocked: Collection[Ses
         blocked: whose sockets take no more.
     """
     assert not broker.take_work(float("-inf")).dirty, "somebody is told nothing of what waits for them"
-    for name, destination in broker.destinations.items():
-        assert name == destination.name
-        assert not destination.is_idle, f"{name} is kept for nothing"
-        if isinstance(destination, Topic):
-            _check_topic(destination)
+    for name, queue in broker.queues.by_name.items():
+        assert name == queue.name
+        assert not queue.is_idle, f"{name} is kept for nothing"
+    for pattern, topic in broker.topics.topics.items():
+        assert not topic.is_idle, f"{pattern} is kept for nothing"
+        assert all(each.ack_mode is AckMode.AUTO for each in topic.direct)
+        assert all(len(each.subscriptions) <= 1 for each in topic.queues)
     queues = list(_queues(broker))
     for queue in queues:
         _check_queue(queue)
-    assert broker.account.stored_bytes == sum(queue.stored_bytes for queue in queues)
+    _check_values(broker)
+    values = sum(topic.value.size_bytes for topic in broker.values.topics.values())
+    held = sum(each.size_bytes for session in sessions for each in session.transactions.values())
+    assert broker.account.stored_bytes == sum(queue.stored_bytes for queue in queues) + values + held
     _check_who_is_subscribed(broker, sessions)
     for session in sessions:
         _check_session(session, is_blocked=session in blocked)
 
 
 def _queues(broker: Broker) -> Iterator[Queue]:
-    for destination in broker.destinations.values():
-        if isinstance(destination, Queue):
-            yield destination
-        else:
-            yield from destination._queues.values()
+    yield from broker.queues.by_name.values()
+    for topic in broker.topics.topics.values():
+        yield from topic.queues
 
 
-def _check_topic(topic: Topic) -> None:
-    assert all(each.ack_mode is AckMode.AUTO for each in topic._direct)
-    for subscription, queue in topic._queues.items():
-        assert subscription.ack_mode is not AckMode.AUTO
-        assert queue._subscriptions == [subscription], "a private queue has one subscription"
+def _feeds(broker: Broker) -> Iterator[ValueFeed]:
+    for feeds in broker.values._table.things.values():
+        yield from feeds
+
+
+def _check_values(broker: Broker) -> None:
+    users: Counter[LastValueTopic] = Counter()
+    for feed in _feeds(broker):
+        users.update(feed._states.keys())
+        _check_feed(feed)
+    for destination, topic in broker.values.topics.items():
+        assert destination == topic.destination
+        assert topic.users == users[topic], f"{destination}: users are miscounted"
+        assert topic.is_live or topic.users, f"{destination} is kept for nothing"
+        assert topic.owner is None or destination in topic.owner.ephemerals
+    markers = {feed.marker for feed in _feeds(broker)}
+    assert set(users) - markers <= set(broker.values.topics.values()), "a feed knows of what is forgotten"
+
+
+def _check_feed(feed: ValueFeed) -> None:
+    in_flight = list(feed._in_flight.values())
+    assert len(in_flight) == len(set(in_flight)), "two messages of one destination are in flight"
+    assert len(feed._line) == len(set(feed._line))
+    assert set(feed._states) == set(in_flight) | set(feed._line)
+    assert not set(in_flight) & set(feed._line)
+    assert feed.snapshot is None or feed.snapshot <= set(feed._states), "a snapshot that never ends"
+    subscription = feed.subscription
+    if subscription is None:
+        assert feed.is_durable
+        assert not in_flight
+        return
+    assert set(subscription.unacked) == set(feed._in_flight)
+    session = subscription.session
+    assert feed.in_line == (feed in session.value_feeds)
+    if feed.is_ready:
+        assert feed.in_line, "a feed with something to tell never gets its turn"
+        assert session.is_choked or session.value_credit <= 0, "something waits that could be told"
 
 
 def _check_queue(queue: Queue) -> None:
@@ -93,18 +131,25 @@ def _check_turns(queue: Queue) -> None:
 def _check_who_is_subscribed(broker: Broker, sessions: Collection[Session]) -> None:
     theirs = {each for session in sessions for each in session.subscriptions.values()}
     fed: set[Subscription] = set()
-    for destination in broker.destinations.values():
-        if isinstance(destination, Queue):
-            fed.update(destination._subscriptions)
-        else:
-            fed.update(destination._direct, destination._queues)
+    for queue in _queues(broker):
+        fed.update(queue.subscriptions)
+    for topic in broker.topics.topics.values():
+        fed.update(topic.direct)
+    fed.update(feed.subscription for feed in _feeds(broker) if feed.subscription is not None)
     assert theirs == fed, "a subscription of a session that is gone is fed, or one is not fed"
-    assert all(broker.destinations[each.destination.name] is each.destination for each in theirs)
-    assert set(broker._paused) <= set(sessions)
+    for each in theirs:
+        assert isinstance(each.destination, Queue | Topics | LastValues)
+    assert set(broker._sending.paused) <= set(sessions)
+    for session in sessions:
+        in_flight = sum(len(each.unacked) for each in session.subscriptions.values() if each.feed is not None)
+        assert session.value_credit == broker.limits.max_unacked_values - in_flight
+    standing = broker.standing.by_id.values()
+    assert all(each.durables for each in standing), "a session is kept for nothing"
+    assert all((each.away_since is None) == (each.id in broker.sessions) for each in standing)
 
 
 def _check_session(session: Session, *, is_blocked: bool) -> None:
-    assert not session.is_too_slow, "a slow peer was not ended"
+    assert session.ending is None, "a peer that is to be ended was not"
     assert session.is_choked == is_blocked, "the choke does not say whether the socket takes more"
     if is_blocked:
         costs = [len(each) if isinstance(each, bytes) else each[1].size_bytes for each in session.outbox]

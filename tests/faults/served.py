@@ -13,7 +13,7 @@ import uvloop
 
 from nebula.broker.limits import Limits
 from nebula.broker.policies import DestinationPolicy
-from nebula.broker.server import Address, Server
+from nebula.broker.server import Listener, Server
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
 from nebula.stomp.frames import SERVER_COMMANDS
@@ -62,7 +62,7 @@ def serve(
     is_started, is_over = threading.Event(), threading.Event()
 
     async def run() -> None:
-        server = Server([Address("127.0.0.1", 0)], limits=limits, policies=policies)
+        server = Server([Listener("127.0.0.1", 0)], limits=limits, policies=policies)
         await server.start()
         started.append(Served(server, asyncio.get_running_loop()))
         is_started.set()

@@ -24,11 +24,11 @@ _PROGRAM = """
 import asyncio, sys
 import uvloop
 from nebula.broker.limits import Limits
-from nebula.broker.server import Address, Server
+from nebula.broker.server import Listener, Server
 
 async def main():
     limit = int(sys.argv[1])
-    server = Server([Address(port=0)], limits=Limits(max_queue_bytes=limit, max_memory_bytes=limit))
+    server = Server([Listener(port=0)], limits=Limits(max_queue_bytes=limit, max_memory_bytes=limit))
     await server.start()
     print(server.urls[0], flush=True)
     await asyncio.to_thread(sys.stdin.read)

@@ -15,7 +15,7 @@ import uvloop
 
 from nebula.broker.connection import Connection
 from nebula.broker.limits import Limits
-from nebula.broker.server import Address, Server
+from nebula.broker.server import Listener, Server
 from tests.faults.served import Served, Wire, serve
 
 LIMITS = Limits(
@@ -103,7 +103,7 @@ def test_address_that_cannot_be_had_is_an_error_and_nothing_listens() -> None:
         port = free.getsockname()[1]
         free.close()
         with taken:
-            server = Server([Address(port=port), Address(port=taken.getsockname()[1])])
+            server = Server([Listener(port=port), Listener(port=taken.getsockname()[1])])
             with pytest.raises(OSError, match="address already in use"):
                 await server.start()
         socket.create_server(("127.0.0.1", port)).close()

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nebula.broker.server import Address, Server
+from nebula.broker.server import Listener, Server
 from nebula.rpc.client import Client
 from nebula.rpc.responder import Responder
 
@@ -27,7 +27,7 @@ class RunningBroker:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker")
         self._thread.start()
-        self._server = Server([Address("127.0.0.1", 0)])
+        self._server = Server([Listener("127.0.0.1", 0)])
         self._do(self._server.start())
         self.url = self._server.urls[0]
 

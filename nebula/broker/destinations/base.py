@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
-from nebula.broker.messages import Message, Verdict
+from nebula.broker.messages import Message
 from nebula.broker.subscriptions import Subscription
 
 
@@ -14,7 +14,7 @@ class Account:
     """What all destinations of a broker hold together, and what they lost.
 
     Attributes:
-        stored_bytes: held by all queues.
+        stored_bytes: held by all queues, last values and transactions.
         dropped: messages that were not delivered, by reason.
     """
 
@@ -25,28 +25,21 @@ class Account:
         self.stored_bytes = 0
         self.dropped: Counter[str] = Counter()
 
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether so much more may be held."""
+        return self.stored_bytes + size_bytes <= self.max_bytes
+
 
 class Destination(Protocol):
-    """A place that messages are sent to and received from.
+    """What feeds a subscription, and takes back what it does not settle.
 
     No method raises for anything a peer may do, and none waits. Messages handed over belong to
     the destination until it has delivered, dropped or refused them.
     """
 
-    name: str
-
     @property
-    def consumer_count(self) -> int:
-        """Subscriptions at this moment."""
-        ...
-
-    @property
-    def is_idle(self) -> bool:
-        """Nothing would be lost if this destination were forgotten."""
-        ...
-
-    def send(self, message: Message, now: float) -> Verdict:
-        """Deliver or keep `message`, or refuse it without any effect."""
+    def takes_nacks(self) -> bool:
+        """Whether a NACK means anything here (D.23)."""
         ...
 
     def attach(self, subscription: Subscription, now: float) -> None:
@@ -72,9 +65,5 @@ class Destination(Protocol):
         ...
 
     def resume(self, subscription: Subscription, now: float) -> None:
-        """Its session can take deliveries again."""
-        ...
-
-    def expire(self, now: float) -> None:
-        """Drop what is no longer worth delivering."""
+        """Its session can take deliveries again, or its rights have changed."""
         ...

@@ -5,17 +5,24 @@ Invariants, checked after each step of the tests:
 - a message is in exactly one place: waiting, or un-ACKed on one subscription;
 - `_waiting` is in order of arrival (numbers rise), also after messages came back;
 - nothing waits while a subscription has credit;
-- `stored_bytes` is the sum over waiting and un-ACKed messages.
+- `stored_bytes` is the sum over waiting and un-ACKed messages;
+- the journal was told of exactly those of them that are kept on disk.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
+from nebula.broker.access import Rights
 from nebula.broker.destinations.base import Account
+from nebula.broker.journal import Journal
 from nebula.broker.messages import Message, Verdict
 from nebula.broker.subscriptions import AckMode, Subscription
+
+Bury: TypeAlias = Callable[[Message, str, str, int], None]
+"""Takes a message that nobody consumed: from where, why, and how often it was delivered."""
 
 
 class Queue:
@@ -25,10 +32,18 @@ class Queue:
         name: its destination.
         account: what all queues hold together.
         max_messages, max_bytes: waiting and un-ACKed ones.
-        max_deliveries: failed deliveries after which a message is dropped.
+        max_deliveries: failed deliveries after which a message is dead; None: it never is.
+        bury: takes what is dead; None: that is dropped.
+        journal: is told of what is to be kept on disk; None: nothing is.
+        keeps_all: all messages are persistent here, whatever their SENDs said.
         auto_delete: goes with its last subscription, whatever it holds.
         is_inbox: lives by its exclusive subscription only (D.48).
+        rights: of whom it belongs to, where it is bound to one subscription to topics; it gets what
+            these let it.
+        drops_oldest: what waits longest makes room where there is none.
     """
+
+    takes_nacks = True
 
     def __init__(
         self,
@@ -37,18 +52,28 @@ class Queue:
         *,
         max_messages: int,
         max_bytes: int,
-        max_deliveries: int,
+        max_deliveries: int | None,
+        bury: Bury | None = None,
+        journal: Journal | None = None,
+        keeps_all: bool = False,
         auto_delete: bool = False,
         is_inbox: bool = False,
+        rights: Rights | None = None,
+        drops_oldest: bool = False,
     ) -> None:
         self.name = name
         self.max_messages = max_messages
         self.max_bytes = max_bytes
         self.auto_delete = auto_delete
         self.is_inbox = is_inbox
+        self.rights = rights
         self.is_stalled = False
         self.stored_bytes = 0
         self._max_deliveries = max_deliveries
+        self._bury = bury
+        self._journal = journal
+        self._keeps_all = keeps_all
+        self._drops_oldest = drops_oldest
         self._account = account
         self._waiting: deque[Message] = deque()
         self._unacked_count = 0
@@ -66,6 +91,11 @@ class Queue:
         return len(self._subscriptions)
 
     @property
+    def subscriptions(self) -> Sequence[Subscription]:
+        """Those at this moment."""
+        return self._subscriptions
+
+    @property
     def is_idle(self) -> bool:
         """It may be forgotten: nobody is subscribed, and nothing waits (or is to go with the last)."""
         if self._subscriptions:
@@ -81,6 +111,12 @@ class Queue:
             # A message may be larger than the margin.
             and not self._is_full(size_bytes)
         )
+
+    def could_take(self, messages: int, size_bytes: int) -> bool:
+        """Whether so much more would find room."""
+        return (
+            self.stored_bytes + size_bytes <= self.max_bytes and self.depth + messages <= self.max_messages
+        ) or self._drops_oldest
 
     def could_hold(self, size_bytes: int) -> bool:
         """Whether there would be room for it if nothing else were held."""
@@ -101,22 +137,31 @@ class Queue:
         """The one that lets no other in, if there is one."""
         return next((each for each in self._subscriptions if each.exclusive), None)
 
-    def send(self, message: Message, now: float) -> Verdict:  # noqa: ARG002
+    def may_take(self, destination: str) -> bool:
+        """Whether what was sent to `destination` may be received from here."""
+        return self.rights is None or self.rights.may_receive(destination)
+
+    def send(self, message: Message, now: float) -> Verdict:
         """To the next consumer with credit, else behind what waits; FULL where there is no room for it."""
         taker = None if self._waiting else self._next_taker()
         if taker is not None and taker.ack_mode is AckMode.AUTO:
             # Nothing is kept, so there is no limit to look at.
-            self._dispatch(taker, message, None)
-        elif self._is_full(message.size_bytes):
+            self._dispatch(taker, message, None, now)
+        elif self._is_full(message.size_bytes) and not self._make_room(message.size_bytes):
             return Verdict.FULL
-        elif taker is not None:
-            self._dispatch(taker, message, None)
         else:
-            self._waiting.append(message)
-            self._hold(message.size_bytes)
-            if message.expires_at is not None:
-                self._note_expiry(message)
+            if self._journal is not None and self._keeps(message):
+                self._journal.put_message(self.name, message)
+            if taker is not None:
+                self._dispatch(taker, message, None, now)
+            else:
+                self._wait(message)
         return Verdict.ACCEPTED
+
+    def restore(self, messages: Sequence[Message]) -> None:
+        """Take what was kept by an earlier run, in order of arrival, before anything else happens."""
+        for message in messages:
+            self._wait(message)
 
     def attach(self, subscription: Subscription, now: float) -> None:
         """Let it compete for what waits and what comes."""
@@ -133,9 +178,20 @@ class Queue:
         subscription.unacked.clear()
         self._take_back(messages, counted=lost)
         if self.auto_delete and not self._subscriptions:
-            self._drop(self._waiting, "deleted")
-            self._waiting.clear()
+            self.clear("deleted")
         self._pump(now)
+
+    def clear(self, reason: str) -> None:
+        """Drop and count all that waits."""
+        self._drop(self._waiting, reason)
+        self._waiting.clear()
+
+    def suspend(self, subscription: Subscription) -> None:
+        """Its principal may not receive from here any more: it gets nothing until `prefetch` is raised."""
+        subscription.prefetch = 0
+        if subscription.in_turn:
+            self._takers.remove(subscription)
+            subscription.in_turn = False
 
     def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
         """Forget what was consumed; its credit is used at once."""
@@ -146,12 +202,13 @@ class Queue:
     def give_back(
         self, subscription: Subscription, messages: Sequence[Message], now: float, *, requeue: bool
     ) -> None:
-        """Requeue at the front, or drop: by `requeue`, or because too many deliveries failed."""
+        """Requeue at the front, or let them die: by `requeue`, or because too many deliveries failed."""
         if requeue:
             self._take_back(messages, counted=True)
         else:
             self._unacked_count -= len(messages)
-            self._drop(messages, "rejected")
+            for message in messages:
+                self._let_die(message, "rejected", self._attempts.get(message.number, 0) + 1)
         self.resume(subscription, now)
 
     def resume(self, subscription: Subscription, now: float) -> None:
@@ -201,12 +258,20 @@ class Queue:
             if message.has_expired(now):
                 self._drop([message], "expired")
                 continue
+            # Looked at again where it matters: what waits here was sent to many destinations.
+            if not self.may_take(message.head.destination):
+                self._drop([message], "unauthorised")
+                continue
             self._release_bytes(message.size_bytes)
-            self._dispatch(taker, message, self._attempts.get(message.number))
+            if taker.ack_mode is AckMode.AUTO and self._journal is not None and self._keeps(message):
+                self._journal.drop_message(self.name, message)
+            self._dispatch(taker, message, self._attempts.get(message.number), now)
 
-    def _dispatch(self, taker: Subscription, message: Message, attempts: int | None) -> None:
+    def _dispatch(self, taker: Subscription, message: Message, attempts: int | None, now: float) -> None:
         """Deliver to the first of the takers, and put the next one in its place."""
         takers = self._takers
+        if message.head.reply_to is not None:
+            taker.session.reply_rights.grant(message, now)
         if taker.ack_mode is AckMode.AUTO:
             # Consumed when sent (STOMP 1.2, "SUBSCRIBE ack Header").
             self.is_stalled = False
@@ -230,8 +295,8 @@ class Queue:
         for message in messages:
             self._unacked_count -= 1
             attempts = self._attempts.get(message.number, 0) + counted
-            if attempts >= self._max_deliveries:
-                self._drop([message], "exhausted")
+            if self._max_deliveries is not None and attempts >= self._max_deliveries:
+                self._let_die(message, "exhausted", attempts)
             else:
                 self._attempts[message.number] = attempts
                 returned.append(message)
@@ -245,6 +310,23 @@ class Queue:
         returned.sort(key=_by_number)
         waiting.extendleft(reversed(returned))
         for message in returned:
+            self._note_expiry(message)
+
+    def _make_room(self, size_bytes: int) -> bool:
+        """Drop what waits longest, where that is the way of this queue."""
+        if not self._drops_oldest:
+            return False
+        while self._waiting and self._is_full(size_bytes):
+            self._drop([self._waiting.popleft()], "full")
+        return not self._is_full(size_bytes)
+
+    def _keeps(self, message: Message) -> bool:
+        return self._keeps_all or message.head.is_persistent
+
+    def _wait(self, message: Message) -> None:
+        self._waiting.append(message)
+        self._hold(message.size_bytes)
+        if message.expires_at is not None:
             self._note_expiry(message)
 
     def _hold(self, size_bytes: int) -> None:
@@ -263,13 +345,28 @@ class Queue:
             self._release_bytes(message.size_bytes)
             if attempts:
                 attempts.pop(message.number, None)
+            if self._journal is not None and self._keeps(message):
+                self._journal.drop_message(self.name, message)
+
+    def _let_die(self, message: Message, reason: str, deliveries: int) -> None:
+        """To the dead-letter queue, or nowhere."""
+        if self._bury is None:
+            self._drop([message], reason)
+            return
+        self._forget(message)
+        self._bury(message, self.name, reason, deliveries)
 
     def _drop(self, messages: Iterable[Message], reason: str) -> None:
         """Forget messages that were counted as stored, and count them as lost."""
         for message in messages:
-            self._release_bytes(message.size_bytes)
-            self._attempts.pop(message.number, None)
+            self._forget(message)
             self._account.dropped[reason] += 1
+
+    def _forget(self, message: Message) -> None:
+        self._release_bytes(message.size_bytes)
+        self._attempts.pop(message.number, None)
+        if self._journal is not None and self._keeps(message):
+            self._journal.drop_message(self.name, message)
 
     def _note_expiry(self, message: Message) -> None:
         at = message.expires_at

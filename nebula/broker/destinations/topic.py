@@ -3,52 +3,63 @@
 Invariants, checked after each step of the tests:
 
 - a topic holds no message: what cannot go out at once lies in the receivers' outboxes, which
-  are bounded, or in the private queue of a subscription that acknowledges;
-- each subscription is either fed directly (auto) or through one private queue.
+  are bounded, or in the queue that is bound to a subscription;
+- each subscription is either fed directly (auto) or through one bound queue;
+- a topic without subscriptions is forgotten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.messages import Message, Verdict
-from nebula.broker.subscriptions import AckMode, Subscription
+from nebula.broker.patterns import PatternTable
+from nebula.broker.subscriptions import Subscription
+from nebula.headers import RESERVED_TOPIC_PREFIX
 
 
 class Topic:
-    """A fan-out topic.
+    """What is subscribed to one topic, or to one glob of topics.
 
-    A subscription that acknowledges has a queue of its own here, which is what gives it credit,
-    redelivery and a bound; a full one means that its peer is too slow to stay.
-
-    Args:
-        name: its destination.
-        make_queue: makes such a private queue.
+    Attributes:
+        direct: subscriptions that acknowledge nothing.
+        queues: one for each other subscription, which gives it credit, redelivery and a bound. That
+            of a durable one stays while its subscription is away.
     """
 
-    def __init__(self, name: str, make_queue: Callable[[], Queue]) -> None:
-        self.name = name
-        self._make_queue = make_queue
-        self._direct: list[Subscription] = []
-        self._queues: dict[Subscription, Queue] = {}
+    __slots__ = ("direct", "queues")
+
+    def __init__(self) -> None:
+        self.direct: list[Subscription] = []
+        self.queues: list[Queue] = []
 
     @property
     def consumer_count(self) -> int:
-        return len(self._direct) + len(self._queues)
+        """Subscriptions, and those that are away."""
+        return len(self.direct) + len(self.queues)
 
     @property
     def is_idle(self) -> bool:
-        return not (self._direct or self._queues)
+        """Nothing would be lost if it were forgotten."""
+        return not (self.direct or self.queues)
 
-    def send(self, message: Message, now: float) -> Verdict:
-        """To everybody who is subscribed now. Always accepted: who has no room is ended, not waited for."""
-        if self.consumer_count > 1:
-            message.shared = {}
+    def send(self, message: Message, now: float, *, is_judged: bool) -> list[Queue]:
+        """To everybody who is subscribed now, and may receive it.
+
+        Args:
+            is_judged: rights are configured, so that each receiver's are looked at.
+
+        Returns:
+            Bound queues that have no room for it.
+        """
         # `Subscription.deliver` written out: the call would cost a third of the fan-out.
         size = message.size_bytes
-        for subscription in self._direct:
+        head = message.head
+        for subscription in self.direct:
             session = subscription.session
+            if is_judged and not session.rights.may_receive(head.destination):
+                continue
             outbox = session.outbox
             if not outbox:
                 session.dirty.append(session)
@@ -56,40 +67,90 @@ class Topic:
             session.outbox_bytes += size
             if session.outbox_bytes >= session.high_water_bytes:
                 session.choke()
-        if self._queues:
-            for subscription, queue in self._queues.items():
-                if queue.send(message, now) is Verdict.FULL:
-                    subscription.session.mark_too_slow()
-        return Verdict.ACCEPTED
+            if head.reply_to is not None:
+                session.reply_rights.grant(message, now)
+        if not self.queues:
+            return []
+        return [
+            queue
+            for queue in self.queues
+            if queue.may_take(head.destination) and queue.send(message, now) is Verdict.FULL
+        ]
 
-    def attach(self, subscription: Subscription, now: float) -> None:
-        """Feed it what comes from now on."""
-        if subscription.ack_mode is AckMode.AUTO:
-            self._direct.append(subscription)
-        else:
-            queue = self._queues[subscription] = self._make_queue()
-            queue.attach(subscription, now)
 
-    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:
-        """Feed it no more; what it did not settle is gone, nobody else is to have it."""
-        if subscription.ack_mode is AckMode.AUTO:
-            self._direct.remove(subscription)
-        else:
-            self._queues.pop(subscription).detach(subscription, now, lost=lost)
+class Topics:
+    """All topics, and what is subscribed to several of them by a glob."""
+
+    takes_nacks = False  # a direct subscription has nothing to give back
+
+    def __init__(self) -> None:
+        self.is_judged = False
+        self._table: PatternTable[Topic] = PatternTable()
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """By what was subscribed to."""
+        return self._table.things
+
+    def send(self, message: Message, now: float) -> list[Queue]:
+        """To everybody whose pattern matches; one MESSAGE for each subscription (D.33).
+
+        Who has no room is not waited for: his bound queue is among those returned.
+        """
+        table = self._table
+        destination = message.head.destination
+        if not table.has_globs:
+            topic = table.get(destination)
+            if topic is None:
+                return []
+            if topic.consumer_count > 1:
+                message.shared = {}
+            return topic.send(message, now, is_judged=self.is_judged)
+        # A glob shows what is reserved only to whom it is meant for, also where no rights are configured.
+        is_judged = self.is_judged or destination.startswith(RESERVED_TOPIC_PREFIX)
+        message.shared = {}
+        full = []
+        for topic in table.matching(destination):
+            full += topic.send(message, now, is_judged=is_judged)
+        return full
+
+    def bind(self, pattern: str, queue: Queue) -> None:
+        """Feed `queue` with what is sent to topics of `pattern`."""
+        self.topic(pattern).queues.append(queue)
+
+    def release(self, pattern: str, queue: Queue) -> None:
+        """Feed it no more."""
+        self.topic(pattern).queues.remove(queue)
+        self._forget_if_idle(pattern)
+
+    def attach(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
+        """Feed it directly what comes from now on."""
+        self.topic(subscription.pattern).direct.append(subscription)
+
+    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:  # noqa: ARG002
+        """Feed it no more."""
+        self.topic(subscription.pattern).direct.remove(subscription)
+        self._forget_if_idle(subscription.pattern)
 
     def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
-        self._queues[subscription].acknowledge(subscription, messages, now)
+        """Nothing was un-ACKed."""
 
     def give_back(
         self, subscription: Subscription, messages: Sequence[Message], now: float, *, requeue: bool
     ) -> None:
-        self._queues[subscription].give_back(subscription, messages, now, requeue=requeue)
+        """Nothing was un-ACKed."""
 
     def resume(self, subscription: Subscription, now: float) -> None:
-        queue = self._queues.get(subscription)
-        if queue is not None:
-            queue.resume(subscription, now)
+        """Nothing waits."""
 
-    def expire(self, now: float) -> None:
-        for queue in self._queues.values():
-            queue.expire(now)
+    def topic(self, pattern: str) -> Topic:
+        """What is subscribed to `pattern`, new if there is nothing yet."""
+        topic = self._table.get(pattern)
+        if topic is None:
+            topic = Topic()
+            self._table.add(pattern, topic)
+        return topic
+
+    def _forget_if_idle(self, pattern: str) -> None:
+        if self.topic(pattern).is_idle:
+            self._table.remove(pattern)

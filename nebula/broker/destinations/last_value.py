@@ -1,0 +1,364 @@
+"""Last-value destinations: one value each; a subscriber is told of the present one (PROTOCOL B.5).
+
+How to think about it. Nobody is sent messages: a subscription has destinations that it has still
+to be told of, and is told of the value that each has when its turn comes. So a slow subscriber
+costs memory for destinations, never for values, and always ends with the last one.
+
+Invariants, checked after each step of the tests:
+
+- a feed has at most one message of a destination in flight;
+- nothing waits that a connected feed is to be told of, while its session has credit and takes
+  octets;
+- a destination without a value is kept only while a feed has to do with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+
+from nebula.broker.destinations.base import Account
+from nebula.broker.destinations.value_feed import LastValueTopic, ValueFeed
+from nebula.broker.globs import compile_glob, is_glob
+from nebula.broker.journal import Journal
+from nebula.broker.messages import Head, Kind, Message
+from nebula.broker.patterns import PatternTable
+from nebula.broker.session import SNAPSHOT_END, Session
+from nebula.broker.subscriptions import AckMode, Subscription
+from nebula.headers import RESERVED_VALUE_PREFIX
+
+
+class LastValues:
+    """All last-value destinations, and who is told of which.
+
+    Args:
+        account: what all destinations of a broker hold together.
+        numbers: gives messages of our own their numbers.
+        journal: is told of what is to be kept on disk; None: nothing is.
+        key_of: what a destination's value is kept under, where two destinations may share it (D.30).
+    """
+
+    takes_nacks = False  # D.23: it stays in flight
+
+    def __init__(
+        self,
+        account: Account,
+        numbers: count[int],
+        *,
+        journal: Journal | None = None,
+        key_of: Callable[[str], str] | None = None,
+    ) -> None:
+        self.is_judged = False
+        self._account = account
+        self._numbers = numbers
+        self._journal = journal
+        self._key_of = key_of
+        self._topics: dict[str, LastValueTopic] = {}
+        self._by_key: dict[str, str] = {}
+        self._table: PatternTable[list[ValueFeed]] = PatternTable()
+        # Values whose octets are kept encoded, as many are being told of them.
+        self._shared: list[Message] = []
+
+    @property
+    def topics(self) -> Mapping[str, LastValueTopic]:
+        """By destination; those without a value too that somebody has still to be told of."""
+        return self._topics
+
+    # --- values ---
+
+    def send(self, message: Message, owner: Session | None, *, deletes: bool) -> None:
+        """Replace the value of a destination, or delete it, and let everybody know.
+
+        Args:
+            owner: the session that the value goes with; None: it stays.
+            deletes: the message stands for a deletion, and is delivered as such.
+        """
+        destination = message.head.destination
+        if self._key_of is not None:
+            self._claim_key(self._key_of(destination), message.head)
+        topic = self._topics.get(destination)
+        if topic is None:
+            topic = self._topics[destination] = LastValueTopic(destination, message)
+        else:
+            self._account.stored_bytes -= topic.value.size_bytes
+        was_ordinary = topic.is_live and topic.owner is None
+        told_number = topic.value.number
+        self._set_owner(topic, owner)
+        topic.value = message
+        topic.is_live = not deletes
+        self._account.stored_bytes += message.size_bytes
+        topic.users += 1  # ours, until everybody has been told
+        is_owed = False
+        groups = self._table.matching(destination)
+        is_judged = self._is_judged(destination)
+        if sum(map(len, groups)) > 1:
+            message.shared = {}
+            self._shared.append(message)
+        for feeds in groups:
+            for feed in feeds:
+                if is_judged and not feed.rights.may_receive(destination):
+                    continue
+                # What comes and goes with a publisher is not kept for who is away, save that it put
+                # an end to what they know of (PROTOCOL G, "Ephemeral").
+                if feed.subscription is None and not was_ordinary:
+                    if owner is not None or (deletes and told_number > feed.seen_number):
+                        continue
+                self._tell_of(feed, topic, deletes=deletes)
+                is_owed = is_owed or (feed.is_durable and feed.knows(topic))
+        self._record(topic, is_owed=is_owed)
+        topic.users -= 1
+        self._forget_if_idle(topic)
+
+    def end_ephemerals(self, session: Session) -> None:
+        """The session has ended, and the values that go with it do."""
+        for destination in list(session.ephemerals):
+            self._delete(destination, session.principal)
+
+    def restore(self, message: Message, *, deletes: bool) -> None:
+        """Take what was kept by an earlier run, before anything else happens."""
+        destination = message.head.destination
+        topic = self._topics[destination] = LastValueTopic(destination, message)
+        topic.is_live = not deletes
+        topic.is_stored = True
+        self._account.stored_bytes += message.size_bytes
+        if self._key_of is not None:
+            self._by_key[self._key_of(destination)] = destination
+
+    def sweep(self) -> None:
+        """After `restore` and `owe`: forget the deletions that nobody has to be told of."""
+        for topic in list(self._topics.values()):
+            self._forget_if_idle(topic)
+
+    def advance(self) -> None:
+        """Let time pass: a value stays, what it was encoded to for its first receivers need not."""
+        for message in self._shared:
+            message.shared = None
+        self._shared.clear()
+
+    def _claim_key(self, key: str, head: Head) -> None:
+        """D.30: a value that was kept for another destination of this key is deleted there."""
+        former = self._by_key.get(key)
+        self._by_key[key] = head.destination
+        if former is not None and former != head.destination:
+            self._delete(former, head.sender)
+
+    def _delete(self, destination: str, sender: str) -> None:
+        topic = self._topics.get(destination)
+        if topic is not None and topic.is_live:
+            head = Head(Kind.LAST_VALUE, destination, sender, ())
+            # Not by `send`: its key may be another destination's by now.
+            key_of, self._key_of = self._key_of, None
+            try:
+                self.send(Message(head, b"", next(self._numbers), 0.0), None, deletes=True)
+            finally:
+                self._key_of = key_of
+
+    def _set_owner(self, topic: LastValueTopic, owner: Session | None) -> None:
+        if topic.owner is not None:
+            topic.owner.ephemerals.pop(topic.destination, None)
+        topic.owner = owner
+        if owner is not None:
+            owner.ephemerals[topic.destination] = None
+
+    def _record(self, topic: LastValueTopic, *, is_owed: bool) -> None:
+        journal = self._journal
+        if journal is None:
+            return
+        if topic.owner is None and (topic.is_live or is_owed):
+            topic.is_stored = True
+            journal.put_value(topic.value)
+        elif topic.is_stored or not topic.is_live:
+            # A deletion of nothing leaves a row too: its RECEIPT shall not say that it is not durable.
+            topic.is_stored = False
+            journal.drop_value(topic.destination)
+
+    def _forget_if_idle(self, topic: LastValueTopic) -> None:
+        if topic.is_live or topic.users:
+            return
+        del self._topics[topic.destination]
+        self._account.stored_bytes -= topic.value.size_bytes
+        if topic.is_stored and self._journal is not None:
+            self._journal.drop_value(topic.destination)
+        if self._key_of is not None:
+            key = self._key_of(topic.destination)
+            if self._by_key.get(key) == topic.destination:
+                del self._by_key[key]
+
+    # --- feeds ---
+
+    def add(self, feed: ValueFeed) -> None:
+        """Let `feed` know of changes from now on. Raises ValueError for a malformed glob."""
+        feeds = self._table.get(feed.pattern)
+        if feeds is None:
+            self._table.add(feed.pattern, [feed])
+        else:
+            feeds.append(feed)
+
+    def remove(self, feed: ValueFeed) -> None:
+        """Forget a feed that nobody is fed by."""
+        feeds = self._table.get(feed.pattern)
+        assert feeds is not None
+        feeds.remove(feed)
+        if not feeds:
+            self._table.remove(feed.pattern)
+        feed.land()
+        for topic in feed.pending():
+            feed.let_go(topic)
+            self._forget_if_idle(topic)
+
+    def take_snapshot(self, feed: ValueFeed, *, tells_end: bool) -> None:
+        """Have `feed` told of all that is live and permitted now (`eager`; PROTOCOL G, "Snapshot")."""
+        topics = [topic for topic in self._matching(feed.pattern) if topic.is_live and self._may(feed, topic)]
+        for topic in topics:
+            feed.notify(topic)
+        feed.snapshot = set(topics) if tells_end else None
+
+    def owe(self, feed: ValueFeed, destinations: Iterable[str] | None, since: int) -> None:
+        """After `restore`: what a durable feed has still to be told of.
+
+        Args:
+            destinations: those, or None where that is not known: then all that changed
+        since: the message of this number.
+        """
+        if destinations is not None:
+            topics = [self._topics[each] for each in destinations if each in self._topics]
+        else:
+            topics = [each for each in self._matching(feed.pattern) if each.value.number > since]
+        for topic in topics:
+            feed.notify(topic)
+
+    def attach(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
+        """Feed it from now on, and with what its feed has to tell already."""
+        feed = subscription.feed
+        assert feed is not None
+        feed.subscription = subscription
+        if feed.snapshot is not None and not feed.snapshot:
+            self._mark_end(feed)
+        self._line_up(feed, subscription.session)
+
+    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:  # noqa: ARG002
+        """Feed it no more. That of a durable one remembers what was in flight."""
+        feed = subscription.feed
+        assert feed is not None
+        session = subscription.session
+        session.value_credit += feed.in_flight_count
+        subscription.unacked.clear()
+        if feed.in_line:
+            session.value_feeds.remove(feed)
+            feed.in_line = False
+        feed.subscription = None
+        feed.snapshot = None
+        feed.land()
+        feed.seen_number = next(self._numbers)
+        if not feed.is_durable:
+            self.remove(feed)
+        self._pump(session)
+
+    def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:  # noqa: ARG002
+        """These were told; what has changed since goes to the end of the line."""
+        feed = subscription.feed
+        assert feed is not None
+        for message in messages:
+            topic = feed.settle(message.number)
+            if topic is not None and topic is not feed.marker:
+                self._forget_if_idle(topic)
+        subscription.session.value_credit += len(messages)
+        self._line_up(feed, subscription.session)
+
+    def give_back(
+        self, subscription: Subscription, messages: Sequence[Message], now: float, *, requeue: bool
+    ) -> None:
+        """Never asked for: a NACK is ignored here."""
+        raise AssertionError
+
+    def resume(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
+        """Tell on."""
+        self._pump(subscription.session)
+
+    def _matching(self, pattern: str) -> list[LastValueTopic]:
+        if not is_glob(pattern):
+            topic = self._topics.get(pattern)
+            return [] if topic is None else [topic]
+        matches = compile_glob(pattern)
+        return [topic for topic in self._topics.values() if matches(topic.destination)]
+
+    def _may(self, feed: ValueFeed, topic: LastValueTopic) -> bool:
+        return not self._is_judged(topic.destination) or feed.rights.may_receive(topic.destination)
+
+    def _is_judged(self, destination: str) -> bool:
+        # What is reserved is shown only to whom it is meant for, also where no rights are configured.
+        return self.is_judged or destination.startswith(RESERVED_VALUE_PREFIX)
+
+    def _tell_of(self, feed: ValueFeed, topic: LastValueTopic, *, deletes: bool) -> None:
+        if deletes and feed.snapshot is not None:
+            self._strike_silently(feed, topic)
+        feed.notify(topic)
+        if feed.subscription is not None:
+            self._line_up(feed, feed.subscription.session)
+
+    def _line_up(self, feed: ValueFeed, session: Session) -> None:
+        if feed.is_ready and not feed.in_line:
+            feed.in_line = True
+            session.value_feeds.append(feed)
+        self._pump(session)
+
+    def _pump(self, session: Session) -> None:
+        """Tell what can be told, the session's subscriptions in turn.
+
+        D.8: one window of un-ACKed messages for the whole connection; when it is full everything
+        waits, subscriptions that acknowledge nothing too.
+        """
+        feeds = session.value_feeds
+        while feeds and session.value_credit > 0 and not session.is_choked:
+            feed = feeds[0]
+            if not feed.is_ready:
+                feeds.popleft()
+                feed.in_line = False
+                continue
+            if len(feeds) > 1:
+                feeds.rotate(-1)
+            self._tell(feed, feed.take())
+
+    def _tell(self, feed: ValueFeed, topic: LastValueTopic) -> None:
+        subscription = feed.subscription
+        assert subscription is not None
+        is_marker = topic is feed.marker
+        if not is_marker and not self._may(feed, topic):
+            feed.let_go(topic)
+            self._strike_silently(feed, topic)
+            self._forget_if_idle(topic)
+            return
+        message = topic.value
+        ends = is_marker or (topic.is_live and self._strike(feed, topic))
+        if subscription.ack_mode is AckMode.AUTO:
+            feed.let_go(topic)
+        else:
+            feed.send(topic)
+            subscription.unacked[message.number] = message
+            subscription.session.value_credit -= 1
+        subscription.deliver(message, SNAPSHOT_END if ends else None)
+        if not is_marker:
+            self._forget_if_idle(topic)
+
+    def _strike(self, feed: ValueFeed, topic: LastValueTopic) -> bool:
+        """Strike a destination off the snapshot; whether it was the last."""
+        snapshot = feed.snapshot
+        if snapshot is None or topic not in snapshot:
+            return False
+        snapshot.remove(topic)
+        if snapshot:
+            return False
+        feed.snapshot = None
+        return True
+
+    def _strike_silently(self, feed: ValueFeed, topic: LastValueTopic) -> None:
+        if self._strike(feed, topic):
+            self._mark_end(feed)
+
+    def _mark_end(self, feed: ValueFeed) -> None:
+        """PROTOCOL G, "Snapshot": no value can tell of its end, so that an empty message does."""
+        feed.snapshot = None
+        head = Head(Kind.LAST_VALUE, feed.pattern, "", ())
+        head.headers = (("destination", feed.pattern),)  # nobody sent it
+        feed.marker = LastValueTopic(feed.pattern, Message(head, b"", next(self._numbers), 0.0))
+        feed.notify(feed.marker)

@@ -1,0 +1,158 @@
+"""All queues: how they come and go, inboxes, and the dead-letter queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+
+from nebula import headers as names
+from nebula.broker.access import Rights
+from nebula.broker.destinations.base import Account
+from nebula.broker.destinations.queue import Queue
+from nebula.broker.journal import Journal
+from nebula.broker.limits import Limits
+from nebula.broker.messages import Head, Kind, Message, Verdict
+from nebula.broker.policies import DestinationPolicy, PolicyTable
+
+# PROTOCOL G: the name of an inbox that is gone is not given out again for an hour. So many
+# names are remembered at most; the oldest are forgotten first.
+_RETIRED_INBOX_SECONDS = 3600.0
+_MAX_RETIRED_INBOXES = 100_000
+
+
+class Queues:
+    """The queues of a broker, by name.
+
+    Args:
+        account: what all destinations hold together.
+        limits: of queues for which no policy says otherwise.
+        policies: limits of single queues, by pattern.
+        numbers: gives messages of our own their numbers.
+        journal: is told of what is to be kept on disk; None: nothing is.
+        wall_offset: what makes wall-clock time (seconds since 1970) of the broker's own.
+        dead_letter: name of the queue for messages that nobody consumed.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        limits: Limits,
+        policies: PolicyTable,
+        numbers: count[int],
+        *,
+        journal: Journal | None = None,
+        wall_offset: float = 0.0,
+        dead_letter: str = names.DEAD_LETTER_QUEUE,
+    ) -> None:
+        self.dead_letter = dead_letter
+        self._account = account
+        self._limits = limits
+        self._policies = policies
+        self._numbers = numbers
+        self._journal = journal
+        self._wall_offset = wall_offset
+        self._by_name: dict[str, Queue] = {}
+        self._retired_inboxes: dict[str, float] = {}
+        self.get: Callable[[str], Queue | None] = self._by_name.get
+        self._now = 0.0
+
+    @property
+    def by_name(self) -> Mapping[str, Queue]:
+        """All of them."""
+        return self._by_name
+
+    def create(self, name: str, *, auto_delete: bool = False) -> Queue:
+        """A queue that is new. Follow it with what it is to hold or feed, or `forget_if_idle`."""
+        policy = self._policies.lookup(name) or DestinationPolicy()
+        limits = self._limits
+        is_inbox = name.startswith(names.INBOX_PREFIX)
+        is_dead_letter = name == self.dead_letter
+        max_deliveries = policy.max_deliveries or limits.max_deliveries
+        queue = self._by_name[name] = Queue(
+            name,
+            self._account,
+            max_messages=policy.max_messages or limits.max_queue_messages,
+            max_bytes=policy.max_bytes or limits.max_queue_bytes,
+            # What is dead stays until somebody takes it.
+            max_deliveries=None if is_dead_letter else max_deliveries,
+            bury=None if is_inbox or is_dead_letter else self._bury,
+            journal=None if is_inbox else self._journal,
+            # D.48: an inbox exists through its subscription only, whatever that asked for.
+            auto_delete=auto_delete or is_inbox,
+            is_inbox=is_inbox,
+            drops_oldest=is_dead_letter,
+        )
+        return queue
+
+    def make_bound(self, name: str, rights: Rights, *, is_durable: bool) -> Queue:
+        """A queue for one subscription to topics. It is nobody else's, and not among the others."""
+        limits = self._limits
+        return Queue(
+            name,
+            self._account,
+            max_messages=limits.max_queue_messages,
+            max_bytes=limits.max_queue_bytes,
+            max_deliveries=limits.max_deliveries,
+            bury=self._bury if is_durable else None,
+            journal=self._journal if is_durable else None,
+            keeps_all=is_durable,
+            auto_delete=not is_durable,
+            rights=rights,
+        )
+
+    def is_fresh_inbox(self, name: str, now: float) -> bool:
+        """Whether somebody may have it as an inbox: nobody has, nor had within the hour."""
+        return name not in self._by_name and self._retired_inboxes.get(name, now) <= now
+
+    def forget_if_idle(self, queue: Queue, now: float) -> None:
+        """Forget what holds and feeds nothing: the next SEND or SUBSCRIBE makes it again."""
+        if not queue.is_idle or self._by_name.get(queue.name) is not queue:
+            return
+        del self._by_name[queue.name]
+        if queue.is_inbox:
+            self._retired_inboxes[queue.name] = now + _RETIRED_INBOX_SECONDS
+            if len(self._retired_inboxes) > _MAX_RETIRED_INBOXES:
+                del self._retired_inboxes[next(iter(self._retired_inboxes))]
+
+    def advance(self, now: float) -> None:
+        """Let time pass: drop what has expired."""
+        self._now = now
+        for queue in list(self._by_name.values()):
+            queue.expire(now)
+            self.forget_if_idle(queue, now)
+        for name, until in list(self._retired_inboxes.items()):
+            if until > now:
+                break
+            del self._retired_inboxes[name]
+
+    def bury(self, message: Message, source: str, reason: str, deliveries: int) -> None:
+        """Put a message that nobody consumed into the dead-letter queue, with why, or count it."""
+        queue = self._by_name.get(self.dead_letter) or self.create(self.dead_letter)
+        dead = self._dead(message, source, reason, deliveries)
+        if queue.send(dead, self._now) is not Verdict.ACCEPTED:
+            self._account.dropped["dead-letter-full"] += 1
+            self.forget_if_idle(queue, self._now)
+
+    def _bury(self, message: Message, source: str, reason: str, deliveries: int) -> None:
+        self.bury(message, source, reason, deliveries)
+
+    def _dead(self, message: Message, source: str, reason: str, deliveries: int) -> Message:
+        """A message with its own headers and those that say what became of it (PROTOCOL G)."""
+        wall = self._now + self._wall_offset
+        about = [
+            (names.DEAD_LETTER_REASON, reason),
+            (names.DEAD_LETTER_FROM, source),
+            (names.DEAD_LETTER_AT, str(round(wall * 1000))),
+            (names.DEAD_LETTER_DELIVERIES, str(deliveries)),
+        ]
+        kept = message.head.headers[2:]
+        if message.exchange is not None:
+            kept += (message.exchange,)
+        head = Head(
+            Kind.QUEUE,
+            self.dead_letter,
+            message.head.sender,
+            (*about, *kept),
+            is_persistent=message.head.is_persistent,
+        )
+        return Message(head, message.body, next(self._numbers), self._now)

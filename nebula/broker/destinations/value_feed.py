@@ -1,0 +1,155 @@
+"""What one subscription to last values has still to be told of."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum, auto
+
+from nebula.broker.access import Rights
+from nebula.broker.messages import Message
+from nebula.broker.session import Session
+from nebula.broker.subscriptions import Subscription
+
+
+class LastValueTopic:
+    """One last-value destination.
+
+    Attributes:
+        destination: its name.
+        value: the message that was sent last; of a deletion too, while somebody has to be told.
+        is_live: there is a value; otherwise it was deleted.
+        owner: the session that an ephemeral value goes with, or None.
+        is_stored: the store has a row of it.
+        users: feeds that have still to be told of it, or have a message of it in flight.
+    """
+
+    __slots__ = ("destination", "is_live", "is_stored", "owner", "users", "value")
+
+    def __init__(self, destination: str, value: Message) -> None:
+        self.destination = destination
+        self.value = value
+        self.is_live = False
+        self.owner: Session | None = None
+        self.is_stored = False
+        self.users = 0
+
+
+class _State(Enum):
+    """Where a destination stands with a feed that has anything to do with it."""
+
+    READY = auto()
+    """It changed, and waits in the line."""
+    IN_FLIGHT = auto()
+    """A message of it was sent and not ACKed."""
+    CHANGED = auto()
+    """It is in flight, and has changed since."""
+
+
+class ValueFeed:
+    """What one subscription has still to be told of. That of a durable one outlives its connection.
+
+    Args:
+        pattern: the destination or glob of its subscription.
+        rights: of its principal; it is told of nothing else.
+        is_durable: changes are remembered while its session is away.
+
+    Attributes:
+        subscription: the one that is fed at present; None while its session is away.
+        snapshot: destinations of the snapshot that were not sent yet; None: no end of it is to be told.
+        marker: stands in the line for the end of a snapshot that no value can tell of.
+        seen_number: what was published up to here its subscription may have had when it went away.
+        in_line: it stands among its session's feeds that have something to be sent.
+    """
+
+    __slots__ = (
+        "_in_flight",
+        "_line",
+        "_states",
+        "in_line",
+        "is_durable",
+        "marker",
+        "pattern",
+        "rights",
+        "seen_number",
+        "snapshot",
+        "subscription",
+    )
+
+    def __init__(self, pattern: str, rights: Rights, *, is_durable: bool) -> None:
+        self.pattern = pattern
+        self.rights = rights
+        self.is_durable = is_durable
+        self.subscription: Subscription | None = None
+        self.snapshot: set[LastValueTopic] | None = None
+        self.marker: LastValueTopic | None = None
+        self.seen_number = 0
+        self.in_line = False
+        self._states: dict[LastValueTopic, _State] = {}
+        # Those in READY, in the order in which they became so.
+        self._line: deque[LastValueTopic] = deque()
+        # Those in the other two states, by the number of the message that was sent.
+        self._in_flight: dict[int, LastValueTopic] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """There is something to be sent."""
+        return bool(self._line)
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages that were sent and not ACKed."""
+        return len(self._in_flight)
+
+    def knows(self, topic: LastValueTopic) -> bool:
+        """Whether `topic` has to be kept for this feed."""
+        return topic in self._states
+
+    def pending(self) -> list[LastValueTopic]:
+        """All that it has to be told of if its session should resume, what was in flight first."""
+        return [topic for topic in (*self._in_flight.values(), *self._line) if topic is not self.marker]
+
+    def notify(self, topic: LastValueTopic) -> None:
+        """`topic` has changed. A place in the line is kept: that is what conflates (B.5)."""
+        state = self._states.get(topic)
+        if state is None:
+            topic.users += 1
+            self._states[topic] = _State.READY
+            self._line.append(topic)
+        elif state is _State.IN_FLIGHT:
+            self._states[topic] = _State.CHANGED
+
+    def take(self) -> LastValueTopic:
+        """The next of the line. It is to be `send`ed, or else `let_go`."""
+        return self._line.popleft()
+
+    def send(self, topic: LastValueTopic) -> None:
+        """Its value is on its way, and will be ACKed."""
+        self._states[topic] = _State.IN_FLIGHT
+        self._in_flight[topic.value.number] = topic
+
+    def let_go(self, topic: LastValueTopic) -> None:
+        """There is nothing more to be told of it."""
+        del self._states[topic]
+        topic.users -= 1
+
+    def settle(self, number: int) -> LastValueTopic | None:
+        """A message was ACKed; the destination that this feed has let go, if it did not change since."""
+        topic = self._in_flight.pop(number)
+        if self._states[topic] is _State.IN_FLIGHT:
+            self.let_go(topic)
+            return topic
+        # To the tail: what was notified before it and not sent yet goes first, so that all keys stay
+        # about equally fresh (B.5, "Fairness"; E 47).
+        self._states[topic] = _State.READY
+        self._line.append(topic)
+        return None
+
+    def land(self) -> None:
+        """The session goes away: what was in flight has to be told anew, first."""
+        pending = self.pending()
+        if self.marker is not None and self.knows(self.marker):
+            self.let_go(self.marker)
+        self.marker = None
+        self._in_flight.clear()
+        self._line = deque(pending)
+        self._states = dict.fromkeys(pending, _State.READY)

@@ -1,0 +1,72 @@
+"""Where a broker listens, and how those who come there are treated."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from nebula.broker.profiles import STANDARD, Profile
+from nebula.errors import SettingsError
+
+if TYPE_CHECKING:
+    from nebula.broker.identity import Authenticator
+    from nebula.broker.tls import ServerTls
+
+ANONYMOUS: Final = "anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """An address, and the rules that hold there.
+
+    Attributes:
+        host: name or address of an interface.
+        port: 0: the system picks one.
+        profile: how it behaves.
+        tls: its certificate and whose clients it knows; None: not encrypted.
+        http: it speaks HTTP, and STOMP over WebSocket at /stomp.
+        origins: whose pages may connect, for an HTTP listener.
+        authenticator: finds out who peers without a client certificate are; None: they are anonymous,
+            and may be so on loopback only.
+
+    Raises:
+        SettingsError: rules that contradict each other.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 61613
+    profile: Profile = STANDARD
+    tls: ServerTls | None = None
+    http: bool = False
+    origins: tuple[str, ...] = ()
+    authenticator: Authenticator | None = None
+
+    def __post_init__(self) -> None:
+        identifies = self.tls is not None and self.tls.needs_client_certificate
+        if self.profile.needs_certificate and not identifies:
+            raise SettingsError(
+                f"listener {self.host}:{self.port}: profile {self.profile.name} needs TLS with client"
+                " certificates: give it tls_cert, tls_key and client_ca"
+            )
+        if not identifies and self.authenticator is None and not is_loopback(self.host):
+            raise SettingsError(
+                f"listener {self.host}:{self.port}: nobody there could say who they are; give it users,"
+                " jwks or client_ca, or anonymous = true"
+            )
+
+    @property
+    def scheme(self) -> str:
+        """Of its URLs."""
+        plain = "ws" if self.http else "stomp"
+        return plain if self.tls is None else f"{plain}s"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can come by this name or address of an interface."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

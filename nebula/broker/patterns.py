@@ -1,0 +1,104 @@
+"""What is subscribed to, by pattern; and which patterns a destination matches, remembered for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from nebula.broker.globs import compile_glob, is_glob
+
+T = TypeVar("T")
+
+# Destinations whose matches are remembered; beyond it the oldest are worked out anew.
+_MAX_WARM = 100_000
+
+
+class _Match(Generic[T]):
+    """The patterns that one destination matches, as far as they were looked at."""
+
+    __slots__ = ("additions", "found", "removals")
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, T]] = []
+        self.additions = 0
+        self.removals = 0
+
+
+class PatternTable(Generic[T]):
+    """Things by the literal destination or glob that they belong to.
+
+    A lookup costs a dictionary access, however many patterns and destinations there are, once a
+    destination is warm. A new glob is tried on a destination when that is looked up next, and
+    then only that glob; so neither subscribing nor leaving touches what nobody sends to.
+    """
+
+    def __init__(self) -> None:
+        self._things: dict[str, T] = {}
+        # Globs in the order in which they came, each with its place in it.
+        self._globs: dict[str, tuple[int, Callable[[str], object]]] = {}
+        self._additions = 0
+        self._removals = 0
+        self._warm: dict[str, _Match[T]] = {}
+
+    @property
+    def things(self) -> Mapping[str, T]:
+        """All of them, by pattern."""
+        return self._things
+
+    @property
+    def has_globs(self) -> bool:
+        """Whether a destination may match more than its own name."""
+        return bool(self._globs)
+
+    def get(self, pattern: str) -> T | None:
+        """What belongs to exactly this pattern."""
+        return self._things.get(pattern)
+
+    def add(self, pattern: str, thing: T) -> None:
+        """Put `thing` under a pattern that is new.
+
+        Raises:
+            ValueError: the glob is malformed or too long; the text may be shown to a peer.
+        """
+        if is_glob(pattern):
+            matches = compile_glob(pattern)
+            self._additions += 1
+            self._globs[pattern] = (self._additions, matches)
+        self._things[pattern] = thing
+
+    def remove(self, pattern: str) -> None:
+        """Take it out again."""
+        del self._things[pattern]
+        if self._globs.pop(pattern, None) is not None:
+            self._removals += 1
+
+    def matching(self, destination: str) -> list[T]:
+        """Everything whose pattern matches, each once; a new list."""
+        literal = self._things.get(destination)
+        found = [] if literal is None else [literal]
+        if self._globs:
+            found += [thing for _, thing in self._matching_globs(destination)]
+        return found
+
+    def _matching_globs(self, destination: str) -> list[tuple[str, T]]:
+        match = self._warm.get(destination)
+        if match is None:
+            if len(self._warm) >= _MAX_WARM:
+                del self._warm[next(iter(self._warm))]
+            match = self._warm[destination] = _Match()
+        if match.removals != self._removals:
+            match.removals = self._removals
+            match.found = [each for each in match.found if self._things.get(each[0]) is each[1]]
+        if match.additions != self._additions:
+            self._look_at_new(destination, match)
+        return match.found
+
+    def _look_at_new(self, destination: str, match: _Match[T]) -> None:
+        # Newest first, until those that this destination knows already.
+        for pattern in reversed(self._globs):
+            number, matches = self._globs[pattern]
+            if number <= match.additions:
+                break
+            if matches(destination):
+                match.found.append((pattern, self._things[pattern]))
+        match.additions = self._additions

@@ -1,0 +1,284 @@
+"""SENDs: who may, what becomes of them, who has to wait, and many at once at a COMMIT."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import count
+
+from nebula.broker.access import AccessPolicy
+from nebula.broker.destinations.base import Account
+from nebula.broker.destinations.last_value import LastValues
+from nebula.broker.destinations.queue import Queue
+from nebula.broker.destinations.queues import Queues
+from nebula.broker.destinations.topic import Topics
+from nebula.broker.limits import Limits
+from nebula.broker.messages import Content, Head, Kind, Message, Verdict
+from nebula.broker.session import Session
+from nebula.broker.transactions import HeldSend
+from nebula.headers import IN_REPLY_TO, INBOX_PREFIX
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a COMMIT: the verdict, and the receipt of the first SEND that was refused."""
+
+    verdict: Verdict
+    failed_receipt: str | None = None
+
+
+class Sending:
+    """What happens to messages until their destination has them.
+
+    Args:
+        account: what all destinations hold together.
+        limits: what peers may use.
+        access: who may do what.
+        numbers: gives messages their numbers.
+        queues, topics, values: where messages go.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        limits: Limits,
+        access: AccessPolicy,
+        numbers: count[int],
+        queues: Queues,
+        topics: Topics,
+        values: LastValues,
+    ) -> None:
+        self._account = account
+        self._limits = limits
+        self._access = access
+        self._numbers = numbers
+        self._queues = queues
+        self._topics = topics
+        self._values = values
+        # Held back until there is room: whose room, for how much, and until when they wait.
+        self.paused: dict[Session, tuple[Queue, int, float]] = {}
+
+    def send(
+        self,
+        session: Session,
+        head: Head,
+        body: bytes,
+        now: float,
+        *,
+        exchange: tuple[str, str] | None = None,
+        may_wait: bool = True,
+    ) -> Verdict:
+        """Hand a message to its destination.
+
+        Args:
+            exchange: a header of this message that others with its head do not share.
+            may_wait: the session can be held back when there is no room. Then nothing has
+                happened, and the session turns up among those `resumed` when it may try again.
+
+        Returns:
+            The verdict. Any other than ACCEPTED means that nothing happened.
+        """
+        queue = self._queues.get(head.destination) if head.kind is Kind.QUEUE else None
+        verdict = self._judge(session, head, body, queue, exchange, now)
+        if verdict is not Verdict.ACCEPTED:
+            return self._refuse(verdict)
+        message = Message(head, body, next(self._numbers), now, exchange)
+        if head.kind is not Kind.QUEUE:
+            self._publish(session, message, now)
+        else:
+            if queue is None:
+                queue = self._queues.create(head.destination)
+            if queue.send(message, now) is Verdict.FULL:
+                return self._wait_or_refuse(session, queue, message.size_bytes, now, may_wait=may_wait)
+        if not head.is_permitted:
+            session.reply_rights.spend(head.destination, _reply_id(head, exchange))
+        return verdict
+
+    def commit(self, session: Session, sends: list[HeldSend], now: float) -> Outcome | list[Message]:
+        """Judge the SENDs of a transaction together: what refuses the first one refuses all (D.24).
+
+        Returns:
+            Why not, or the messages, to be `deliver`ed at once.
+        """
+        messages: list[Message] = []
+        answered: set[tuple[str, str | None]] = set()
+        rooms = _Rooms(self._account, self._queues)
+        for send in sends:
+            head = send.head
+            if isinstance(head, Verdict):
+                rooms.give_back(now)
+                return Outcome(self._refuse(head), send.receipt)
+            queue = self._queues.get(head.destination) if head.kind is Kind.QUEUE else None
+            verdict = self._judge(session, head, send.body, queue, send.exchange, now)
+            if verdict is Verdict.ACCEPTED and not head.is_permitted:
+                answer = (head.destination, _reply_id(head, send.exchange))
+                if answer in answered:  # a right is spent once
+                    verdict = Verdict.UNAUTHORISED
+                answered.add(answer)
+            if verdict is Verdict.ACCEPTED:
+                message = Message(head, send.body, next(self._numbers), now, send.exchange)
+                messages.append(message)
+                if head.kind is not Kind.TOPIC and not rooms.take(message):
+                    verdict = Verdict.FULL
+            if verdict is not Verdict.ACCEPTED:
+                rooms.give_back(now)
+                return Outcome(self._refuse(verdict), send.receipt)
+        return messages
+
+    def deliver(self, session: Session, message: Message, now: float) -> None:
+        """Hand over what `commit` has judged. There is room for it."""
+        head = message.head
+        if head.kind is not Kind.QUEUE:
+            self._publish(session, message, now)
+        else:
+            queue = self._queues.get(head.destination) or self._queues.create(head.destination)
+            queue.send(message, now)
+        if not head.is_permitted:
+            session.reply_rights.spend(head.destination, _reply_id(head, message.exchange))
+
+    def take_resumed(self, now: float) -> list[tuple[Session, bool]]:
+        """Sessions that need not wait any longer; True: they waited in vain."""
+        resumed = []
+        for session, (queue, size_bytes, until) in list(self.paused.items()):
+            if queue.has_room_for(size_bytes):
+                resumed.append((session, False))
+            elif until <= now:
+                # Its consumers had their time: nobody else waits for them until they move on.
+                queue.is_stalled = True
+                resumed.append((session, True))
+        for session, _ in resumed:
+            del self.paused[session]
+        return resumed
+
+    def _judge(
+        self,
+        session: Session,
+        head: Head,
+        body: bytes,
+        queue: Queue | None,
+        exchange: tuple[str, str] | None,
+        now: float,
+    ) -> Verdict:
+        if head.judged_in != self._access.epoch:
+            head.judged_in = self._access.epoch
+            head.is_permitted = session.rights.may_publish(head.destination)
+        if not head.is_permitted:
+            if queue is None and head.destination.startswith(INBOX_PREFIX):
+                return Verdict.NO_CONSUMER  # D.48: only its SUBSCRIBE creates it
+            if not self._may_answer(session, head, queue, exchange, now):
+                return Verdict.UNAUTHORISED
+        if head.check is not None and body and head.check(body) is Content.INVALID:
+            return Verdict.INVALID
+        if head.kind is Kind.QUEUE:
+            if queue is None:
+                if head.requires_consumers:
+                    return Verdict.NO_CONSUMER
+                return Verdict.ACCEPTED if self._has_place() else Verdict.FULL
+            if head.requires_consumers and not queue.consumer_count:
+                return Verdict.NO_CONSUMER
+        elif head.kind is Kind.LAST_VALUE:
+            return self._judge_value(session, head, body)
+        return Verdict.ACCEPTED
+
+    def _judge_value(self, session: Session, head: Head, body: bytes) -> Verdict:
+        if not body:
+            # D.28
+            is_vague = session.profile.needs_explicit_length and not head.deletes_explicitly
+            return Verdict.INVALID if is_vague else Verdict.ACCEPTED
+        topic = self._values.topics.get(head.destination)
+        if topic is None and not self._has_place():
+            return Verdict.FULL
+        freed = 0 if topic is None else topic.value.size_bytes
+        return Verdict.ACCEPTED if self._account.has_room_for(len(body) - freed) else Verdict.FULL
+
+    def _may_answer(
+        self, session: Session, head: Head, queue: Queue | None, exchange: tuple[str, str] | None, now: float
+    ) -> bool:
+        """Without a grant: to one's own inbox, or as the answer to a request that was received.
+
+        The requester has to be one who could receive it there, and never on last-value
+        destinations, whose value would be replaced (DESIGN 4).
+        """
+        owner = None if queue is None or not queue.is_inbox else queue.exclusive_subscription
+        if owner is not None and owner.session is session:
+            return True
+        if head.kind is Kind.LAST_VALUE:
+            return False
+        requester = session.reply_rights.requester(head.destination, _reply_id(head, exchange), now)
+        if requester is None:
+            return False
+        if owner is not None:
+            return owner.session.principal == requester
+        return self._access.rights_of(requester).may_subscribe(head.destination)
+
+    def _publish(self, session: Session, message: Message, now: float) -> None:
+        head, body = message.head, message.body
+        if head.kind is Kind.LAST_VALUE:
+            deletes = not body or (head.check is not None and head.check(body) is Content.TOMBSTONE)
+            owner = session if head.is_ephemeral and not deletes else None
+            self._values.send(message, owner, deletes=deletes)
+            return
+        for queue in self._topics.send(message, now):
+            if queue.auto_delete:
+                # Its subscriber is there, and too slow to stay.
+                for subscription in queue.subscriptions:
+                    subscription.session.mark_too_slow()
+            else:
+                self._queues.bury(message, head.destination, "full", 0)
+
+    def _has_place(self) -> bool:
+        used = len(self._queues.by_name) + len(self._topics.topics) + len(self._values.topics)
+        return used < self._limits.max_destinations
+
+    def _wait_or_refuse(
+        self, session: Session, queue: Queue, size_bytes: int, now: float, *, may_wait: bool
+    ) -> Verdict:
+        # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
+        if may_wait and not session.subscriptions and queue.is_consumed and queue.could_hold(size_bytes):
+            self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds)
+            return Verdict.WAIT
+        self._queues.forget_if_idle(queue, now)
+        return self._refuse(Verdict.FULL)
+
+    def _refuse(self, verdict: Verdict) -> Verdict:
+        self._account.dropped[verdict.value] += 1
+        return verdict
+
+
+class _Rooms:
+    """The room that the messages of one transaction take together, before any of them is there."""
+
+    def __init__(self, account: Account, queues: Queues) -> None:
+        self._account = account
+        self._queues = queues
+        self._size_bytes = 0
+        self._by_queue: Counter[str] = Counter()
+        self._depths: Counter[str] = Counter()
+        self._created: list[Queue] = []
+
+    def take(self, message: Message) -> bool:
+        """Whether there is room for one more."""
+        self._size_bytes += message.size_bytes
+        if not self._account.has_room_for(self._size_bytes):
+            return False
+        if message.head.kind is not Kind.QUEUE:
+            return True
+        name = message.head.destination
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues.create(name)
+            self._created.append(queue)
+        self._by_queue[name] += message.size_bytes
+        self._depths[name] += 1
+        return queue.could_take(self._depths[name], self._by_queue[name])
+
+    def give_back(self, now: float) -> None:
+        """Nothing comes of it."""
+        for queue in self._created:
+            self._queues.forget_if_idle(queue, now)
+
+
+def _reply_id(head: Head, exchange: tuple[str, str] | None) -> str | None:
+    if exchange is not None and exchange[0] == IN_REPLY_TO:
+        return exchange[1]
+    return next((value for name, value in head.headers if name == IN_REPLY_TO), None)

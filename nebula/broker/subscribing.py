@@ -1,0 +1,271 @@
+"""SUBSCRIBEs: what they may have, what feeds them, and what goes on when they end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nebula.broker.destinations.last_value import LastValues
+from nebula.broker.destinations.queue import Queue
+from nebula.broker.destinations.queues import Queues
+from nebula.broker.destinations.topic import Topics
+from nebula.broker.destinations.value_feed import ValueFeed
+from nebula.broker.durables import Durable, StandingSession, StandingSessions
+from nebula.broker.globs import compile_glob, is_glob
+from nebula.broker.limits import Limits
+from nebula.broker.messages import Kind
+from nebula.broker.session import Session
+from nebula.broker.store import PutSubscription
+from nebula.broker.subscriptions import AckMode, Subscription
+from nebula.errors import Refused
+from nebula.headers import INBOX_PREFIX, PAUSED, REMOVED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeRequest:
+    """What a SUBSCRIBE asks for, in the core's words.
+
+    Attributes:
+        kind: of its destination.
+        durable: it is to outlive its connection (not on queues, which keep anyway; D.10).
+        eager: it wants all present values first.
+        tells_end: and to be told when it has had them.
+    """
+
+    id: str
+    destination: str
+    kind: Kind = Kind.QUEUE
+    ack_mode: AckMode = AckMode.AUTO
+    prefetch: int | None = None
+    exclusive: bool = False
+    auto_delete: bool = False
+    durable: bool = False
+    eager: bool = False
+    tells_end: bool = False
+
+
+class Subscribing:
+    """The subscriptions of all sessions.
+
+    Args:
+        limits: what peers may use.
+        queues, topics, values: what feeds them.
+        standing: the durable ones.
+    """
+
+    def __init__(
+        self, limits: Limits, queues: Queues, topics: Topics, values: LastValues, standing: StandingSessions
+    ) -> None:
+        self._limits = limits
+        self._queues = queues
+        self._topics = topics
+        self._values = values
+        self._standing = standing
+
+    def may_subscribe(self, session: Session, request: SubscribeRequest, now: float) -> bool:
+        """Whether the request is to be heard at all; False: it is ignored, as D.5 and D.48 say."""
+        name = request.destination
+        if request.kind is not Kind.QUEUE and is_glob(name):
+            return True  # it gets what its principal may receive
+        if name.startswith(INBOX_PREFIX):
+            return request.exclusive and self._queues.is_fresh_inbox(name, now)
+        return session.rights.may_subscribe(name)
+
+    def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
+        """Make a subscription; `attach` it to its destination when its RECEIPT was said (D.43).
+
+        Raises:
+            Refused: it cannot be had; the connection is to be closed with an ERROR.
+        """
+        durable = None
+        source: Queue | ValueFeed | None
+        if request.durable and request.kind is not Kind.QUEUE:
+            _need_glob(request)
+            durable = self._durable_for(session, request, now)
+            source = durable.source
+        else:
+            # D.32: this id means something else from now on.
+            self.remove_paused(session, request.id, now)
+            source = self._source_for(session, request)
+        subscription = self._make(session, request, source)
+        if durable is not None:
+            durable.subscription = subscription
+        if request.eager and isinstance(source, ValueFeed):
+            self._values.take_snapshot(source, tells_end=request.tells_end)
+        session.subscriptions[request.id] = subscription
+        return subscription
+
+    def unsubscribe(
+        self, subscription: Subscription, now: float, *, lost: bool, removes: bool
+    ) -> str | None:
+        """End a subscription; what it did not settle goes back to the front (D.12).
+
+        Args:
+            removes: a durable one is to go for good; otherwise it is paused (D.3).
+
+        Returns:
+            What became of a durable one, PAUSED or REMOVED; None: it was none.
+        """
+        session = subscription.session
+        del session.subscriptions[subscription.id]
+        subscription.destination.detach(subscription, now, lost=lost)
+        standing = self._standing.by_id.get(session.id)
+        durable = None if standing is None else standing.durables.get(subscription.id)
+        if standing is not None and durable is not None and durable.subscription is subscription:
+            durable.subscription = None
+            if removes:
+                self.remove(standing, durable, now)
+            return REMOVED if removes else PAUSED
+        destination = subscription.destination
+        if isinstance(destination, Queue):
+            if destination.rights is not None:
+                self._topics.release(subscription.pattern, destination)
+            else:
+                self._queues.forget_if_idle(destination, now)
+        return None
+
+    def remove_paused(self, session: Session, id: str, now: float) -> bool:  # noqa: A002
+        """Remove a durable subscription that is not served at present; False: there is none."""
+        standing = self._standing.by_id.get(session.id)
+        durable = None if standing is None else standing.durables.get(id)
+        if standing is None or durable is None:
+            return False
+        self.remove(standing, durable, now)
+        return True
+
+    def remove(self, standing: StandingSession, durable: Durable, now: float) -> None:
+        """Forget a durable subscription that is not served, with what it keeps."""
+        if isinstance(durable.source, ValueFeed):
+            self._values.remove(durable.source)
+        else:
+            durable.source.clear("deleted")
+            self._topics.release(durable.pattern, durable.source)
+        self._standing.remove(standing, durable)
+
+    def expire(self, now: float) -> None:
+        """Forget the sessions that were abandoned for too long."""
+        for standing in self._standing.expired(now):
+            for durable in list(standing.durables.values()):
+                self.remove(standing, durable, now)
+
+    def restore(self, row: PutSubscription, kind: Kind, pending: tuple[str, ...] | None) -> None:
+        """Take up a durable subscription of an earlier run.
+
+        Args:
+            pending: what it has still to be told of; None: that is not known, so all that changed.
+        """
+        standing = self._standing.by_id[row.session]
+        source = self._add_source(kind, row.id, standing, row.destination)
+        standing.durables[row.id] = Durable(
+            row.id, row.destination, AckMode(row.ack), row.prefetch, source
+        )
+        if isinstance(source, ValueFeed):
+            self._values.owe(source, pending, row.seen_number)
+
+    def queue_of(self, name: str) -> Queue | None:
+        """The bound queue of a durable subscription, by its own name."""
+        for standing in self._standing.by_id.values():
+            for durable in standing.durables.values():
+                if isinstance(durable.source, Queue) and durable.source.name == name:
+                    return durable.source
+        return None
+
+    def _add_source(
+        self, kind: Kind, id: str, standing: StandingSession, pattern: str  # noqa: A002
+    ) -> Queue | ValueFeed:
+        """What keeps the messages of a new durable subscription."""
+        if kind is Kind.LAST_VALUE:
+            feed = ValueFeed(pattern, standing.rights, is_durable=True)
+            self._values.add(feed)
+            return feed
+        # Apart from all that a peer can name.
+        name = f"\0{standing.id}\0{id}"
+        queue = self._queues.make_bound(name, standing.rights, is_durable=True)
+        self._topics.bind(pattern, queue)
+        return queue
+
+    def _make(
+        self, session: Session, request: SubscribeRequest, source: Queue | ValueFeed | None
+    ) -> Subscription:
+        ack_mode = request.ack_mode
+        if request.kind is Kind.LAST_VALUE and session.profile.acks_alone and ack_mode is AckMode.CLIENT:
+            ack_mode = AckMode.INDIVIDUAL  # D.7
+        if isinstance(source, Queue):
+            destination: Queue | Topics | LastValues = source
+        else:
+            destination = self._topics if source is None else self._values
+        subscription = Subscription(
+            request.id,
+            session,
+            request.destination,
+            destination,
+            ack_mode,
+            prefetch=min(request.prefetch or self._limits.default_prefetch, self._limits.max_prefetch),
+            exclusive=request.exclusive and request.kind is Kind.QUEUE,
+        )
+        if isinstance(source, ValueFeed):
+            subscription.feed = source
+        return subscription
+
+    def _queue_for(self, request: SubscribeRequest) -> Queue:
+        name = request.destination
+        queue = self._queues.get(name)
+        if queue is None:
+            self._need_place()
+            return self._queues.create(name, auto_delete=request.auto_delete)
+        if queue.exclusive_subscription is not None:
+            raise Refused("exclusive", f"{name} has an exclusive subscription")
+        if request.exclusive and queue.consumer_count:
+            raise Refused("exclusive", f"{name} has a subscription, so there can be no exclusive one")
+        return queue
+
+    def _source_for(self, session: Session, request: SubscribeRequest) -> Queue | ValueFeed | None:
+        """What feeds a subscription that goes with its connection; None: its topic itself."""
+        if request.kind is Kind.QUEUE:
+            return self._queue_for(request)
+        _need_glob(request)
+        pattern = request.destination
+        if request.kind is Kind.LAST_VALUE:
+            feed = ValueFeed(pattern, session.rights, is_durable=False)
+            self._values.add(feed)
+            return feed
+        if pattern not in self._topics.topics:
+            self._need_place()
+        if request.ack_mode is AckMode.AUTO:
+            return None
+        queue = self._queues.make_bound(pattern, session.rights, is_durable=False)
+        self._topics.bind(pattern, queue)
+        return queue
+
+    def _durable_for(self, session: Session, request: SubscribeRequest, now: float) -> Durable:
+        """D.32: the one of this id goes on where its destination is the same, and is replaced otherwise."""
+        standing = self._standing.by_id.get(session.id)
+        durable = None if standing is None else standing.durables.get(request.id)
+        if standing is not None and durable is not None and durable.pattern != request.destination:
+            self.remove(standing, durable, now)
+            durable = None
+        prefetch = request.prefetch or self._limits.default_prefetch
+        if durable is None:
+            standing = self._standing.open(session.id, session.rights)
+            if len(standing.durables) >= self._limits.max_subscriptions:
+                raise Refused("too-many-subscriptions", f"the session has {len(standing.durables)}")
+            source = self._add_source(request.kind, request.id, standing, request.destination)
+            durable = Durable(request.id, request.destination, request.ack_mode, prefetch, source)
+        assert standing is not None
+        durable.ack_mode = request.ack_mode
+        durable.prefetch = prefetch
+        self._standing.add(standing, durable)
+        return durable
+
+    def _need_place(self) -> None:
+        used = len(self._queues.by_name) + len(self._topics.topics) + len(self._values.topics)
+        if used >= self._limits.max_destinations:
+            raise Refused("too-many-destinations", f"the broker has {used}")
+
+
+def _need_glob(request: SubscribeRequest) -> None:
+    """A glob that means nothing is refused before anything is made."""
+    if is_glob(request.destination):
+        try:
+            compile_glob(request.destination)
+        except ValueError as error:
+            raise Refused("glob", str(error)) from error
