@@ -142,7 +142,7 @@ class ServerProtocol:
         self._now = now
         if self.is_held_back:
             self.is_held_back = False
-            with contextlib.suppress(RemoteProtocolError):  # nobody is left to be told
+            with contextlib.suppress(RemoteProtocolError, Refused):  # nobody is left to be told
                 self._send_parked()
         if not self.is_finished:
             self._finish(lost=True)
@@ -327,7 +327,8 @@ class ServerProtocol:
     def _enter(self) -> None:
         """It is known who the peer is: the session begins."""
         fields, self._connect_fields = self._connect_fields, {}
-        heart_beat = parse_heart_beat(fields.get("heart-beat"))
+        # A fault in it is found before anybody else's session is taken over.
+        heart_beat = parse_heart_beat(fields.get("heart-beat") if self._dialect.announces_version else None)
         self._broker.enter(self.session, fields.get(names.CLIENT_ID), self._now)
         dialect = self._dialect
         self._encoder = Encoder(dialect, self._broker.incarnation, self.session.profile)

@@ -223,12 +223,14 @@ class BrokerHarness:
             self.broker.restore(kept, self.now)
         self.transcript: list[str] = []
         self._peers: list[Peer] = []
+        self._accepted = 0
 
     def accept(
         self, name: str = "", *, principal: str = "anonymous", profile: Profile = STANDARD
     ) -> Peer:
         """A peer that has said nothing yet."""
-        peer = Peer(self, name or f"peer{len(self._peers) + 1}", principal, profile)
+        self._accepted += 1
+        peer = Peer(self, name or f"peer{self._accepted}", principal, profile)
         self._peers.append(peer)
         return peer
 
