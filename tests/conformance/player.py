@@ -3,88 +3,134 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from tests.broker.script import Received, octets, read
-from tests.conformance.worlds import InMemory, World
+from tests.conformance.worlds import InMemory, Rights, World
 
-_IN_MEMORY_ONLY = re.compile(r"^(advance|block|unblock) ", re.MULTILINE)
-
-
-def cases(folder: Path) -> dict[str, str]:
-    """All cases of a folder's transcripts, by name."""
-    found = {}
-    for file in sorted(folder.glob("*.txt")):
-        _, *parts = re.split(r"^## (.+)\n", file.read_text(), flags=re.MULTILINE)
-        for name, text in zip(parts[::2], parts[1::2], strict=True):
-            assert name not in found, name
-            found[name] = text
-    return found
-
-
-def needs_memory(text: str) -> bool:
-    """Whether a case moves time or blocks a socket."""
-    return bool(_IN_MEMORY_ONLY.search(text))
+# What the peers of each profile say to be let in, beside what they speak.
+_OFFERS = {"standard": "host:h; heart-beat:0,0", "maxam": "host:MAXVAPI; heart-beat:0,0"}
 
 
 def play(text: str, world: World) -> None:
     """Do what each line says, and see what it says was heard."""
-    known: dict[str, str] = {}
-    names: dict[str, None] = {}
+    player = _Player(world)
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.startswith("#"):
             try:
-                _do(line, world, names, known)
+                player.do(line)
             except AssertionError as error:
                 error.add_note(f"line {number}: {line}")
                 raise
-    for name in names:
+    for name in player.names:
         assert world.hears_nothing(name), f"{name} heard more"
 
 
-def _do(line: str, world: World, names: dict[str, None], known: dict[str, str]) -> None:
-    word, _, rest = line.partition(" ")
-    match word, rest.split():
-        case "accept", [name]:
-            world.accept(name)
-            names[name] = None
-        case "connect", [name, version]:
-            _do(f"accept {name}", world, names, known)
-            offer = "login:guest" if version == "1.0" else f"accept-version:{version}; host:h"
-            world.send(name, octets(f"CONNECT {offer}"))
-            _compare(world.hear(name), "CONNECTED session:*", known)
-        case "lose", [name]:
-            world.lose(name)
-            del names[name]
-        case "advance", [seconds]:
-            assert isinstance(world, InMemory)
-            world.harness.advance(float(seconds))
-        case (("block" | "unblock"), [name]):
-            assert isinstance(world, InMemory)
-            getattr(world.peers[name], word)()
-        case said, _ if said.endswith(">>"):
-            world.send(said[:-2], rest.encode().decode("unicode_escape").encode("latin-1"))
-        case said, _ if said.endswith(">"):
-            world.send(said[:-1], octets(re.sub(r"\$(\w+)", lambda name: known[name[1]], rest)))
-        case heard, ["nothing"]:
-            assert world.hears_nothing(heard[:-1]), f"{heard[:-1]} heard something"
-        case heard, _:
-            assert heard.endswith("<"), "no word of this language"
-            _compare(world.hear(heard[:-1]), rest, known)
+class _Player:
+    """One case being played.
+
+    Attributes:
+        names: of the peers that are there.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.names: dict[str, None] = {}
+        self._world = world
+        self._known: dict[str, str] = {}
+        self._rights = Rights()
+
+    def do(self, line: str) -> None:
+        """One line."""
+        word, _, rest = line.partition(" ")
+        match word, rest.split():
+            case (("only" | "limit" | "policy"), _):
+                pass  # read before the world was made
+            case (("accept" | "connect"), [name, *more]):
+                self._begin(word, name, more, rest)
+            case "lose", [name]:
+                self._world.lose(name)
+                del self.names[name]
+            case "advance", [seconds]:
+                self._in_memory.advance(float(seconds))
+            case (("block" | "unblock"), [name]):
+                self._in_memory.set_blocked(name, is_blocked=word == "block")
+            case name, ["may", "not", action, *globs]:
+                self._rights.withdraw(name, action, globs)
+                self._world.let(self._rights)
+            case name, ["may", action, *globs]:
+                self._rights.grant(name, action, globs)
+                self._world.let(self._rights)
+            case name, ["saw", *_]:
+                assert _unescaped(rest[4:]) in self._world.octets(name)
+            case name, ["never", "saw", *_]:
+                assert _unescaped(rest[10:]) not in self._world.octets(name)
+            case _:
+                self._talk(word, rest)
+
+    def _talk(self, word: str, rest: str) -> None:
+        """`NAME> FRAME`, `NAME>> OCTETS`, `NAME< FRAME`."""
+        name = word.rstrip("<>")
+        match word.removeprefix(name):
+            case ">":
+                self._world.send(name, octets(self._filled(rest)))
+            case ">>":
+                self._world.send(name, _unescaped(self._filled(rest)))
+            case "<":
+                self._hear(name, rest)
+            case _:
+                raise AssertionError("no word of this language")
+
+    @property
+    def _in_memory(self) -> InMemory:
+        assert isinstance(self._world, InMemory), "this world has a clock of its own"
+        return self._world
+
+    def _begin(self, word: str, name: str, more: list[str], rest: str) -> None:
+        """`accept NAME [as WHO]`, `connect NAME VERSION [as WHO] [with HEADERS]`."""
+        version = more.pop(0) if word == "connect" else ""
+        who = more[1] if more[:1] == ["as"] else name
+        self._known[who] = self._world.accept(name, who)
+        self.names[name] = None
+        if version:
+            _, _, extra = rest.partition(" with ")
+            offer = "login:guest" if version == "1.0" else f"accept-version:{version}"
+            if version != "1.0" and "heart-beat:" not in extra:
+                offer += f"; {_OFFERS[self._world.profile]}"
+            more_headers = f"; {self._filled(extra)}" if extra else ""
+            self._world.send(name, octets(f"CONNECT {offer}{more_headers}"))
+            self._compare(self._world.hear(name), "CONNECTED session:*")
+
+    def _hear(self, name: str, expected: str) -> None:
+        if expected == "nothing":
+            assert self._world.hears_nothing(name), f"{name} heard something"
+        elif expected in ("beat", "silence"):
+            assert self._world.hears_nothing(name), f"{name} heard something"
+            assert self._in_memory.has_beaten(name) is (expected == "beat")
+        else:
+            self._compare(self._world.hear(name), expected)
+
+    def _filled(self, text: str) -> str:
+        """With the values of the names that were kept."""
+        return re.sub(r"\$(\w+)", lambda name: self._known[name[1]], text)
+
+    def _compare(self, frame: Received | None, expected: str) -> None:
+        if frame is None or expected == "closed":
+            assert (frame, expected) == (None, "closed"), frame
+            return
+        absent = re.findall(r" !([\w-]+)", expected.partition(" | ")[0])
+        command, wanted, *body = read(re.sub(r";? !([\w-]+)", "", expected))
+        assert frame[0] == command, frame
+        assert body == ["*"] or list(frame[2:]) == body, frame
+        assert not frame[1].keys() & set(absent), frame
+        for name, value in wanted.items():
+            heard = frame[1].get(name)
+            if re.fullmatch(r"\$\w+", value):
+                value = self._known.setdefault(value[1:], str(heard))
+            value = self._filled(value)
+            assert heard is not None, (name, frame)
+            assert value in ("*", heard), (name, frame)
 
 
-def _compare(frame: Received | None, expected: str, known: dict[str, str]) -> None:
-    if frame is None or expected == "closed":
-        assert (frame, expected) == (None, "closed"), frame
-        return
-    absent = re.findall(r" !([\w-]+)", expected)
-    command, wanted, *body = read(re.sub(r";? !([\w-]+)", "", expected))
-    assert frame[0] == command, frame
-    assert body == ["*"] or list(frame[2:]) == body, frame
-    assert not frame[1].keys() & set(absent), frame
-    for name, value in wanted.items():
-        heard = frame[1].get(name)
-        if value.startswith("$"):
-            value = known.setdefault(value[1:], str(heard))
-        assert heard is not None, (name, frame)
-        assert value in ("*", heard), (name, frame)
+def _unescaped(text: str) -> bytes:
+    """Octets that were written with Python's escapes, `<3 times x>` for `xxx`."""
+    text = re.sub(r"<(\d+) times (.*?)>", lambda times: times[2] * int(times[1]), text)
+    return text.encode().decode("unicode_escape").encode("latin-1")

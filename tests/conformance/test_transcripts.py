@@ -1,4 +1,4 @@
-"""Each case of the transcripts, in memory and over TCP."""
+"""Each case of the transcripts, in each world and each profile that it holds in."""
 
 from __future__ import annotations
 
@@ -6,22 +6,38 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.player import cases, needs_memory, play
-from tests.conformance.worlds import InMemory, OverTcp
-from tests.faults.served import serve
+from tests.conformance.cases import PROFILES, Case, read_cases
+from tests.conformance.player import play
+from tests.conformance.running import over_tcp, over_websocket
+from tests.conformance.worlds import InMemory
 
-CASES = cases(Path(__file__).parent)
+CASES = read_cases(Path(__file__).parent)
+# What needs no clock.
+SERVED = [case for case in CASES if not case.needs_memory]
+# What may be played where everybody is anonymous.
+ANONYMOUS = [case for case in SERVED if "standard" in case.profiles and not case.names_who]
+IN_MEMORY = [(profile, case) for profile in PROFILES for case in CASES if profile in case.profiles]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_in_memory(name: str) -> None:
-    play(CASES[name], InMemory())
+def name_of(value: object) -> str:
+    return value.name if isinstance(value, Case) else str(value)
 
 
-@pytest.mark.parametrize("name", [name for name, text in CASES.items() if not needs_memory(text)])
-def test_over_tcp(name: str) -> None:
-    with serve() as broker:
-        play(CASES[name], OverTcp(broker))
+@pytest.mark.parametrize(("profile", "case"), IN_MEMORY, ids=name_of)
+def test_in_memory(profile: str, case: Case) -> None:
+    play(case.text, InMemory(case, profile))
+
+
+@pytest.mark.parametrize("case", ANONYMOUS, ids=name_of)
+def test_over_tcp(case: Case) -> None:
+    with over_tcp(case) as world:
+        play(case.text, world)
+
+
+@pytest.mark.parametrize("case", ANONYMOUS, ids=name_of)
+def test_over_websocket(case: Case) -> None:
+    with over_websocket(case) as world:
+        play(case.text, world)
 
 
 @pytest.mark.parametrize(
@@ -35,10 +51,17 @@ def test_over_tcp(name: str) -> None:
             "connect a 1.2\na> SEND destination:/queue/x; receipt:r | x\na< RECEIPT !disposition",
             "disposition",
         ),
-        ("connect a 1.2\na> BEGIN transaction:t\na< closed", "ERROR"),
+        ("connect a 1.2\na> SEND x:y\na< closed", "ERROR"),
+        ("connect a 1.2\na saw CONECTED", "CONECTED"),
+        ("connect a 1.2\na never saw CONNECTED", "CONNECTED"),
+        ("connect a 1.2\na< beat", "beat"),
+        ("connect a 1.2 with host:h; heart-beat:0,1000\nadvance 2\na< silence", "silence"),
         ("connect a 1.2\na says hello", "no word"),
     ],
 )
 def test_transcript_that_is_not_what_happens_fails(text: str, fault: str) -> None:
-    with pytest.raises(AssertionError, match=fault):
-        play(text, InMemory())
+    case = Case("E 1: wrong", "", text)
+    with pytest.raises(AssertionError) as failure:
+        play(text, InMemory(case, "standard"))
+
+    assert fault in "\n".join((str(failure.value), *getattr(failure.value, "__notes__", ())))

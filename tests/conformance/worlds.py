@@ -1,18 +1,54 @@
-"""Where transcripts are played: in memory, and over TCP."""
+"""Where transcripts are played: in memory, and over sockets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from nebula.broker.access import Capability, Grants
+from nebula.broker.profiles import PROFILES
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
-from tests.faults.served import Served, Wire
+from tests.conformance.cases import Case
+from tests.conformance.wires import Wire
+
+
+@dataclass
+class Rights:
+    """Who may do what: by name, by what it may do (`publish`, `subscribe`), globs."""
+
+    globs: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
+    def grant(self, who: str, action: str, globs: Iterable[str]) -> None:
+        """From now on `who` may do so."""
+        self.globs.setdefault(who, {}).setdefault(action, []).extend(globs)
+
+    def withdraw(self, who: str, action: str, globs: Iterable[str]) -> None:
+        """From now on `who` may no longer do so."""
+        for glob in globs:
+            self.globs[who][action].remove(glob)
+
+    def grants(self, principal_of: Callable[[str], str]) -> Grants:
+        """The same in the broker's words: a capability for each name."""
+        given = {who: actions for who, actions in self.globs.items() if any(actions.values())}
+        return Grants(
+            capabilities={
+                who: Capability(**{action: tuple(globs) for action, globs in actions.items()})
+                for who, actions in given.items()
+            },
+            identities={principal_of(who): (who,) for who in given},
+        )
 
 
 class World(Protocol):
     """A broker and its peers, by name."""
 
-    def accept(self, name: str) -> None: ...
+    profile: str
+
+    def accept(self, name: str, who: str) -> str:
+        """A peer that has said nothing yet, which is `who`. Returns its principal."""
+        ...
 
     def send(self, name: str, data: bytes) -> None: ...
 
@@ -22,64 +58,137 @@ class World(Protocol):
 
     def hears_nothing(self, name: str) -> bool: ...
 
+    def octets(self, name: str) -> bytes:
+        """Everything that was heard so far, as it came."""
+        ...
+
     def lose(self, name: str) -> None: ...
+
+    def let(self, rights: Rights) -> None:
+        """Have nobody do anything but what he may."""
+        ...
 
 
 class InMemory:
     """The sans-I/O broker. Time and sockets do what the transcript says."""
 
-    def __init__(self) -> None:
-        self.harness = BrokerHarness()
-        self.peers: dict[str, Peer] = {}
+    def __init__(self, case: Case, profile: str) -> None:
+        self.profile = profile
+        self._harness = BrokerHarness(case.limits, case.policies)
+        self._peers: dict[str, Peer] = {}
         self._heard: dict[str, list[Received]] = {}
+        self._seen_bytes: dict[str, int] = {}
 
-    def accept(self, name: str) -> None:
-        self.peers[name] = self.harness.accept(name)
+    def accept(self, name: str, who: str) -> str:
+        self._peers[name] = self._harness.accept(name, principal=who, profile=PROFILES[self.profile])
         self._heard[name] = []
+        return who
 
     def send(self, name: str, data: bytes) -> None:
-        self.peers[name].feed(data)
+        self._peers[name].feed(data)
 
     def hear(self, name: str) -> Received | None:
         heard = self._heard[name]
-        heard += self.peers[name].received()
-        assert heard or self.peers[name].is_closed, f"{name} hears nothing"
+        heard += self._peers[name].received()
+        self._seen_bytes[name] = len(self._peers[name].octets)
+        assert heard or self._peers[name].is_closed, f"{name} hears nothing"
         return heard.pop(0) if heard else None
 
     def hears_nothing(self, name: str) -> bool:
-        self._heard[name] += self.peers[name].received()
+        self._heard[name] += self._peers[name].received()
         return not self._heard[name]
 
+    def octets(self, name: str) -> bytes:
+        return self._peers[name].octets
+
     def lose(self, name: str) -> None:
-        self.peers.pop(name).lose()
+        self._peers.pop(name).lose()
+
+    def let(self, rights: Rights) -> None:
+        self._harness.broker.review(rights.grants(str), self._harness.now)
+        self._harness.settle()
+
+    # What only this world has
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._harness.advance(seconds)
+
+    def set_blocked(self, name: str, *, is_blocked: bool) -> None:
+        """Have a socket take no more, or again."""
+        peer = self._peers[name]
+        if is_blocked:
+            peer.block()
+        else:
+            peer.unblock()
+
+    def has_beaten(self, name: str) -> bool:
+        """Whether a beat came since this was last asked or a frame was heard."""
+        octets = self._peers[name].octets
+        seen, self._seen_bytes[name] = self._seen_bytes.get(name, 0), len(octets)
+        return octets[seen:].strip(b"\n") == b"" and len(octets) > seen
 
 
-class OverTcp:
-    """A running broker and real sockets."""
+class OverSockets:
+    """A running broker and sockets to it. Only what needs no clock can be played here.
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
+    What one peer asked for is done before another one says anything, as it is in memory.
+
+    Args:
+        profile: of the broker's listener.
+        open_: opens a connection of somebody.
+        principal_of: who somebody is to the broker.
+        reload: has the broker take up other rights.
+    """
+
+    def __init__(
+        self,
+        profile: str,
+        open_: Callable[[str], Wire],
+        principal_of: Callable[[str], str],
+        reload: Callable[[Grants], None],
+    ) -> None:
+        self.profile = profile
+        self._open = open_
+        self._principal_of = principal_of
+        self._reload = reload
         self._wires: dict[str, Wire] = {}
-        self._closed: set[str] = set()
+        self._speaker = ""
 
-    def accept(self, name: str) -> None:
-        self._wires[name] = Wire(self._served.port)
+    def accept(self, name: str, who: str) -> str:
+        self._settle_others(name)
+        self._wires[name] = self._open(who)
+        return self._principal_of(who)
 
     def send(self, name: str, data: bytes) -> None:
+        self._settle_others(name)
         self._wires[name].send(data)
 
     def hear(self, name: str) -> Received | None:
-        frame = self._wires[name].next()
-        if frame is None:
-            self._closed.add(name)
-        return frame
+        return self._wires[name].next()
 
     def hears_nothing(self, name: str) -> bool:
-        # The broker has done all that anybody asked once it has answered each of them.
-        for other in self._wires.keys() - self._closed - {name}:
-            self._wires[other].probe()
-        wire = self._wires[name]
-        return name in self._closed or wire.probe() == []
+        self._settle_others(name)
+        return not self._wires[name].waiting()
+
+    def octets(self, name: str) -> bytes:
+        return self._wires[name].heard
 
     def lose(self, name: str) -> None:
-        self._wires.pop(name).close()
+        self._settle_others("")
+        self._wires.pop(name).lose()
+
+    def let(self, rights: Rights) -> None:
+        self._settle_others("")
+        self._reload(rights.grants(self._principal_of))
+
+    def close(self) -> None:
+        """End all connections."""
+        for wire in self._wires.values():
+            wire.close()
+
+    def _settle_others(self, name: str) -> None:
+        """Have the broker do what it was asked for by whoever spoke last, if that was not `name`."""
+        if self._speaker != name and self._speaker in self._wires:
+            self._wires[self._speaker].waiting()
+        self._speaker = name

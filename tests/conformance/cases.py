@@ -1,0 +1,83 @@
+"""The cases of the transcripts: their names, what they are about, and where they can be played."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from nebula.broker.limits import Limits
+from nebula.broker.policies import DestinationPolicy
+
+PROFILES = ("standard", "maxam")
+
+_ONLY = re.compile(r"^only (\w+)$", re.MULTILINE)
+_IN_MEMORY_ONLY = re.compile(r"^(advance|block|unblock) |^\w+< (beat|silence)$", re.MULTILINE)
+_NAMES_WHO = re.compile(r"^(accept|connect) .* as \w+|^\w+ may ", re.MULTILINE)
+_SPEAKS_1_0 = re.compile(r"^connect \w+ 1\.0", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of a transcript.
+
+    Attributes:
+        name: what stands behind `## `: what it is about, a colon, a sentence.
+        preamble: what stands above the first case of its file.
+        text: its lines.
+    """
+
+    name: str
+    preamble: str
+    text: str
+
+    @property
+    def subjects(self) -> list[str]:
+        """What it is about: `E 41`, `D 5`, `A.11.3`, `G ephemeral`."""
+        return self.name.partition(": ")[0].split(", ")
+
+    @cached_property
+    def profiles(self) -> tuple[str, ...]:
+        """The profiles that it holds in: both, unless it says `only` or speaks 1.0 (D.1)."""
+        if only := _ONLY.findall(self.text) or _ONLY.findall(self.preamble):
+            return tuple(only)
+        return PROFILES[:1] if _SPEAKS_1_0.search(self.text) else PROFILES
+
+    @property
+    def limits(self) -> Limits:
+        """What its `limit` lines say."""
+        found = re.findall(r"^limit (\w+) (\d+)$", self.text, re.MULTILINE)
+        return Limits(**{name: int(number) for name, number in found})
+
+    @property
+    def policies(self) -> list[DestinationPolicy]:
+        """What its `policy` lines say."""
+        found = re.findall(r"^policy (\S+) (\w+) (\d+)$", self.text, re.MULTILINE)
+        settings: list[dict[str, Any]] = [
+            {"pattern": glob, name: int(number)} for glob, name, number in found
+        ]
+        return [DestinationPolicy(**each) for each in settings]
+
+    @property
+    def needs_memory(self) -> bool:
+        """It moves time or blocks a socket."""
+        return bool(_IN_MEMORY_ONLY.search(self.text))
+
+    @property
+    def names_who(self) -> bool:
+        """It says who a peer is, so that it needs a world where peers have identities."""
+        return bool(_NAMES_WHO.search(self.text))
+
+
+def read_cases(folder: Path) -> list[Case]:
+    """All cases of a folder's transcripts, in order."""
+    found: dict[str, Case] = {}
+    for file in sorted(folder.glob("*.txt")):
+        preamble, *parts = re.split(r"^## (.+)\n", file.read_text(), flags=re.MULTILINE)
+        for name, text in zip(parts[::2], parts[1::2], strict=True):
+            assert name not in found, name
+            found[name] = Case(name, preamble, text)
+            assert set(found[name].profiles) <= set(PROFILES), name
+    return list(found.values())

@@ -1,0 +1,67 @@
+"""A running broker for one case, and its world, over each kind of socket."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from anyio.from_thread import start_blocking_portal
+
+from nebula.broker.access import Grants
+from nebula.broker.listeners import ANONYMOUS, Listener
+from nebula.broker.server import Server
+from tests.conformance.cases import Case
+from tests.conformance.wires import TcpOctets, WebSocketOctets, Wire
+from tests.conformance.worlds import OverSockets
+
+
+def over_tcp(case: Case) -> contextlib.AbstractContextManager[OverSockets]:
+    """A world where everybody is anonymous."""
+    return over(case, Listener(port=0), lambda _who, port: Wire(TcpOctets(port)), _nobody)
+
+
+def over_websocket(case: Case) -> contextlib.AbstractContextManager[OverSockets]:
+    """The same over HTTP."""
+    url = "ws://127.0.0.1:{}/stomp"
+    return over(
+        case,
+        Listener(port=0, http=True),
+        lambda _who, port: Wire(WebSocketOctets(url.format(port))),
+        _nobody,
+    )
+
+
+def _nobody(_who: str) -> str:
+    return ANONYMOUS
+
+
+@contextlib.contextmanager
+def over(
+    case: Case,
+    listener: Listener,
+    open_: Callable[[str, int], Wire],
+    principal_of: Callable[[str], str],
+) -> Iterator[OverSockets]:
+    """Run a broker with one listener, and close everything in the end.
+
+    Args:
+        case: what is to be played; it says how the broker is set up.
+        listener: where peers come.
+        open_: opens a connection of somebody to a port.
+        principal_of: who somebody is to the broker.
+    """
+    with start_blocking_portal("asyncio", {"use_uvloop": True}) as portal:
+        server = Server([listener], limits=case.limits, policies=case.policies)
+        portal.call(server.start)
+        port = int(server.urls[0].rpartition(":")[2])
+
+        def reload(grants: Grants) -> None:
+            portal.call(partial(server.reload, grants, has_grants=True))
+
+        world = OverSockets(listener.profile.name, lambda who: open_(who, port), principal_of, reload)
+        try:
+            yield world
+        finally:
+            world.close()
+            portal.call(server.stop)
