@@ -55,6 +55,15 @@ class Settings(BaseSettings):
 S = TypeVar("S", bound=Settings)
 
 
+def state_root() -> Path:
+    """Where programs keep what must outlive them: `NEBULA_STATE`, else the user's state folder."""
+    if root := os.environ.get("NEBULA_STATE"):
+        return Path(root)
+    # The XDG base directory specification: relative paths are to be ignored.
+    home = Path(os.environ.get("XDG_STATE_HOME") or "")
+    return (home if home.is_absolute() else Path.home() / ".local" / "state") / "nebula"
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[S]):
     """Settings together with the origin of each value."""

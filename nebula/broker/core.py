@@ -233,9 +233,9 @@ class Broker:
         """End a subscription; see `Subscribing.unsubscribe`."""
         return self._subscribing.unsubscribe(subscription, now, lost=lost, removes=removes)
 
-    def remove_paused(self, session: Session, id: str, now: float) -> bool:  # noqa: A002
+    def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
         """Remove a durable subscription that is paused; False: there is none."""
-        return self._subscribing.remove_paused(session, id, now)
+        return self._subscribing.remove_paused(session, id)
 
     def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:
         """Settle a message, or with the mode client it and all before it. False: not known."""

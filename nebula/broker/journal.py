@@ -92,7 +92,9 @@ class Journal:
     def restore(self, stored: StoredMessage, kind: Kind) -> Message:
         """The message that a row was made of."""
         (_, sender), *passed_on = (
-            stored.headers if stored.headers[:1] and stored.headers[0][0] == SENDER else ((SENDER, ""), *stored.headers)
+            stored.headers
+            if stored.headers[:1] and stored.headers[0][0] == SENDER
+            else ((SENDER, ""), *stored.headers)
         )
         head = Head(kind, stored.destination, sender, tuple(passed_on), is_persistent=True)
         message = Message(head, stored.body, stored.number, 0.0)

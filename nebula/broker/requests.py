@@ -40,7 +40,9 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     kind = broker.kind_of(destination)
     if not _may_be_sent_to(destination, kind, session):
         return Verdict.INVALID  # D.6, D.47: policy, so the connection goes on
-    flags = [_FLAGS.get(fields.get(name)) for name in (names.REQUIRE_CONSUMERS, names.PERSISTENT, names.EPHEMERAL)]
+    flags = [
+        _FLAGS.get(fields.get(name)) for name in (names.REQUIRE_CONSUMERS, names.PERSISTENT, names.EPHEMERAL)
+    ]
     if None in flags:
         return Verdict.INVALID
     requires_consumers, is_persistent, is_ephemeral = map(bool, flags)

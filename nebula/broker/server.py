@@ -244,9 +244,7 @@ class Server:
             self._http_listeners.append(http)
             make = http
         context: ssl.SSLContext | None = None if listener.tls is None else listener.tls.context
-        server = await self.loop.create_server(
-            make, listener.host, listener.port, backlog=1024, ssl=context
-        )
+        server = await self.loop.create_server(make, listener.host, listener.port, backlog=1024, ssl=context)
         self._servers.append(server)
         for socket in server.sockets:
             host, port = socket.getsockname()[:2]

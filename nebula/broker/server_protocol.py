@@ -412,7 +412,7 @@ class ServerProtocol:
         subscription = self._named_subscription(frame)
         if subscription is not None:
             result = self._broker.unsubscribe(subscription, self._now, removes=removes)
-        elif removes and self._broker.remove_paused(self.session, frame.headers.get("id", ""), self._now):
+        elif removes and self._broker.remove_paused(self.session, frame.headers.get("id", "")):
             result = names.REMOVED
         else:
             result = names.IGNORED
@@ -487,9 +487,7 @@ class ServerProtocol:
         self._need_transactions(frame)
         outcome = self._broker.commit(self.session, required(frame, "transaction"), self._now)
         if frame.receipt is not None:
-            self._answer(
-                self._encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt)
-            )
+            self._answer(self._encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt))
         elif outcome.verdict is not Verdict.ACCEPTED:
             raise RemoteProtocolError(f"the transaction is refused: {outcome.verdict.value}")
 

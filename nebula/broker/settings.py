@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from nebula.broker.globs import compile_glob
+from nebula.broker.keys import check_key_pattern
 from nebula.broker.limits import Limits
 from nebula.logs import Level
 from nebula.settings import Loaded, Settings, load
@@ -19,9 +21,8 @@ DEFAULT_FILE = Path("nebula.toml")
 _SHORTHANDS = {"host": ("listener", 0, "host"), "port": ("listener", 0, "port")}
 
 
-def _queue_pattern(pattern: str) -> str:
-    if not pattern.startswith("/queue/"):
-        raise ValueError("does not begin with /queue/, and only queues have limits")
+def _glob(pattern: str) -> str:
+    compile_glob(pattern)
     return pattern
 
 
@@ -36,22 +37,93 @@ class _Table(BaseModel):
 
 
 class ListenerSettings(_Table):
-    """`[[listener]]`: an address where the broker listens."""
+    """`[[listener]]`: an address where the broker listens, and the rules that hold there."""
 
     host: str = Field(default="127.0.0.1", min_length=1, description="Address or name of an interface.")
     port: int = Field(default=61613, ge=0, le=65535, description="TCP port; 0 takes a free one.")
+    profile: Literal["standard", "maxam"] = Field(
+        default="standard", description="How it behaves: see the page of profiles."
+    )
+    http: bool = Field(default=False, description="Speak HTTP, and STOMP over WebSocket at /stomp.")
+    origins: tuple[str, ...] = Field(
+        default=(), description="For `http`: whose web pages may connect, `https://shop.example`."
+    )
+    tls_cert: Path | None = Field(
+        default=None, description="The server's certificate chain, PEM. With it: TLS."
+    )
+    tls_key: Path | None = Field(default=None, description="Its private key, PEM.")
+    client_ca: Path | None = Field(
+        default=None,
+        description="CA of clients, PEM: they need a certificate of it, which says who they are.",
+    )
+    deny: Path | None = Field(
+        default=None, description="Fingerprints of client certificates that may not connect, a line each."
+    )
+    anonymous: bool | None = Field(
+        default=None,
+        description="Whether peers need not say who they are. By default on loopback, without users.",
+    )
+    durable_false_removes: bool = Field(
+        default=False, description="UNSUBSCRIBE with `durable:false` removes, and anything else pauses."
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("has one of tls_cert and tls_key: TLS needs both")
+        if self.tls_cert is None and (self.client_ca is not None or self.deny is not None):
+            raise ValueError("has client_ca or deny, which mean nothing without tls_cert and tls_key")
+        if self.profile == "maxam" and self.client_ca is None:
+            raise ValueError("has the profile maxam, which needs tls_cert, tls_key and client_ca")
+        return self
+
+
+class IdentitySettings(_Table):
+    """`[identity]`: how peers without a client certificate say who they are."""
+
+    users: Path | None = Field(default=None, description="TOML file of logins with hashed passcodes.")
+    jwks: Path | None = Field(
+        default=None, description="JWKS file: a passcode may be a JWT signed by its keys."
+    )
+    audience: str | None = Field(default=None, description="What a JWT's `aud` must be.")
+    issuer: str | None = Field(default=None, description="What a JWT's `iss` must be.")
+    verifications_per_second: float = Field(
+        default=20.0, gt=0, description="Passcodes hashed in a second; more logins than that wait."
+    )
 
 
 class DestinationSettings(_Table):
-    """`[[destination]]`: what differs for the queues that a glob names. The first that matches counts."""
+    """`[[destination]]`: what differs for those that a glob names. The first that matches counts."""
 
-    pattern: Annotated[str, AfterValidator(_queue_pattern)] = Field(description="Glob of queues.")
+    pattern: Annotated[str, AfterValidator(_glob)] = Field(description="Glob of destinations.")
     max_messages: int | None = Field(default=None, ge=1, description="Messages that a queue holds.")
     max_bytes: int | None = Field(
         default=None, ge=1, description="Bytes of bodies and headers that a queue holds."
     )
     max_deliveries: int | None = Field(
-        default=None, ge=1, description="Deliveries that may fail before a drop."
+        default=None,
+        ge=1,
+        description="Deliveries that may fail before a message goes to the dead-letter queue.",
+    )
+    avro: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Name of the Avro type that bodies must have; needs `schemas`.",
+    )
+    content: Literal["envelope", "bare"] = Field(
+        default="envelope", description="With `avro`: a body is a GenericEnvelope, or the datum alone."
+    )
+
+
+class LastValueSettings(_Table):
+    """`[last_value]`: last-value destinations."""
+
+    prefixes: tuple[str, ...] = Field(
+        default=("X/",), min_length=1, description="What their names begin with."
+    )
+    key_patterns: tuple[Annotated[str, AfterValidator(check_key_pattern)], ...] = Field(
+        default=(),
+        description="Subjects with a `<part>` that a value is not kept under, `EGM.<protocol>.**`.",
     )
 
 
@@ -65,11 +137,29 @@ class BrokerSettings(Settings):
     """Everything that `nebula broker` can be told."""
 
     listener: Annotated[tuple[ListenerSettings, ...], AfterValidator(_not_empty)] = (ListenerSettings(),)
+    identity: IdentitySettings = IdentitySettings()
     destination: tuple[DestinationSettings, ...] = ()
+    last_value: LastValueSettings = LastValueSettings()
     limits: LimitsSettings = LimitsSettings()
-    store: Literal["memory"] = Field(default="memory", description="Where messages are kept.")
+    http: int | None = Field(
+        default=None, ge=0, le=65535, description="Port of an HTTP listener on 127.0.0.1; 0 takes a free one."
+    )
+    store: Literal["sqlite", "memory"] = Field(default="sqlite", description="Where messages are kept.")
+    data: Path | None = Field(
+        default=None, description="Folder of the store. By default `broker` in the user's state folder."
+    )
+    rights: tuple[Path, ...] | None = Field(
+        default=None, description="TOML files of capabilities. Without them everybody may do everything."
+    )
+    schemas: Path | None = Field(default=None, description="Folder of Avro schemas, *.avsc.")
     app: tuple[str, ...] = Field(default=(), description="Services to host in this process, as module:app.")
     log_level: Level = Field(default=Level.INFO, description="Least important events that are logged.")
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.schemas is None and any(each.avro is not None for each in self.destination):
+            raise ValueError("a [[destination]] has avro, which needs schemas")
+        return self
 
 
 def load_broker_settings(file: Path | None = None, **flags: Any) -> Loaded[BrokerSettings]:

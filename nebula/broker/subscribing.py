@@ -80,11 +80,11 @@ class Subscribing:
         source: Queue | ValueFeed | None
         if request.durable and request.kind is not Kind.QUEUE:
             _need_glob(request)
-            durable = self._durable_for(session, request, now)
+            durable = self._durable_for(session, request)
             source = durable.source
         else:
             # D.32: this id means something else from now on.
-            self.remove_paused(session, request.id, now)
+            self.remove_paused(session, request.id)
             source = self._source_for(session, request)
         subscription = self._make(session, request, source)
         if durable is not None:
@@ -94,9 +94,7 @@ class Subscribing:
         session.subscriptions[request.id] = subscription
         return subscription
 
-    def unsubscribe(
-        self, subscription: Subscription, now: float, *, lost: bool, removes: bool
-    ) -> str | None:
+    def unsubscribe(self, subscription: Subscription, now: float, *, lost: bool, removes: bool) -> str | None:
         """End a subscription; what it did not settle goes back to the front (D.12).
 
         Args:
@@ -113,7 +111,7 @@ class Subscribing:
         if standing is not None and durable is not None and durable.subscription is subscription:
             durable.subscription = None
             if removes:
-                self.remove(standing, durable, now)
+                self.remove(standing, durable)
             return REMOVED if removes else PAUSED
         destination = subscription.destination
         if isinstance(destination, Queue):
@@ -123,16 +121,16 @@ class Subscribing:
                 self._queues.forget_if_idle(destination, now)
         return None
 
-    def remove_paused(self, session: Session, id: str, now: float) -> bool:  # noqa: A002
+    def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
         """Remove a durable subscription that is not served at present; False: there is none."""
         standing = self._standing.by_id.get(session.id)
         durable = None if standing is None else standing.durables.get(id)
         if standing is None or durable is None:
             return False
-        self.remove(standing, durable, now)
+        self.remove(standing, durable)
         return True
 
-    def remove(self, standing: StandingSession, durable: Durable, now: float) -> None:
+    def remove(self, standing: StandingSession, durable: Durable) -> None:
         """Forget a durable subscription that is not served, with what it keeps."""
         if isinstance(durable.source, ValueFeed):
             self._values.remove(durable.source)
@@ -145,7 +143,7 @@ class Subscribing:
         """Forget the sessions that were abandoned for too long."""
         for standing in self._standing.expired(now):
             for durable in list(standing.durables.values()):
-                self.remove(standing, durable, now)
+                self.remove(standing, durable)
 
     def restore(self, row: PutSubscription, kind: Kind, pending: tuple[str, ...] | None) -> None:
         """Take up a durable subscription of an earlier run.
@@ -155,9 +153,7 @@ class Subscribing:
         """
         standing = self._standing.by_id[row.session]
         source = self._add_source(kind, row.id, standing, row.destination)
-        standing.durables[row.id] = Durable(
-            row.id, row.destination, AckMode(row.ack), row.prefetch, source
-        )
+        standing.durables[row.id] = Durable(row.id, row.destination, AckMode(row.ack), row.prefetch, source)
         if isinstance(source, ValueFeed):
             self._values.owe(source, pending, row.seen_number)
 
@@ -170,7 +166,11 @@ class Subscribing:
         return None
 
     def _add_source(
-        self, kind: Kind, id: str, standing: StandingSession, pattern: str  # noqa: A002
+        self,
+        kind: Kind,
+        id: str,  # noqa: A002
+        standing: StandingSession,
+        pattern: str,
     ) -> Queue | ValueFeed:
         """What keeps the messages of a new durable subscription."""
         if kind is Kind.LAST_VALUE:
@@ -236,12 +236,12 @@ class Subscribing:
         self._topics.bind(pattern, queue)
         return queue
 
-    def _durable_for(self, session: Session, request: SubscribeRequest, now: float) -> Durable:
+    def _durable_for(self, session: Session, request: SubscribeRequest) -> Durable:
         """D.32: the one of this id goes on where its destination is the same, and is replaced otherwise."""
         standing = self._standing.by_id.get(session.id)
         durable = None if standing is None else standing.durables.get(request.id)
         if standing is not None and durable is not None and durable.pattern != request.destination:
-            self.remove(standing, durable, now)
+            self.remove(standing, durable)
             durable = None
         prefetch = request.prefetch or self._limits.default_prefetch
         if durable is None:

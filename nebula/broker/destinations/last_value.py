@@ -100,9 +100,9 @@ class LastValues:
                     continue
                 # What comes and goes with a publisher is not kept for who is away, save that it put
                 # an end to what they know of (PROTOCOL G, "Ephemeral").
-                if feed.subscription is None and not was_ordinary:
-                    if owner is not None or (deletes and told_number > feed.seen_number):
-                        continue
+                is_unknown = owner is not None or (deletes and told_number > feed.seen_number)
+                if feed.subscription is None and not was_ordinary and is_unknown:
+                    continue
                 self._tell_of(feed, topic, deletes=deletes)
                 is_owed = is_owed or (feed.is_durable and feed.knows(topic))
         self._record(topic, is_owed=is_owed)
@@ -266,7 +266,12 @@ class LastValues:
         self._line_up(feed, subscription.session)
 
     def give_back(
-        self, subscription: Subscription, messages: Sequence[Message], now: float, *, requeue: bool
+        self,
+        subscription: Subscription,  # noqa: ARG002
+        messages: Sequence[Message],  # noqa: ARG002
+        now: float,  # noqa: ARG002
+        *,
+        requeue: bool,  # noqa: ARG002
     ) -> None:
         """Never asked for: a NACK is ignored here."""
         raise AssertionError

@@ -10,22 +10,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from nebula.errors import SettingsError
+from nebula.settings import state_root
 
-__all__ = ["StateFolder", "default_root"]
+__all__ = ["StateFolder"]
 
 _LOCK: Final = "lock"
 
 # Whoever made a folder may lose it to another process before it has locked it; then it makes one more.
 _TRIES: Final = 100
-
-
-def default_root() -> Path:
-    """Where state is kept unless a service says otherwise: `NEBULA_STATE`, else the user's state folder."""
-    if root := os.environ.get("NEBULA_STATE"):
-        return Path(root)
-    # The XDG base directory specification: relative paths are to be ignored.
-    home = Path(os.environ.get("XDG_STATE_HOME") or "")
-    return (home if home.is_absolute() else Path.home() / ".local" / "state") / "nebula"
 
 
 class StateFolder:
@@ -51,12 +43,12 @@ class StateFolder:
         Args:
             service: its name.
             new_name: names for new folders, each time another.
-            root: instead of `default_root()`.
+            root: instead of `nebula.settings.state_root()`.
 
         Raises:
             SettingsError: there cannot be such a folder, or it cannot be locked.
         """
-        home = (default_root() if root is None else root).absolute() / service
+        home = (state_root() if root is None else root).absolute() / service
         try:
             return cls._take(home, new_name)
         except OSError as error:

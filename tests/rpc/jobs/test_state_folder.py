@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from nebula.errors import SettingsError
-from nebula.rpc.jobs.state_folder import StateFolder, default_root
+from nebula.rpc.jobs.state_folder import StateFolder
+from nebula.settings import state_root
 
 
 @pytest.fixture
@@ -81,10 +82,10 @@ def test_root_is_the_users_own_unless_said_otherwise(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("NEBULA_STATE", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", "not/absolute")
-    assert default_root() == tmp_path / ".local" / "state" / "nebula"
+    assert state_root() == tmp_path / ".local" / "state" / "nebula"
 
     monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
-    assert default_root() == Path("/var/state/nebula")
+    assert state_root() == Path("/var/state/nebula")
 
     monkeypatch.setenv("NEBULA_STATE", "/srv/nebula")
-    assert default_root() == Path("/srv/nebula")
+    assert state_root() == Path("/srv/nebula")

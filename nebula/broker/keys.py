@@ -1,0 +1,63 @@
+"""Which part of a last-value destination its value is kept under (PROTOCOL B.6, D.30)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+_DROPPED = re.compile(r"<[\w-]+>")
+
+
+def key_function(prefixes: Sequence[str], patterns: Sequence[str]) -> Callable[[str], str] | None:
+    """What makes the key of a destination; None where each destination is its own key.
+
+    A pattern is written over the parts of a subject between dots, `EGM.<protocol>.**`: `<name>` is a
+    part that the key leaves out, `*` any other one, `**` at the end whatever follows; the rest
+    stands for itself. The first pattern that matches counts.
+
+    Raises:
+        ValueError: a pattern that means nothing; the text goes on from it.
+    """
+    compiled = [_compile(pattern) for pattern in patterns]
+    if not compiled:
+        return None
+
+    def key_of(destination: str) -> str:
+        prefix = next((each for each in prefixes if destination.startswith(each)), "")
+        subject = destination[len(prefix) :]
+        for pattern in compiled:
+            match = pattern.fullmatch(subject)
+            if match is not None:
+                return prefix + "".join(part for part in match.groups() if part is not None)
+        return destination
+
+    return key_of
+
+
+def check_key_pattern(pattern: str) -> str:
+    """The pattern, if it means something.
+
+    Raises:
+        ValueError: it does not; the text goes on from it.
+    """
+    _compile(pattern)
+    return pattern
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Groups are what the key keeps, dots with the parts that they follow."""
+    parts = pattern.split(".")
+    if not any(_DROPPED.fullmatch(part) for part in parts):
+        raise ValueError("leaves nothing out: write <name> for the part that is not of the key")
+    if "**" in parts[:-1]:
+        raise ValueError("has a ** that is not its last part")
+    expression = ""
+    for part in parts:
+        dot = r"\." if expression else ""
+        if _DROPPED.fullmatch(part):
+            expression += rf"{dot}[^.]+"
+        elif part == "**":
+            expression += rf"({dot}.*)"
+        else:
+            expression += rf"({dot}{'[^.]+' if part == '*' else re.escape(part)})"
+    return re.compile(expression)
