@@ -1,4 +1,4 @@
-"""Where a broker is: `stomp://[LOGIN[:PASSCODE]@]HOST[:PORT][/VIRTUAL-HOST]`."""
+"""Where a broker is: `stomp[s]://[LOGIN[:PASSCODE]@]HOST[:PORT][/VIRTUAL-HOST]`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from nebula.errors import SettingsError
 
 BROKER_VARIABLE: Final = "NEBULA_BROKER"
 DEFAULT_URL: Final = "stomp://127.0.0.1:61613"
-DEFAULT_PORT: Final = 61613
 
-_COMES_LATER = frozenset({"stomps", "ws", "wss"})
-_FORM = f"an address reads stomp://[LOGIN:PASSCODE@]HOST[:PORT], for example {DEFAULT_URL}"
+# Customary, as STOMP itself names no port (PROTOCOL B.3).
+_PORTS: Final = {"stomp": 61613, "stomps": 61614}
+_ENCRYPTED = frozenset({"stomps"})
+
+_COMES_LATER = frozenset({"ws", "wss"})
+_FORM = f"an address reads stomp[s]://[LOGIN:PASSCODE@]HOST[:PORT], for example {DEFAULT_URL}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class Address:
         passcode: never shown by `repr`.
         virtual_host: what CONNECT sends as `host`. RabbitMQ's default is "/" and it refuses
             unknown ones; our broker takes anything (D.17).
+        is_tls: the octets are encrypted, and the broker has to show who it is.
     """
 
     host: str
@@ -35,6 +39,7 @@ class Address:
     login: str | None = None
     passcode: str | None = field(default=None, repr=False)
     virtual_host: str = "/"
+    is_tls: bool = False
 
 
 def parse_address(url: str | None = None) -> Address:
@@ -42,7 +47,7 @@ def parse_address(url: str | None = None) -> Address:
 
     Args:
         url: an address; None means the environment's `NEBULA_BROKER`, else the default
-            `stomp://127.0.0.1:61613`.
+            `stomp://127.0.0.1:61613`. Without a port it is 61613, and 61614 for `stomps`.
 
     Raises:
         SettingsError: it is not an address, or of a scheme that is not there yet. The text
@@ -58,10 +63,11 @@ def parse_address(url: str | None = None) -> Address:
         raise _unusable(url, "a query or a fragment has no meaning here")
     return Address(
         host=parts.hostname,
-        port=DEFAULT_PORT if port is None else port,
+        port=_PORTS[parts.scheme] if port is None else port,
         login=None if parts.username is None else unquote(parts.username),
         passcode=None if parts.password is None else unquote(parts.password),
         virtual_host=unquote(parts.path.removeprefix("/")) or "/",
+        is_tls=parts.scheme in _ENCRYPTED,
     )
 
 
@@ -82,8 +88,8 @@ def _split(url: str) -> tuple[SplitResult, int | None]:
 
 def _check_scheme(scheme: str, url: str) -> None:
     if scheme in _COMES_LATER:
-        raise _unusable(url, f"{scheme}:// comes later; today it is stomp:// alone")
-    if scheme != "stomp":
+        raise _unusable(url, f"{scheme}:// comes later; today it is stomp:// and stomps:// alone")
+    if scheme not in _PORTS:
         raise _unusable(url, f"{scheme or 'nothing'!r} is not a scheme that we know")
 
 

@@ -18,11 +18,13 @@ from nebula.errors import (
     NebulaError,
     Rejected,
     ServerError,
+    SettingsError,
 )
 from nebula.headers import ACCEPTED
-from nebula.stomp.addresses import parse_address
+from nebula.stomp.addresses import Address, parse_address
 from nebula.stomp.client_connection import ClientConnection
 from nebula.stomp.client_protocol import VERSIONS, ClientProtocol
+from nebula.stomp.client_tls import ClientTls, TlsOptions, explain
 from nebula.stomp.codec import FrameLimits
 from nebula.stomp.link import Link, connect_link
 from nebula.stomp.subscription import AckMode, Listener, Message, Receipt, SubscribeOptions, Subscription
@@ -50,8 +52,8 @@ class StompClient:
     There is no reconnecting here.
 
     Args:
-        url: `stomp://[LOGIN:PASSCODE@]HOST[:PORT][/VIRTUAL-HOST]`; None is the environment's
-            `NEBULA_BROKER`, else `stomp://127.0.0.1:61613`.
+        url: `stomp://[LOGIN:PASSCODE@]HOST[:PORT][/VIRTUAL-HOST]`, or `stomps://…` for TLS; None is
+            the environment's `NEBULA_BROKER`, else `stomp://127.0.0.1:61613`.
         login: instead of the address's.
         passcode: instead of the address's.
         versions: of STOMP, to offer; the broker takes the highest that it speaks.
@@ -61,10 +63,12 @@ class StompClient:
         disconnect_timeout: seconds to wait for the RECEIPT of DISCONNECT.
         limits: what a frame of the broker's may be at most.
         max_buffered_bytes: what may wait in subscriptions before the broker is read no further.
+        tls: whom to trust and our own certificate, for `stomps://`; None is what the environment
+            says, see `TlsOptions.from_environment`.
         link: opens what carries the octets, instead of TCP to the address.
 
     Raises:
-        SettingsError: the address cannot be used.
+        SettingsError: the address cannot be used, or the TLS options.
 
     Attributes:
         on_lost: called once, synchronously, when the connection ends after CONNECTED and otherwise
@@ -83,6 +87,7 @@ class StompClient:
         disconnect_timeout: float = 5.0,
         limits: FrameLimits | None = None,
         max_buffered_bytes: int = 16 * 1024 * 1024,
+        tls: TlsOptions | None = None,
         link: Callable[[], Awaitable[Link]] | None = None,
     ) -> None:
         self.on_lost: Callable[[NebulaError], None] | None = None
@@ -97,6 +102,7 @@ class StompClient:
         self._connect_timeout = connect_timeout
         self._disconnect_timeout = disconnect_timeout
         self._max_buffered_bytes = max_buffered_bytes
+        self._tls = _client_tls(self._address, tls)
         self._open_link = link or self._open_tcp
         self._tasks: TaskGroup | None = None
         self._connection: ClientConnection | None = None
@@ -332,13 +338,13 @@ class StompClient:
                 )
         except (OSError, ServerError, ConnectionLost) as error:
             # A TimeoutError of ours has no text, one of the network's has.
-            reason = str(error) or f"no session within {self._connect_timeout:g} s"
+            reason = explain(error) or f"no session within {self._connect_timeout:g} s"
             where = f"{self._address.host}:{self._address.port}"
             raise ConnectFailed(f"{where}: {reason}") from error
         self._tasks.start_soon(self._connection.keep_alive, name="stomp heart-beats")
 
     async def _open_tcp(self) -> Link:
-        return await connect_link(self._address.host, self._address.port)
+        return await connect_link(self._address, self._tls)
 
     async def _close(self, error: BaseException | None) -> None:
         """Close the link and wait for the tasks."""
@@ -364,6 +370,15 @@ class StompClient:
         if self._connection is None:
             raise LocalProtocolError("the client is not connected: enter it with `async with`")
         return self._connection
+
+
+def _client_tls(address: Address, options: TlsOptions | None) -> ClientTls | None:
+    if address.is_tls:
+        return ClientTls(TlsOptions.from_environment() if options is None else options)
+    if options is not None:
+        # Whoever names a CA believes to be safe.
+        raise SettingsError(f"broker {address.host}: TLS options have no effect there; write stomps://")
+    return None
 
 
 def _milliseconds(seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""What carries the octets: a TCP connection on asyncio, or any byte stream of anyio.
+"""What carries the octets: a TCP connection on asyncio, or any byte stream of anyio; with TLS or without.
 
 A link knows nothing of STOMP. Writing is synchronous and never blocks; `drain` is where a
 writer waits for a slow peer.
@@ -7,11 +7,15 @@ writer waits for a slow peer.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Protocol, cast
 
 import anyio
 from anyio.abc import ByteStream, TaskGroup
+from anyio.streams.tls import TLSAttribute
 
+from nebula.stomp.addresses import Address
+from nebula.stomp.client_tls import ClientTls
 from nebula.stomp.waiter import Waiter, new_waiter, runs_on_asyncio
 
 # What asyncio's transports take: beyond it `drain` waits.
@@ -64,18 +68,55 @@ class Link(Protocol):
         """End the stream. What was written still goes out, for a second at most. Idempotent."""
 
 
-async def connect_link(host: str, port: int) -> Link:
+async def connect_link(address: Address, tls: ClientTls | None = None) -> Link:
     """Open a TCP connection with TCP_NODELAY, on asyncio or trio, whichever runs.
 
+    Args:
+        address: host and port are what counts.
+        tls: shake hands, and make sure that it is the broker's; None: not encrypted.
+
     Raises:
-        OSError: the host is unknown, or nobody listens there.
+        OSError: the host is unknown, or nobody listens there; `SSLError`: it is not to be trusted.
     """
     if runs_on_asyncio():
-        loop = asyncio.get_running_loop()
-        # asyncio and uvloop set TCP_NODELAY by themselves, `connect_tcp` as well.
-        _, link = await loop.create_connection(AsyncioLink, host, port)
-        return link
-    return AnyioLink(await anyio.connect_tcp(host, port))
+        return await _connect_asyncio(address, tls)
+    return await _connect_anyio(address, tls)
+
+
+async def _connect_asyncio(address: Address, tls: ClientTls | None) -> Link:
+    loop = asyncio.get_running_loop()
+    # asyncio and uvloop set TCP_NODELAY by themselves, `connect_tcp` as well.
+    transport, link = await loop.create_connection(
+        AsyncioLink, address.host, address.port, ssl=None if tls is None else tls.context
+    )
+    if tls is not None:
+        try:
+            tls.check_peer(transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
+        except ssl.SSLError:
+            transport.abort()
+            raise
+    return link
+
+
+async def _connect_anyio(address: Address, tls: ClientTls | None) -> Link:
+    if tls is None:
+        return AnyioLink(await anyio.connect_tcp(address.host, address.port))
+    try:
+        stream = await anyio.connect_tcp(
+            address.host,
+            address.port,
+            ssl_context=tls.context,
+            # STOMP says where a frame ends: a peer that just goes away has cut none off unseen.
+            tls_standard_compatible=False,
+        )
+    except (anyio.EndOfStream, anyio.BrokenResourceError) as error:
+        raise ConnectionResetError("the connection ended during the handshake") from error
+    try:
+        tls.check_peer(stream.extra(TLSAttribute.peer_certificate_binary))  # noqa: S610 - no Django
+    except ssl.SSLError:
+        await anyio.aclose_forcefully(stream)
+        raise
+    return AnyioLink(stream)
 
 
 class _WriteGate:

@@ -21,6 +21,8 @@ from nebula.stomp.addresses import Address, parse_address
         ("stomp://me:secret@broker", Address("broker", 61613, login="me", passcode="secret")),
         ("stomp://m%40e:s%3A%2F%40@broker", Address("broker", 61613, login="m@e", passcode="s:/@")),
         ("stomp://broker/orders", Address("broker", 61613, virtual_host="orders")),
+        ("stomps://broker", Address("broker", 61614, is_tls=True)),
+        ("stomps://me@broker:7/v", Address("broker", 7, login="me", virtual_host="v", is_tls=True)),
         ("stomp://broker/%2F", Address("broker", 61613, virtual_host="/")),
     ],
 )
@@ -41,7 +43,7 @@ def test_environment_names_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_address("stomp://here") == Address("here", 61613)
 
 
-@pytest.mark.parametrize("scheme", ["stomps", "ws", "wss"])
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
 def test_address_of_a_later_scheme_says_that_it_comes_later(scheme: str) -> None:
     with pytest.raises(SettingsError, match=f"{scheme}:// comes later"):
         parse_address(f"{scheme}://broker")

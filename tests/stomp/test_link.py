@@ -10,6 +10,7 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream, TaskGroup
 
+from nebula.stomp.addresses import Address
 from nebula.stomp.link import AnyioLink, Link, connect_link
 from tests.stomp.peer import DEADLINE
 
@@ -18,11 +19,15 @@ pytestmark = pytest.mark.anyio
 Connect = Callable[[str, int], Awaitable[Link]]
 
 
+async def connect_native(host: str, port: int) -> Link:
+    return await connect_link(Address(host, port))
+
+
 async def connect_anyio(host: str, port: int) -> Link:
     return AnyioLink(await anyio.connect_tcp(host, port))
 
 
-@pytest.fixture(params=[pytest.param(connect_link, id="native"), pytest.param(connect_anyio, id="anyio")])
+@pytest.fixture(params=[pytest.param(connect_native, id="native"), pytest.param(connect_anyio, id="anyio")])
 def connect(request: pytest.FixtureRequest) -> Connect:
     chosen: Connect = request.param
     return chosen
