@@ -402,7 +402,7 @@ class ServerProtocol:
         if not self._broker.may_subscribe(session, request, self._now):
             self._ignore(frame)
             return
-        subscription = self._broker.subscribe(session, request, self._now)
+        subscription = self._broker.subscribe(session, request)
         subscription.label = self._encoder.label(subscription, names_subscription="id" in frame.headers)
         self._say_receipt(frame)
         self._broker.begin(subscription, self._now)

@@ -70,7 +70,7 @@ class Subscribing:
             return request.exclusive and self._queues.is_fresh_inbox(name, now)
         return session.rights.may_subscribe(name)
 
-    def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
+    def subscribe(self, session: Session, request: SubscribeRequest) -> Subscription:
         """Make a subscription; `attach` it to its destination when its RECEIPT was said (D.43).
 
         Raises:

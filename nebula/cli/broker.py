@@ -16,7 +16,19 @@ Port: TypeAlias = Annotated[int | None, Option(help="Port; 0 takes a free one.  
 Config: TypeAlias = Annotated[
     Path | None, Option(metavar="FILE", help="TOML file.  [default: ./nebula.toml, if there is one]")
 ]
-Store: TypeAlias = Annotated[str | None, Option(help="Where messages are kept.  [default: memory]")]
+Store: TypeAlias = Annotated[
+    str | None, Option(metavar="KIND", help="Where messages are kept: sqlite or memory.  [default: sqlite]")
+]
+Data: TypeAlias = Annotated[
+    Path | None, Option(metavar="DIR", help="Folder of the store.  [default: in the user's state folder]")
+]
+Http: TypeAlias = Annotated[
+    int | None, Option(metavar="PORT", help="Listen for WebSockets too, on 127.0.0.1; 0 takes a free port.")
+]
+Rights: TypeAlias = Annotated[
+    list[Path] | None, Option(metavar="FILE", help="Who may do what, TOML; repeatable.")
+]
+Schemas: TypeAlias = Annotated[Path | None, Option(metavar="DIR", help="Folder of Avro schemas.")]
 Apps: TypeAlias = Annotated[
     list[str] | None,
     Option(metavar="MODULE:APP", help="A service to host in the broker's process; repeatable."),
@@ -36,6 +48,10 @@ def broker(
     port: Port = None,
     config: Config = None,
     store: Store = None,
+    data: Data = None,
+    http: Http = None,
+    rights: Rights = None,
+    schemas: Schemas = None,
     app: Apps = None,
     log_level: LogLevel = None,
     print_settings: PrintSettings = False,
@@ -49,16 +65,29 @@ def broker(
     Flags win over NEBULA_SERVER_... in the environment (NEBULA_SERVER_PORT=0), that over the file, that
     over the defaults.
 
+    What must survive is kept in --data; one broker at a time may use a folder. SIGHUP makes the broker read
+    certificates, deny lists, users and rights again; connections stay.
+
     \b
     Examples:
       nebula broker
-      nebula broker --port 0 --app prices:app
+      nebula broker --port 0 --store memory --app prices:app
+      nebula broker --http 8080 --rights rights.toml --schemas schemas/
       NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000 nebula broker --print-settings
     """
     from nebula.broker.settings import load_broker_settings
 
     loaded = load_broker_settings(
-        config, host=host, port=port, store=store, app=app or None, log_level=log_level
+        config,
+        host=host,
+        port=port,
+        store=store,
+        data=data,
+        http=http,
+        rights=rights or None,
+        schemas=schemas,
+        app=app or None,
+        log_level=log_level,
     )
     output = Output(as_json=as_json)
     if print_settings:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import anyio
+import structlog
 
 from nebula import logs
-from nebula.broker.policies import DestinationPolicy
-from nebula.broker.server import Address, Server
+from nebula.broker.assembly import Assembly
 from nebula.broker.settings import BrokerSettings
 from nebula.cli.arguments import find_app
 from nebula.errors import SettingsError
@@ -69,17 +69,14 @@ def run_service(app: Responder, url: str | None, level: Level, on_serving: Calla
 async def _serve_broker(
     settings: BrokerSettings, apps: Sequence[App], on_listening: Callable[[str], None]
 ) -> None:
-    server = Server(
-        [Address(listener.host, listener.port) for listener in settings.listener],
-        limits=settings.limits,
-        policies=[DestinationPolicy(**dict(override)) for override in settings.destination],
-    )
+    failure = _Failure()
+    assembly = Assembly(settings, failure.set)
+    server = assembly.server
     try:
         await server.start()
     except OSError as error:
         raise SettingsError(f"the broker cannot listen: {error.strerror or error}") from error
-    failure = _Failure()
-    with _until_signal():
+    with _until_signal(), _on_hangup(assembly.reload):
         try:
             async with hosting(server, apps, failure.tell, grace=_GRACE_SECONDS):
                 for url in server.urls:
@@ -91,7 +88,7 @@ async def _serve_broker(
 
 
 class _Failure:
-    """The first failure of any app, waited for on the broker's loop."""
+    """The first failure of the broker or any app, waited for on the broker's loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -102,9 +99,10 @@ class _Failure:
     def tell(self, app: App, error: BaseException) -> None:  # noqa: ARG002  # the error says enough
         # The program may have ended without an app that did not stop in time.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._set, error)
+            self._loop.call_soon_threadsafe(self.set, error)
 
-    def _set(self, error: BaseException) -> None:
+    def set(self, error: BaseException) -> None:
+        """The same, of the broker itself, on its own thread."""
         if not self._first.done():
             self._first.set_exception(error)
 
@@ -125,6 +123,27 @@ async def _serve_app(app: Responder, url: str | None, on_serving: Callable[[], N
             await app.run(url, started=started)
     finally:
         announcing.cancel()
+
+
+@contextlib.contextmanager
+def _on_hangup(reload: Callable[[], None]) -> Iterator[None]:
+    """Call `reload` whenever SIGHUP comes. What it cannot use is logged, and nothing ends."""
+    log = structlog.get_logger("nebula.broker")
+    loop = asyncio.get_running_loop()
+
+    def on_hangup() -> None:
+        try:
+            reload()
+        except SettingsError as error:
+            log.warning("reload failed", reason=str(error))
+        else:
+            log.info("files reloaded")
+
+    loop.add_signal_handler(signal.SIGHUP, on_hangup)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
 
 
 @contextlib.contextmanager

@@ -16,9 +16,12 @@ DEADLINE = 20.0
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment without Nebula's own variables, so that no machine's settings leak in."""
+    """This process's environment without Nebula's own variables, so that no machine's settings leak in.
+
+    Brokers keep nothing unless told: those of two tests must not share a folder.
+    """
     plain = {name: value for name, value in os.environ.items() if not name.startswith("NEBULA_")}
-    return plain | dict(extra or {})
+    return plain | {"NEBULA_SERVER_STORE": "memory"} | dict(extra or {})
 
 
 def nebula(

@@ -1,0 +1,135 @@
+"""From settings to a server that is ready to start, and to be told that its files have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nebula.broker.access import AccessPolicy, Grants
+from nebula.broker.keys import key_function
+from nebula.broker.listeners import Listener, is_loopback
+from nebula.broker.policies import DestinationPolicy
+from nebula.broker.profiles import PROFILES
+from nebula.broker.rights_files import load_grants
+from nebula.broker.server import Server
+from nebula.broker.settings import BrokerSettings, DestinationSettings, ListenerSettings
+from nebula.broker.sqlite_store import SqliteStore
+from nebula.settings import state_root
+
+if TYPE_CHECKING:
+    from nebula.avro import Registry
+    from nebula.broker.identity import Authenticator
+    from nebula.broker.messages import ContentCheck
+    from nebula.broker.tls import ServerTls
+
+
+class Assembly:
+    """A broker as its settings describe it.
+
+    Args:
+        settings: everything it is told.
+        on_failure: called once when the broker cannot go on, with why.
+
+    Attributes:
+        server: not started yet.
+        access: who may do what there.
+        registry: the schemas that it knows; None: no folder of them was named.
+
+    Raises:
+        SettingsError: a file that cannot be used.
+    """
+
+    def __init__(self, settings: BrokerSettings, on_failure: Callable[[Exception], None]) -> None:
+        self._settings = settings
+        self.access = AccessPolicy(self._grants())
+        self.registry = self._registry()
+        listeners = list(settings.listener)
+        if settings.http is not None:
+            listeners.append(ListenerSettings(port=settings.http, http=True))
+        self.server = Server(
+            [self._listener(listener) for listener in listeners],
+            limits=settings.limits,
+            policies=[self._policy(each) for each in settings.destination],
+            access=self.access,
+            store=self._store(),
+            key_of=key_function(settings.last_value.prefixes, settings.last_value.key_patterns),
+            last_value_prefixes=settings.last_value.prefixes,
+            on_failure=on_failure,
+        )
+
+    def reload(self) -> None:
+        """Take up changed certificates, deny lists, users and rights. Call it on the server's loop.
+
+        Raises:
+            SettingsError: a file that cannot be used; what stands before it has been taken up.
+        """
+        self.server.reload(self._grants(), has_grants=True)
+
+    def _grants(self) -> Grants | None:
+        return None if self._settings.rights is None else load_grants(self._settings.rights)
+
+    def _store(self) -> SqliteStore | None:
+        if self._settings.store == "memory":
+            return None
+        return SqliteStore(self._settings.data or state_root() / "broker")
+
+    # A broker that uses none of it need not load cryptography, argon2 and fastavro.
+
+    def _registry(self) -> Registry | None:
+        if self._settings.schemas is None:
+            return None
+        from nebula.avro import Registry
+
+        return Registry(self._settings.schemas)
+
+    def _listener(self, settings: ListenerSettings) -> Listener:
+        return Listener(
+            settings.host,
+            settings.port,
+            replace(PROFILES[settings.profile], false_removes=settings.durable_false_removes),
+            self._tls(settings),
+            settings.http,
+            settings.origins,
+            self._authenticator(settings),
+        )
+
+    def _tls(self, settings: ListenerSettings) -> ServerTls | None:
+        if settings.tls_cert is None or settings.tls_key is None:
+            return None
+        from nebula.broker.tls import ServerTls, TlsFiles
+
+        return ServerTls(TlsFiles(settings.tls_cert, settings.tls_key, settings.client_ca, settings.deny))
+
+    def _authenticator(self, settings: ListenerSettings) -> Authenticator | None:
+        identity = self._settings.identity
+        is_open = identity.users is None and identity.jwks is None
+        if is_open and settings.anonymous is None and is_loopback(settings.host):
+            return None
+        from nebula.broker.identity import Authenticator
+
+        return Authenticator(
+            users=identity.users,
+            jwks=identity.jwks,
+            audience=identity.audience,
+            issuer=identity.issuer,
+            anonymous=bool(settings.anonymous),
+            verifications_per_second=identity.verifications_per_second,
+        )
+
+    def _policy(self, settings: DestinationSettings) -> DestinationPolicy:
+        return DestinationPolicy(
+            pattern=settings.pattern,
+            max_messages=settings.max_messages,
+            max_bytes=settings.max_bytes,
+            max_deliveries=settings.max_deliveries,
+            check=self._check(settings),
+        )
+
+    def _check(self, settings: DestinationSettings) -> ContentCheck | None:
+        if settings.avro is None:
+            return None
+        assert self.registry is not None  # the settings have seen to that
+        from nebula.broker.content import check_for
+
+        return check_for(self.registry, settings.avro, is_bare=settings.content == "bare")
