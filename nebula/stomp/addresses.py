@@ -1,23 +1,29 @@
-"""Where a broker is: `stomp[s]://[LOGIN[:PASSCODE]@]HOST[:PORT][/VIRTUAL-HOST]`."""
+"""Where a broker is: `stomp[s]://[LOGIN[:PASSCODE]@]HOST[:PORT][/VIRTUAL-HOST]`, or `ws[s]://…[/PATH]`."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from nebula.errors import SettingsError
 
 BROKER_VARIABLE: Final = "NEBULA_BROKER"
 DEFAULT_URL: Final = "stomp://127.0.0.1:61613"
 
-# Customary, as STOMP itself names no port (PROTOCOL B.3).
-_PORTS: Final = {"stomp": 61613, "stomps": 61614}
-_ENCRYPTED = frozenset({"stomps"})
+# Customary, as STOMP itself names no port (PROTOCOL B.3); those of WebSocket are its own (RFC 6455, 3).
+_PORTS: Final = {"stomp": 61613, "stomps": 61614, "ws": 80, "wss": 443}
+_ENCRYPTED = frozenset({"stomps", "wss"})
+_WEBSOCKETS = frozenset({"ws", "wss"})
 
-_COMES_LATER = frozenset({"ws", "wss"})
-_FORM = f"an address reads stomp[s]://[LOGIN:PASSCODE@]HOST[:PORT], for example {DEFAULT_URL}"
+# Where our broker speaks it.
+_WEBSOCKET_PATH = "/stomp"
+
+_FORM = (
+    "an address reads stomp[s]://[LOGIN:PASSCODE@]HOST[:PORT], or ws[s]:// likewise, for example"
+    f" {DEFAULT_URL}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,7 @@ class Address:
         virtual_host: what CONNECT sends as `host`. RabbitMQ's default is "/" and it refuses
             unknown ones; our broker takes anything (D.17).
         is_tls: the octets are encrypted, and the broker has to show who it is.
+        path: of the WebSocket that STOMP is spoken over; None: there is none, STOMP is spoken over TCP.
     """
 
     host: str
@@ -40,6 +47,7 @@ class Address:
     passcode: str | None = field(default=None, repr=False)
     virtual_host: str = "/"
     is_tls: bool = False
+    path: str | None = None
 
 
 def parse_address(url: str | None = None) -> Address:
@@ -47,11 +55,11 @@ def parse_address(url: str | None = None) -> Address:
 
     Args:
         url: an address; None means the environment's `NEBULA_BROKER`, else the default
-            `stomp://127.0.0.1:61613`. Without a port it is 61613, and 61614 for `stomps`.
+            `stomp://127.0.0.1:61613`. Without a port it is 61613, 61614 for `stomps`, 80 for `ws` and
+            443 for `wss`; the path of a WebSocket is `/stomp` where none is given.
 
     Raises:
-        SettingsError: it is not an address, or of a scheme that is not there yet. The text
-            never shows a passcode.
+        SettingsError: it is not an address. The text never shows a passcode.
     """
     if url is None:
         url = os.environ.get(BROKER_VARIABLE) or DEFAULT_URL
@@ -61,13 +69,15 @@ def parse_address(url: str | None = None) -> Address:
         raise _unusable(url, "it names no host")
     if parts.query or parts.fragment:
         raise _unusable(url, "a query or a fragment has no meaning here")
+    is_websocket = parts.scheme in _WEBSOCKETS
     return Address(
         host=parts.hostname,
         port=_PORTS[parts.scheme] if port is None else port,
         login=None if parts.username is None else unquote(parts.username),
         passcode=None if parts.password is None else unquote(parts.password),
-        virtual_host=unquote(parts.path.removeprefix("/")) or "/",
+        virtual_host="/" if is_websocket else unquote(parts.path.removeprefix("/")) or "/",
         is_tls=parts.scheme in _ENCRYPTED,
+        path=_path(parts.path) if is_websocket else None,
     )
 
 
@@ -87,10 +97,13 @@ def _split(url: str) -> tuple[SplitResult, int | None]:
 
 
 def _check_scheme(scheme: str, url: str) -> None:
-    if scheme in _COMES_LATER:
-        raise _unusable(url, f"{scheme}:// comes later; today it is stomp:// and stomps:// alone")
     if scheme not in _PORTS:
         raise _unusable(url, f"{scheme or 'nothing'!r} is not a scheme that we know")
+
+
+def _path(path: str) -> str:
+    # To HTTP no path and "/" are the same. What is escaped already stays so.
+    return _WEBSOCKET_PATH if path in ("", "/") else quote(path, safe="/%:@!$&'()*+,;=")
 
 
 def _unusable(url: str, reason: str) -> SettingsError:

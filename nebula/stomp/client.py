@@ -52,8 +52,9 @@ class StompClient:
     There is no reconnecting here.
 
     Args:
-        url: `stomp://[LOGIN:PASSCODE@]HOST[:PORT][/VIRTUAL-HOST]`, or `stomps://…` for TLS; None is
-            the environment's `NEBULA_BROKER`, else `stomp://127.0.0.1:61613`.
+        url: `stomp://[LOGIN:PASSCODE@]HOST[:PORT][/VIRTUAL-HOST]`, or `stomps://…` for TLS, or
+            `ws[s]://…[/PATH]` for a WebSocket; None is the environment's `NEBULA_BROKER`, else
+            `stomp://127.0.0.1:61613`.
         login: instead of the address's.
         passcode: instead of the address's.
         versions: of STOMP, to offer; the broker takes the highest that it speaks.
@@ -63,9 +64,9 @@ class StompClient:
         disconnect_timeout: seconds to wait for the RECEIPT of DISCONNECT.
         limits: what a frame of the broker's may be at most.
         max_buffered_bytes: what may wait in subscriptions before the broker is read no further.
-        tls: whom to trust and our own certificate, for `stomps://`; None is what the environment
+        tls: whom to trust and our own certificate, for `stomps://` and `wss://`; None is what the environment
             says, see `TlsOptions.from_environment`.
-        link: opens what carries the octets, instead of TCP to the address.
+        link: opens what carries the octets, instead of a connection to the address.
 
     Raises:
         SettingsError: the address cannot be used, or the TLS options.
@@ -103,7 +104,8 @@ class StompClient:
         self._disconnect_timeout = disconnect_timeout
         self._max_buffered_bytes = max_buffered_bytes
         self._tls = _client_tls(self._address, tls)
-        self._open_link = link or self._open_tcp
+        self._limits = limits
+        self._open_link = link or self._open_address
         self._tasks: TaskGroup | None = None
         self._connection: ClientConnection | None = None
 
@@ -343,8 +345,14 @@ class StompClient:
             raise ConnectFailed(f"{where}: {reason}") from error
         self._tasks.start_soon(self._connection.keep_alive, name="stomp heart-beats")
 
-    async def _open_tcp(self) -> Link:
-        return await connect_link(self._address, self._tls)
+    async def _open_address(self) -> Link:
+        link = await connect_link(self._address, self._tls)
+        if self._address.path is None:
+            return link
+        # Few need it, and its library takes a while to import.
+        from nebula.stomp.websocket_link import WebSocketLink
+
+        return WebSocketLink(link, self._address, self._limits)
 
     async def _close(self, error: BaseException | None) -> None:
         """Close the link and wait for the tasks."""
@@ -377,7 +385,8 @@ def _client_tls(address: Address, options: TlsOptions | None) -> ClientTls | Non
         return ClientTls(TlsOptions.from_environment() if options is None else options)
     if options is not None:
         # Whoever names a CA believes to be safe.
-        raise SettingsError(f"broker {address.host}: TLS options have no effect there; write stomps://")
+        scheme = "stomps" if address.path is None else "wss"
+        raise SettingsError(f"broker {address.host}: TLS options have no effect there; write {scheme}://")
     return None
 
 

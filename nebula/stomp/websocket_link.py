@@ -6,7 +6,7 @@ link's business.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from websockets.client import ClientProtocol
 from websockets.frames import CloseCode, Frame, Opcode
@@ -20,9 +20,8 @@ from nebula.stomp.frames import FrameLimits
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+    from nebula.stomp.addresses import Address
     from nebula.stomp.link import Link, Receiver
-
-DEFAULT_PATH: Final = "/stomp"
 
 # The best first. They only say that it is STOMP: which version counts is settled by CONNECT.
 _SUBPROTOCOLS = [Subprotocol(f"v{version.replace('.', '')}.stomp") for version in reversed(DIALECTS)]
@@ -40,28 +39,19 @@ class WebSocketLink:
     complaint is told of as an `OSError` to the receiver's `connection_lost`.
 
     Args:
-        link: open, not started; it goes to the host and port, through TLS if `is_secure`.
-        host: what the request names, IPv6 without brackets.
-        port: likewise.
-        path: where the broker speaks STOMP; RabbitMQ does on `/ws`.
-        is_secure: it is `wss`.
+        link: open, not started; it goes to the address, through TLS if that says so.
+        address: of a WebSocket: what the request names.
         limits: what a frame of the broker's may be at most; no message may be larger.
     """
 
-    def __init__(
-        self,
-        link: Link,
-        *,
-        host: str,
-        port: int,
-        path: str = DEFAULT_PATH,
-        is_secure: bool = False,
-        limits: FrameLimits | None = None,
-    ) -> None:
+    def __init__(self, link: Link, address: Address, limits: FrameLimits | None = None) -> None:
+        assert address.path is not None
         limits = limits or FrameLimits()
+        # The same name that TCP was asked for.
+        host = address.host if address.host.isascii() else address.host.encode("idna").decode()
         self._link = link
         self._websocket = ClientProtocol(
-            WebSocketURI(is_secure, host, port, path, "", None, None),
+            WebSocketURI(address.is_tls, host, address.port, address.path, "", None, None),
             subprotocols=_SUBPROTOCOLS,
             max_size=limits.max_body_bytes + limits.max_headers * limits.max_header_line_bytes,
         )

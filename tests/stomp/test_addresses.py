@@ -24,6 +24,10 @@ from nebula.stomp.addresses import Address, parse_address
         ("stomps://broker", Address("broker", 61614, is_tls=True)),
         ("stomps://me@broker:7/v", Address("broker", 7, login="me", virtual_host="v", is_tls=True)),
         ("stomp://broker/%2F", Address("broker", 61613, virtual_host="/")),
+        ("ws://broker", Address("broker", 80, path="/stomp")),
+        ("ws://broker:61680/", Address("broker", 61680, path="/stomp")),
+        ("ws://me:secret@broker/ws", Address("broker", 80, login="me", passcode="secret", path="/ws")),
+        ("wss://broker/a%2Fb/ü", Address("broker", 443, is_tls=True, path="/a%2Fb/%C3%BC")),
     ],
 )
 def test_address_names_host_port_login_and_virtual_host(url: str, address: Address) -> None:
@@ -41,12 +45,6 @@ def test_environment_names_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert parse_address() == Address("elsewhere", 7)
     assert parse_address("stomp://here") == Address("here", 61613)
-
-
-@pytest.mark.parametrize("scheme", ["ws", "wss"])
-def test_address_of_a_later_scheme_says_that_it_comes_later(scheme: str) -> None:
-    with pytest.raises(SettingsError, match=f"{scheme}:// comes later"):
-        parse_address(f"{scheme}://broker")
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,13 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from nebula.errors import ConnectFailed
+from nebula.stomp.addresses import Address
 from nebula.stomp.client import StompClient
 from nebula.stomp.frames import FrameLimits
 from nebula.stomp.link import Link
 from nebula.stomp.websocket_link import WebSocketLink
 from tests.stomp.peer import DEADLINE
-from tests.stomp.test_link import Connect, Recorder, connect, connect_anyio
+from tests.stomp.test_link import Connect, Recorder, connect
 
 __all__ = ["connect"]  # the fixture
 
@@ -89,7 +90,7 @@ async def pair(connect: Connect) -> AsyncIterator[tuple[Link, Peer, Recorder, Ta
             tasks.start_soon(listener.serve, accept)
             port = listener.extra(SocketAttribute.local_port)
             inner = await connect("127.0.0.1", port)
-            link = WebSocketLink(inner, host="127.0.0.1", port=port, path="/ws", limits=LIMITS)
+            link = WebSocketLink(inner, Address("127.0.0.1", port, path="/ws"), LIMITS)
             recorder = Recorder()
             link.start(recorder, tasks)
             await is_accepted.wait()
@@ -317,11 +318,7 @@ async def test_client_says_why_there_is_no_websocket() -> None:
         ):
             tasks.start_soon(listener.serve, refuse)
             port = listener.extra(SocketAttribute.local_port)
-
-            async def open_link() -> Link:
-                return WebSocketLink(await connect_anyio("127.0.0.1", port), host="127.0.0.1", port=port)
-
             with pytest.raises(ConnectFailed, match="HTTP 404"):
-                async with StompClient(f"stomp://127.0.0.1:{port}", link=open_link):
+                async with StompClient(f"ws://127.0.0.1:{port}"):
                     pass
             tasks.cancel_scope.cancel()
