@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from nebula.broker.keys import key_function
 from nebula.broker.limits import Limits
 from nebula.broker.policies import DestinationPolicy
 
@@ -59,6 +61,11 @@ class Case:
             {"pattern": glob, name: int(number)} for glob, name, number in found
         ]
         return [DestinationPolicy(**each) for each in settings]
+
+    @property
+    def key_of(self) -> Callable[[str], str] | None:
+        """What its `keys` lines say."""
+        return key_function(("X/",), re.findall(r"^keys (\S+)$", self.text, re.MULTILINE))
 
     @property
     def needs_memory(self) -> bool:

@@ -52,7 +52,7 @@ def over(
         principal_of: who somebody is to the broker.
     """
     with start_blocking_portal("asyncio", {"use_uvloop": True}) as portal:
-        server = Server([listener], limits=case.limits, policies=case.policies)
+        server = Server([listener], limits=case.limits, policies=case.policies, key_of=case.key_of)
         portal.call(server.start)
         port = int(server.urls[0].rpartition(":")[2])
 

@@ -40,13 +40,24 @@ SUBJECTS = [
 # What transcripts may be about besides: rows of G and chapters of the design.
 OTHERS = ("G ", "DESIGN ")
 
-TRANSCRIPTS = {subject for case in read_cases(HERE) for subject in case.subjects}
+# The cases that PROTOCOL marks with M: they are about MaXaM.
+MAXAM = {f"E {number}" for number in (22, 29, 33, 35, 36, *range(38, 54))}
+
+CASES = read_cases(HERE)
+TRANSCRIPTS = {subject for case in CASES for subject in case.subjects}
 ELSEWHERE: dict[str, list[str]] = tomllib.loads((HERE / "elsewhere.toml").read_text())
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_everything_has_a_transcript_or_a_test_elsewhere(subject: str) -> None:
     assert subject in TRANSCRIPTS or ELSEWHERE.get(subject)
+
+
+@pytest.mark.parametrize("subject", [subject for subject in SUBJECTS if subject.startswith("E ")])
+def test_each_case_is_played_in_its_profile(subject: str) -> None:
+    profiles = {profile for case in CASES if subject in case.subjects for profile in case.profiles}
+
+    assert ("maxam" if subject in MAXAM else "standard") in profiles or subject in ELSEWHERE
 
 
 def test_transcripts_and_the_list_are_about_what_exists() -> None:

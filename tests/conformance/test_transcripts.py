@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from nebula.broker import connection
 from tests.conformance.cases import PROFILES, Case, read_cases
+from tests.conformance.identities import Identities
 from tests.conformance.player import play
 from tests.conformance.running import over_tcp, over_websocket
 from tests.conformance.worlds import InMemory
@@ -17,10 +20,25 @@ SERVED = [case for case in CASES if not case.needs_memory]
 # What may be played where everybody is anonymous.
 ANONYMOUS = [case for case in SERVED if "standard" in case.profiles and not case.names_who]
 IN_MEMORY = [(profile, case) for profile in PROFILES for case in CASES if profile in case.profiles]
+# `maxam` needs certificates, and so does who is somebody.
+OVER_TLS = [
+    (profile, case)
+    for profile in PROFILES
+    for case in SERVED
+    if profile in case.profiles and (profile == "maxam" or case.names_who)
+]
 
 
 def name_of(value: object) -> str:
     return value.name if isinstance(value, Case) else str(value)
+
+
+@pytest.fixture(scope="module")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Identities]:
+    with pytest.MonkeyPatch.context() as patch:
+        # TLS has no half-closed connections: the broker waits for its peer, which waits for the broker.
+        patch.setattr(connection, "_LINGER_SECONDS", 0.02)
+        yield Identities(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.mark.parametrize(("profile", "case"), IN_MEMORY, ids=name_of)
@@ -37,6 +55,12 @@ def test_over_tcp(case: Case) -> None:
 @pytest.mark.parametrize("case", ANONYMOUS, ids=name_of)
 def test_over_websocket(case: Case) -> None:
     with over_websocket(case) as world:
+        play(case.text, world)
+
+
+@pytest.mark.parametrize(("profile", "case"), OVER_TLS, ids=name_of)
+def test_over_tls(identities: Identities, profile: str, case: Case) -> None:
+    with identities.over_tls(case, profile) as world:
         play(case.text, world)
 
 

@@ -74,7 +74,7 @@ class InMemory:
 
     def __init__(self, case: Case, profile: str) -> None:
         self.profile = profile
-        self._harness = BrokerHarness(case.limits, case.policies)
+        self._harness = BrokerHarness(case.limits, case.policies, key_of=case.key_of)
         self._peers: dict[str, Peer] = {}
         self._heard: dict[str, list[Received]] = {}
         self._seen_bytes: dict[str, int] = {}
