@@ -10,7 +10,6 @@ see `nebula.broker.websocket`.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
 from typing import Final, cast
@@ -21,6 +20,7 @@ import structlog
 
 from nebula.broker.connection import Connection
 from nebula.broker.limits import Limits
+from nebula.broker.listeners import is_loopback
 from nebula.broker.websocket import WebSocketTransport, part_from, shake_hands
 
 _log = structlog.get_logger("nebula.broker")
@@ -31,7 +31,7 @@ WEBSOCKET_PATH: Final = "/stomp"
 _MAX_REQUEST_BYTES = 16 * 1024
 
 # Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
-_MAX_REQUESTS_AT_ONCE = 1_000
+_MAX_ASKING = 1_000
 
 
 class HttpListener:
@@ -42,6 +42,7 @@ class HttpListener:
         origins: whose pages may connect, each as browsers send it (`https://shop.example`). Pages of
             this machine and clients that are no browsers need not be named.
         limits: what peers may use.
+        max_asking: how many may be there at once whose request has not been answered; more are ended.
     """
 
     def __init__(
@@ -50,10 +51,12 @@ class HttpListener:
         *,
         origins: Collection[str] = (),
         limits: Limits | None = None,
+        max_asking: int = _MAX_ASKING,
     ) -> None:
         self.make_connection = make_connection
         self.limits = limits or Limits()
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+        self._max_asking = max_asking
         self._asking: set[HttpConnection] = set()
 
     def __call__(self) -> HttpConnection:
@@ -67,7 +70,7 @@ class HttpListener:
 
     def admit(self, connection: HttpConnection) -> bool:
         """Count one in until it is upgraded or gone; False when there are too many."""
-        is_admitted = len(self._asking) < _MAX_REQUESTS_AT_ONCE
+        is_admitted = len(self._asking) < self._max_asking
         self._asking.add(connection)
         return is_admitted
 
@@ -85,7 +88,7 @@ class HttpListener:
         if origin.lower() in self._origins:
             return True
         page = _host_name(origin)
-        return _is_loopback(page) and page == _host_name(f"//{host}")
+        return is_loopback(page) and page == _host_name(f"//{host}")
 
 
 class HttpConnection(asyncio.Protocol):
@@ -221,12 +224,3 @@ def _host_name(url: str) -> str:
         return urlsplit(url).hostname or ""
     except ValueError:
         return ""
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

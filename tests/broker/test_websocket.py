@@ -205,6 +205,19 @@ def test_who_asks_nothing_in_time_is_told_so() -> None:
         browser.rest()
 
 
+def test_many_who_ask_nothing_are_not_waited_for() -> None:
+    with serve_http(max_asking=2) as http:
+        upgraded = [http.browser() for _ in range(3)]  # they have asked
+        idle = [Browser(http.port) for _ in range(2)]
+        third = Browser(http.port)
+
+        assert third.rest() == b""
+        idle[0].ask("/stomp", UPGRADE)
+        assert idle[0].answer()[0] == 101
+        for browser in [*upgraded, http.browser()]:
+            browser.connect()
+
+
 def test_closed_listener_ends_those_who_have_not_asked_and_no_others(http: HttpServed) -> None:
     upgraded, asking = http.browser(), Browser(http.port)
     asking.socket.sendall(b"GET /st")
