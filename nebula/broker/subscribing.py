@@ -268,4 +268,4 @@ def _need_glob(request: SubscribeRequest) -> None:
         try:
             compile_glob(request.destination)
         except ValueError as error:
-            raise Refused("glob", str(error)) from error
+            raise Refused("glob", f"{request.destination[:60]} {error}") from error

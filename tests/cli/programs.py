@@ -6,22 +6,27 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 NEBULA = [sys.executable, "-m", "nebula.cli"]
 DEADLINE = 20.0
 
+_STATE = tempfile.TemporaryDirectory(prefix="nebula-tests-")
+_NUMBERS = count()
+
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment without Nebula's own variables, so that no machine's settings leak in.
 
-    Brokers keep nothing unless told: those of two tests must not share a folder.
+    Each program has a state folder of its own unless told: two brokers cannot share one.
     """
     plain = {name: value for name, value in os.environ.items() if not name.startswith("NEBULA_")}
-    return plain | {"NEBULA_SERVER_STORE": "memory"} | dict(extra or {})
+    return plain | {"NEBULA_STATE": f"{_STATE.name}/{next(_NUMBERS)}"} | dict(extra or {})
 
 
 def nebula(

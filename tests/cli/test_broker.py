@@ -157,7 +157,7 @@ def test_wrong_settings_are_all_told_and_nothing_starts(tmp_path: Path) -> None:
     assert ended.stdout == ""
     assert ended.stderr.splitlines() == [
         "nebula: --port: [[listener]] 1: port 70000 is not at most 65535",
-        'nebula: nebula.toml: store "disk" is not one of memory',
+        'nebula: nebula.toml: store "disk" is not one of sqlite, memory',
     ]
 
 
@@ -174,4 +174,4 @@ def test_print_settings_shows_value_and_origin_and_starts_nothing(tmp_path: Path
     assert rows["[limits] max_headers"] == (9, "other.toml")
     assert rows["[[listener]] 1: port"] == (0, "--port")
     assert rows["log_level"] == ("debug", "NEBULA_SERVER_LOG_LEVEL")
-    assert rows["store"] == ("memory", "default")
+    assert rows["store"] == ("sqlite", "default")

@@ -170,7 +170,7 @@ def test_garbage_behind_a_connect_is_answered_with_an_error(broker: Served) -> N
 def test_error_reaches_a_peer_that_goes_on_sending(any_broker: Served) -> None:
     broker = any_broker
     mallory = broker.connect()
-    mallory.send(b"BEGIN\ntransaction:t\n\n\0" + b"SEND\ndestination:/queue/a\n\nx\0" * 50_000)
+    mallory.send(b"COMMIT\ntransaction:t\n\n\0" + b"SEND\ndestination:/queue/a\n\nx\0" * 50_000)
 
     assert mallory.rest()[0][0] == "ERROR"
 

@@ -100,7 +100,7 @@ def test_start_that_nobody_waits_for_any_more_is_still_a_start(broker: Served) -
 
 def test_app_that_does_not_start_tells_only_who_started_it(broker: Served) -> None:
     ends: Future[BaseException | None] = Future()
-    thread, started = hosted(broker, Responder("bad", queues=["/topic/bad*"]), ends)
+    thread, started = hosted(broker, Responder("bad", queues=["/topic/bad["]), ends)
 
     error = started.exception(DEADLINE)
 
