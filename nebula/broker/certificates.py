@@ -116,13 +116,14 @@ class Authority:
     def issue_server(self, hosts: Sequence[str], days: float) -> Certificate:
         """Vouch for a broker at these names and IP addresses; the first is its subject.
 
-        Raises:
-            ValueError: no host, or one that is not ASCII.
+            Raises:
+        Raises-PLACE
         """
         if not hosts:
             raise ValueError("a server's certificate names one host or more")
         names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
-        return self._issue(hosts[0], days, ExtendedKeyUsageOID.SERVER_AUTH, names)
+        # A common name has 64 characters at most; what peers look at are the names above.
+        return self._issue(hosts[0][:64], days, ExtendedKeyUsageOID.SERVER_AUTH, names)
 
     def issue_client(self, name: str, days: float) -> Certificate:
         """Vouch for a client. The name is for people: the fingerprint is what says who it is."""

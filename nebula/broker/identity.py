@@ -1,0 +1,331 @@
+"""Finds out who a peer without a client certificate is, by its login and passcode."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import argon2
+import jwt
+import structlog
+from pydantic import Field
+
+from nebula.broker.listeners import ANONYMOUS
+from nebula.errors import SettingsError
+from nebula.settings import Settings, load
+
+# Whoever has to wait longer for the check of a passcode is refused: the queue is bounded by it.
+_LONGEST_WAIT = 10.0
+# An argon2 hash takes 64 MiB by default, and a core.
+_HASHES_AT_ONCE = 2
+_REMEMBERED = 4096
+# Clocks of those who make tokens differ from ours.
+_TOKEN_LEEWAY = 10.0
+
+# What anybody who can check a token can also make is no proof: HS256 and "none" are not here.
+_TOKEN_ALGORITHMS: Final = frozenset(
+    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+)
+# RFC 7518, 6.2.2 and 6.3.2; RFC 8037, 2.
+_PRIVATE_PARTS = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
+
+# A SHA-256, also as OpenSSL and browsers show it.
+_FINGERPRINT: Final = re.compile(r"(?:[0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}")
+
+_log = structlog.get_logger("nebula.broker")
+
+
+class Authenticator:
+    """From login and passcode to principal, for one listener or several.
+
+    Args:
+        users: a TOML file whose table `[users]` says `login = "argon2 hash"`; `nebula passcode` makes
+            the hash.
+        jwks: a JSON file (RFC 7517) with the public keys of those whose tokens (JWT) count as
+            passcodes: all passcodes of three parts with dots between them. The principal is the
+            token's `sub`, whatever the login. Whose token expires stays connected.
+        audience: what tokens have to name as `aud`; None: tokens for a certain audience are refused.
+        issuer: what tokens have to name as `iss`; None: any.
+        anonymous: peers may come in unknown, also those whose login is wrong; without users and tokens
+            logins are ignored. Only this lets in anybody where there are neither.
+        verifications_per_second: how many passcodes are checked: each costs much time, which anybody
+            may ask for. Who is remembered from before does not count.
+
+    Raises:
+        SettingsError: a file that cannot be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        users: Path | None = None,
+        jwks: Path | None = None,
+        audience: str | None = None,
+        issuer: str | None = None,
+        anonymous: bool = False,
+        verifications_per_second: float = 20.0,
+    ) -> None:
+        self._users_file = users
+        self._keys_file = jwks
+        self._audience = audience
+        self._issuer = issuer
+        self._may_be_anonymous = anonymous
+        self._turns = _Turns(verifications_per_second)
+        self._users: Mapping[str, str] = {}
+        self._dummy = ""
+        self._keys: tuple[jwt.PyJWK, ...] = ()
+        # What was good: login and its hash, by a digest that nobody can make without the secret.
+        self._good: OrderedDict[bytes, tuple[str, str]] = OrderedDict()
+        self._secret = secrets.token_bytes(32)
+        self._checks: dict[bytes, asyncio.Task[bool]] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the files again. Who is connected stays so.
+
+        Raises:
+            SettingsError: a file that cannot be used; then everything stays as it was.
+        """
+        users = _read_users(self._users_file)
+        keys = _read_keys(self._keys_file)
+        if users != self._users:
+            self._dummy = _dummy_for(users)
+        self._users, self._keys = users, keys
+
+    def admit_at_once(self, login: str | None) -> str | None:
+        """`anonymous` where nothing needs to be verified; else None."""
+        is_checked = self._users_file is not None or self._keys_file is not None
+        return ANONYMOUS if self._may_be_anonymous and (login is None or not is_checked) else None
+
+    async def verify(self, login: str | None, passcode: str | None) -> str | None:
+        """The principal, or None: refused. The log says why, the peer must not learn it.
+
+        Passcodes are hashed in a thread, some at a time and some per second; those who wait too long are
+        refused. An unknown login takes as long as a wrong passcode.
+        """
+        principal = await self._find(login, passcode)
+        if principal is None and self._may_be_anonymous:
+            return ANONYMOUS  # PROTOCOL D, "identity": a wrong login is refused unless this is set.
+        return principal
+
+    async def _find(self, login: str | None, passcode: str | None) -> str | None:
+        if passcode is None:
+            return None
+        if self._keys and passcode.count(".") == 2:
+            return self._read_token(passcode)
+        if login is None or not self._users:
+            return None
+        return await self._check_login(login, passcode)
+
+    # --- passcodes ---
+
+    async def _check_login(self, login: str, passcode: str) -> str | None:
+        key = self._digest(login, passcode)
+        expected = self._users.get(login)
+        if expected is not None and self._good.get(key) == (login, expected):
+            self._good.move_to_end(key)
+            return login
+        # Many connections of one program that come back at once ask the same: once is enough.
+        check = self._checks.get(key)
+        if check is None:
+            check = asyncio.get_running_loop().create_task(self._hash(expected, login, passcode))
+            self._checks[key] = check
+            check.add_done_callback(lambda _: self._checks.pop(key, None))
+        is_good = await asyncio.shield(check)
+        # A reload meanwhile may have taken the login away.
+        if not is_good or expected is None or self._users.get(login) != expected:
+            return None
+        self._remember(key, login, expected)
+        return login
+
+    async def _hash(self, expected: str | None, login: str, passcode: str) -> bool:
+        stored = self._dummy if expected is None else expected
+        try:
+            async with self._turns.take():
+                is_good = await asyncio.to_thread(_is_hash_of, stored, passcode)
+        except _Crowded:
+            _log.warning("passcode not checked", login=login, reason="too many wait")
+            return False
+        if not is_good or expected is None:
+            _log.info("passcode refused", login=login, is_known=expected is not None)
+        return is_good
+
+    def _digest(self, login: str, passcode: str) -> bytes:
+        # The length keeps ("a", "bc") and ("ab", "c") apart.
+        octets = login.encode(errors="surrogatepass"), passcode.encode(errors="surrogatepass")
+        return hmac.digest(self._secret, b"%d:%s%s" % (len(octets[0]), *octets), hashlib.sha256)
+
+    def _remember(self, key: bytes, login: str, expected: str) -> None:
+        self._good[key] = (login, expected)
+        if len(self._good) > _REMEMBERED:
+            self._good.popitem(last=False)
+
+    # --- tokens ---
+
+    def _read_token(self, token: str) -> str | None:
+        # Checking a signature takes no longer than a TLS handshake does: no thread, no limit.
+        try:
+            key = self._key_of(token)
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=[key.algorithm_name],
+                audience=self._audience,
+                issuer=self._issuer,
+                leeway=_TOKEN_LEEWAY,
+                options={"require": ["exp", "sub"]},
+            )
+        except (jwt.PyJWTError, RecursionError) as error:  # its header may be JSON of any depth
+            _log.info("token refused", reason=type(error).__name__)
+            return None
+        principal = str(claims["sub"])
+        if fault := _fault_of(principal):
+            _log.warning("token refused", reason=f"its sub {fault}", sub=principal)
+            return None
+        return principal
+
+    def _key_of(self, token: str) -> jwt.PyJWK:
+        name = jwt.get_unverified_header(token).get("kid")
+        if name is None and len(self._keys) == 1:
+            return self._keys[0]
+        found = next((key for key in self._keys if name is not None and key.key_id == name), None)
+        if found is None:
+            raise jwt.InvalidKeyError
+        return found
+
+
+class _Crowded(Exception):
+    """Too many wait for their turn already."""
+
+
+class _Turns:
+    """Lets through so many per second, evenly, and so many at once."""
+
+    def __init__(self, per_second: float) -> None:
+        if per_second <= 0:
+            raise SettingsError(f"verifications_per_second {per_second:g} is not above 0")
+        self._interval = 1.0 / per_second
+        self._room = max(1, round(per_second * _LONGEST_WAIT))
+        self._next = 0.0
+        self._at_once = asyncio.Semaphore(_HASHES_AT_ONCE)
+
+    @asynccontextmanager
+    async def take(self) -> AsyncGenerator[None]:
+        """Wait for a turn, and have it for the block; `_Crowded` where too many do already."""
+        if not self._room:
+            raise _Crowded
+        self._room -= 1
+        try:
+            now = asyncio.get_running_loop().time()
+            begin = max(now, self._next)
+            self._next = begin + self._interval
+            await asyncio.sleep(begin - now)
+            async with self._at_once:
+                yield
+        finally:
+            self._room += 1
+
+
+def _is_hash_of(expected: str, passcode: str) -> bool:
+    try:
+        return argon2.PasswordHasher().verify(expected, passcode)
+    except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
+        return False
+
+
+# --- files ---
+
+
+class _UsersFile(Settings):
+    """The table of a users file. Its keys are logins, so it is checked below, by hand."""
+
+    users: Any = Field(default_factory=dict)
+
+
+def _read_users(file: Path | None) -> Mapping[str, str]:
+    if file is None:
+        return {}
+    users = load(_UsersFile, env_prefix="", file=file, environ={}).value.users
+    if not isinstance(users, dict):
+        raise SettingsError(f"{file}: [users]: is not a table")
+    problems = [
+        f"{file}: [users] {json.dumps(login, ensure_ascii=False)}: {fault}"
+        for login, words in users.items()
+        if (fault := _fault_of(login) or _fault_of_hash(words))
+    ]
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return users
+
+
+def _fault_of(principal: str) -> str | None:
+    """Why nobody may be called so: rights are given to the name, and others are called so already."""
+    if not principal or not principal.isprintable():
+        return "is empty or holds a control character"
+    if principal == ANONYMOUS or principal.startswith("app:"):
+        return "is a name that the broker itself gives"
+    if _FINGERPRINT.fullmatch(principal):
+        return "looks like the fingerprint of a certificate"
+    return None
+
+
+def _fault_of_hash(words: Any) -> str | None:
+    try:
+        argon2.extract_parameters(words)
+    except (argon2.exceptions.InvalidHashError, AttributeError):
+        # It may be a passcode: it is not shown.
+        return "the value is not an argon2 hash; `nebula passcode` makes one"
+    return None
+
+
+def _dummy_for(users: Mapping[str, str]) -> str:
+    """A hash that costs as much as the users' and that no passcode has."""
+
+    def cost(words: str) -> int:
+        parameters = argon2.extract_parameters(words)
+        return parameters.memory_cost * parameters.time_cost
+
+    if not users:
+        return ""
+    costliest = max(users.values(), key=cost)
+    length = argon2.extract_parameters(costliest).hash_len
+    noise = base64.b64encode(secrets.token_bytes(length)).decode().rstrip("=")
+    return f"{costliest.rpartition('$')[0]}${noise}"
+
+
+def _read_keys(file: Path | None) -> tuple[jwt.PyJWK, ...]:
+    if file is None:
+        return ()
+    try:
+        entries = json.loads(file.read_bytes())["keys"]
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError):
+        entries = None
+    if not isinstance(entries, list) or not entries:
+        raise SettingsError(f'{file}: is not a JSON Web Key Set: {{"keys": [one or more]}}')
+    return tuple(_read_key(f"{file}: key {number}", entry) for number, entry in enumerate(entries, 1))
+
+
+def _read_key(place: str, entry: Any) -> jwt.PyJWK:
+    if not isinstance(entry, dict):
+        raise SettingsError(f"{place}: is not an object")
+    if _PRIVATE_PARTS & entry.keys() or entry.get("kty") == "oct":
+        raise SettingsError(f"{place}: is secret: whoever reads it can make tokens; put public keys here")
+    try:
+        key = jwt.PyJWK(entry)
+    except jwt.PyJWTError:
+        raise SettingsError(f"{place}: is of a kind that cannot be used, or broken") from None
+    if key.algorithm_name not in _TOKEN_ALGORITHMS:
+        raise SettingsError(f"{place}: algorithm {key.algorithm_name} does not prove who made a token")
+    return key

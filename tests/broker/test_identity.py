@@ -1,0 +1,443 @@
+"""Who a peer is by its login and passcode, or by a token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import argon2
+import jwt
+import pytest
+import structlog
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from nebula.broker.identity import Authenticator
+from nebula.errors import SettingsError
+
+pytestmark = pytest.mark.anyio
+
+DEADLINE = 10.0
+
+# As cheap as argon2 can be: how dear a hash is, is the operator's business.
+HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def users_file(folder: Path, **passcodes: str) -> Path:
+    file = folder / "users.toml"
+    lines = [f'{login} = "{HASHER.hash(passcode)}"\n' for login, passcode in passcodes.items()]
+    file.write_text("[users]\n" + "".join(lines))
+    return file
+
+
+# --- logins ---
+
+
+async def test_login_with_its_passcode_is_the_principal(tmp_path: Path) -> None:
+    authenticator = Authenticator(users=users_file(tmp_path, alice="secret", bob="hidden"))
+
+    assert await authenticator.verify("alice", "secret") == "alice"
+    assert await authenticator.verify("bob", "hidden") == "bob"
+    assert await authenticator.verify("alice", "secret") == "alice"
+
+
+@pytest.mark.parametrize(
+    ("login", "passcode"),
+    [
+        ("alice", "wrong"),
+        ("alice", "hidden"),
+        ("alice", ""),
+        ("alice", None),
+        ("nobody", "secret"),
+        ("", "secret"),
+        (None, "secret"),
+        (None, None),
+        ("alices", "ecret"),
+    ],
+)
+async def test_wrong_or_missing_login_is_refused_with_a_users_file(
+    tmp_path: Path, login: str | None, passcode: str | None
+) -> None:
+    authenticator = Authenticator(users=users_file(tmp_path, alice="secret", bob="hidden"))
+    # What was good before must not help anybody else.
+    assert await authenticator.verify("alice", "secret") == "alice"
+
+    assert authenticator.admit_at_once(login) is None
+    assert await authenticator.verify(login, passcode) is None
+
+
+async def test_wrong_or_missing_login_is_anonymous_where_that_is_allowed(tmp_path: Path) -> None:
+    authenticator = Authenticator(users=users_file(tmp_path, alice="secret"), anonymous=True)
+
+    assert authenticator.admit_at_once(None) == "anonymous"
+    assert authenticator.admit_at_once("alice") is None
+    assert await authenticator.verify("alice", "wrong") == "anonymous"
+    assert await authenticator.verify("alice", "secret") == "alice"
+
+
+def test_logins_are_ignored_where_all_may_be_anonymous_and_nobody_is_known() -> None:
+    assert Authenticator(anonymous=True).admit_at_once("guest") == "anonymous"
+
+
+async def test_nobody_comes_in_where_nobody_is_known_and_nobody_may_be_anonymous() -> None:
+    authenticator = Authenticator()
+
+    assert authenticator.admit_at_once(None) is None
+    assert authenticator.admit_at_once("guest") is None
+    assert await authenticator.verify("guest", "guest") is None
+    assert await authenticator.verify(None, None) is None
+
+
+async def test_reload_takes_up_new_users_and_forgets_those_who_are_gone(tmp_path: Path) -> None:
+    file = users_file(tmp_path, alice="secret", bob="hidden")
+    authenticator = Authenticator(users=file)
+    assert await authenticator.verify("alice", "secret") == "alice"
+    assert await authenticator.verify("bob", "hidden") == "bob"
+
+    users_file(tmp_path, alice="changed", carol="new")
+    authenticator.reload()
+
+    assert await authenticator.verify("alice", "secret") is None
+    assert await authenticator.verify("alice", "changed") == "alice"
+    assert await authenticator.verify("bob", "hidden") is None
+    assert await authenticator.verify("carol", "new") == "carol"
+
+
+async def test_reload_while_a_passcode_is_checked_counts_for_it(tmp_path: Path) -> None:
+    file = users_file(tmp_path, alice="secret")
+    authenticator = Authenticator(users=file)
+    checking = asyncio.create_task(authenticator.verify("alice", "secret"))
+    await asyncio.sleep(0)
+
+    users_file(tmp_path, bob="hidden")
+    authenticator.reload()
+
+    assert await checking is None
+
+
+async def test_reload_of_a_broken_file_changes_nothing(tmp_path: Path) -> None:
+    file = users_file(tmp_path, alice="secret")
+    authenticator = Authenticator(users=file)
+    file.write_text("[users]\nalice = 'plain'\n")
+
+    with pytest.raises(SettingsError):
+        authenticator.reload()
+
+    assert await authenticator.verify("alice", "secret") == "alice"
+
+
+# --- what a check costs ---
+
+
+@pytest.fixture
+def hashings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The hashes that passcodes are compared with, in order."""
+    compared: list[str] = []
+    verify = argon2.PasswordHasher.verify
+
+    def count(self: argon2.PasswordHasher, expected: Any, passcode: Any) -> Any:
+        compared.append(expected)
+        return verify(self, expected, passcode)
+
+    monkeypatch.setattr(argon2.PasswordHasher, "verify", count)
+    return compared
+
+
+async def test_unknown_login_costs_the_same_as_a_wrong_passcode(tmp_path: Path, hashings: list[str]) -> None:
+    authenticator = Authenticator(users=users_file(tmp_path, alice="secret"))
+
+    await authenticator.verify("alice", "wrong")
+    await authenticator.verify("nobody", "wrong")
+
+    known, unknown = hashings
+    assert known != unknown
+    assert argon2.extract_parameters(known) == argon2.extract_parameters(unknown)
+
+
+async def test_who_comes_back_is_not_hashed_again(tmp_path: Path, hashings: list[str]) -> None:
+    authenticator = Authenticator(users=users_file(tmp_path, alice="secret"))
+
+    for _ in range(50):
+        assert await authenticator.verify("alice", "secret") == "alice"
+
+    assert len(hashings) == 1
+
+
+async def test_many_who_come_at_once_with_one_passcode_are_hashed_once(
+    tmp_path: Path, hashings: list[str]
+) -> None:
+    authenticator = Authenticator(users=users_file(tmp_path, alice="secret"))
+
+    found = await asyncio.gather(*(authenticator.verify("alice", "secret") for _ in range(50)))
+
+    assert found == ["alice"] * 50
+    assert len(hashings) == 1
+
+
+async def test_one_who_gives_up_does_not_take_the_check_from_the_others(tmp_path: Path) -> None:
+    authenticator = Authenticator(users=users_file(tmp_path, alice="secret"))
+    first = asyncio.create_task(authenticator.verify("alice", "secret"))
+    second = asyncio.create_task(authenticator.verify("alice", "secret"))
+    await asyncio.sleep(0)
+
+    first.cancel()
+
+    with anyio.fail_after(DEADLINE):
+        assert await second == "alice"
+
+
+async def test_checks_beyond_the_limit_wait_and_those_beyond_the_queue_are_refused(
+    tmp_path: Path, hashings: list[str]
+) -> None:
+    # Ten seconds' worth may wait: two, of which one has its turn now.
+    authenticator = Authenticator(users=users_file(tmp_path, alice="secret"), verifications_per_second=0.2)
+
+    async with asyncio.TaskGroup() as tasks:
+        guesses = [tasks.create_task(authenticator.verify("alice", str(guess))) for guess in range(4)]
+        with anyio.fail_after(DEADLINE):
+            await asyncio.wait([guesses[0]])
+            await asyncio.wait(guesses[2:])
+
+        assert [guess.done() for guess in guesses] == [True, False, True, True]
+        assert len(hashings) == 1
+        guesses[1].cancel()
+
+
+async def test_who_is_remembered_passes_by_the_queue(tmp_path: Path) -> None:
+    authenticator = Authenticator(users=users_file(tmp_path, alice="secret"), verifications_per_second=0.1)
+    assert await authenticator.verify("alice", "secret") == "alice"
+
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(authenticator.verify("alice", "guess"))
+        await asyncio.sleep(0)
+        with anyio.fail_after(DEADLINE):
+            assert await authenticator.verify("alice", "secret") == "alice"
+        assert not waiting.done()
+        waiting.cancel()
+
+
+# --- mistakes in the users file ---
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("users = 1", "[users]: is not a table"),
+        ("[user]", 'unknown setting "user"'),
+        ("[users]\nalice = 'secret'", '[users] "alice": the value is not an argon2 hash; `nebula passcode`'),
+        ("[users]\nalice = 1", '[users] "alice": the value is not an argon2 hash'),
+        ("[users]\nanonymous = '{hash}'", '[users] "anonymous": is a name that the broker itself gives'),
+        ("[users]\n'app:shop' = '{hash}'", '[users] "app:shop": is a name that the broker itself gives'),
+        ("[users]\n{fingerprint} = '{hash}'", "looks like the fingerprint of a certificate"),
+        ("[users]\n'' = '{hash}'", '[users] "": is empty or holds a control character'),
+        ("[users]\n\"a\\nb\" = '{hash}'", "is empty or holds a control character"),
+        ("[users", "not valid TOML"),
+    ],
+)
+def test_mistake_in_the_users_file_is_told_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "users.toml"
+    file.write_text(text.replace("{hash}", HASHER.hash("x")).replace("{fingerprint}", "0aF" + "1" * 61))
+
+    with pytest.raises(SettingsError) as caught:
+        Authenticator(users=file)
+
+    assert str(caught.value).startswith(f"{file}: ")
+    assert complaint in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_missing_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"users\.toml: cannot be read: No such file"):
+        Authenticator(users=tmp_path / "users.toml")
+    with pytest.raises(SettingsError, match=r"keys\.json: cannot be read: No such file"):
+        Authenticator(jwks=tmp_path / "keys.json")
+
+
+def test_limit_of_nothing_per_second_is_a_mistake() -> None:
+    with pytest.raises(SettingsError, match="verifications_per_second 0 is not above 0"):
+        Authenticator(verifications_per_second=0)
+
+
+# --- tokens ---
+
+EC_KEY = ec.generate_private_key(ec.SECP256R1())
+RSA_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def public(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, **members: str) -> dict[str, Any]:
+    algorithm = jwt.get_algorithm_by_name("ES256" if isinstance(key, ec.EllipticCurvePrivateKey) else "RS256")
+    return {**algorithm.to_jwk(key.public_key(), as_dict=True), **members}
+
+
+def keys_file(folder: Path, *keys: dict[str, Any]) -> Path:
+    file = folder / "keys.json"
+    file.write_text(json.dumps({"keys": keys}))
+    return file
+
+
+def claims(**changes: Any) -> dict[str, Any]:
+    all_claims = {"sub": "till-1", "exp": time.time() + 60} | changes
+    return {name: value for name, value in all_claims.items() if value is not None}
+
+
+def token(key: Any = EC_KEY, algorithm: str = "ES256", kid: str | None = None, **changes: Any) -> str:
+    return jwt.encode(claims(**changes), key, algorithm, headers=None if kid is None else {"kid": kid})
+
+
+async def test_sub_of_a_good_token_is_the_principal_whatever_the_login(tmp_path: Path) -> None:
+    authenticator = Authenticator(jwks=keys_file(tmp_path, public(EC_KEY)))
+
+    assert await authenticator.verify("somebody", token()) == "till-1"
+    assert await authenticator.verify(None, token()) == "till-1"
+
+
+async def test_key_is_chosen_by_its_name(tmp_path: Path) -> None:
+    authenticator = Authenticator(jwks=keys_file(tmp_path, public(EC_KEY, kid="a"), public(RSA_KEY, kid="b")))
+
+    assert await authenticator.verify(None, token(kid="a")) == "till-1"
+    assert await authenticator.verify(None, token(RSA_KEY, "RS256", kid="b")) == "till-1"
+    assert await authenticator.verify(None, token(kid="b")) is None
+    assert await authenticator.verify(None, token(kid="c")) is None
+    assert await authenticator.verify(None, token()) is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: token(exp=time.time() - 60), id="expired"),
+        pytest.param(lambda: token(exp=None), id="never expires"),
+        pytest.param(lambda: token(nbf=time.time() + 60), id="not valid yet"),
+        pytest.param(lambda: token(sub=None), id="of nobody"),
+        pytest.param(lambda: token(sub=""), id="of nobody by name"),
+        pytest.param(lambda: token(sub="app:shop"), id="of a hosted service"),
+        pytest.param(lambda: token(sub="anonymous"), id="of anonymous"),
+        pytest.param(lambda: token(sub="0a" * 32), id="of a fingerprint"),
+        pytest.param(lambda: token(sub="till\n1"), id="of a name with a newline"),
+        pytest.param(lambda: token(aud="elsewhere"), id="for another audience"),
+        pytest.param(lambda: token(ec.generate_private_key(ec.SECP256R1())), id="of another key"),
+        pytest.param(lambda: token(RSA_KEY, "RS256"), id="of another algorithm"),
+        pytest.param(lambda: jwt.encode(claims(), "", "none"), id="not signed"),
+        pytest.param(lambda: jwt.encode(claims(), "s" * 32, "HS256"), id="symmetric"),
+        pytest.param(lambda: token()[:-6] + "AAAAAA", id="changed"),
+        pytest.param(lambda: "a.b.c", id="nonsense"),
+        pytest.param(lambda: "..", id="empty"),
+        pytest.param(lambda: "ä.ö.ü", id="not ASCII"),
+    ],
+)
+async def test_token_that_is_not_good_is_refused(tmp_path: Path, make: Callable[[], str]) -> None:
+    authenticator = Authenticator(jwks=keys_file(tmp_path, public(EC_KEY)))
+
+    assert await authenticator.verify(None, make()) is None
+
+
+async def test_header_of_endless_depth_is_refused_as_any_other_nonsense(tmp_path: Path) -> None:
+    authenticator = Authenticator(jwks=keys_file(tmp_path, public(EC_KEY)))
+    deep = jwt.utils.base64url_encode(b"[" * 100_000).decode()
+
+    assert await authenticator.verify(None, f"{deep}.e30.AAAA") is None
+
+
+async def test_public_key_does_not_serve_as_a_shared_secret(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    pem = EC_KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    head, body = (
+        jwt.utils.base64url_encode(json.dumps(part).encode()).decode()
+        for part in ({"alg": "HS256", "typ": "JWT"}, claims())
+    )
+    signature = jwt.get_algorithm_by_name("HS256").sign(f"{head}.{body}".encode(), pem)
+    forged = f"{head}.{body}.{jwt.utils.base64url_encode(signature).decode()}"
+    authenticator = Authenticator(jwks=keys_file(tmp_path, public(EC_KEY)))
+
+    assert await authenticator.verify(None, forged) is None
+
+
+async def test_audience_and_issuer_have_to_be_ours_where_they_are_set(tmp_path: Path) -> None:
+    authenticator = Authenticator(
+        jwks=keys_file(tmp_path, public(EC_KEY)), audience="broker", issuer="https://id.example"
+    )
+
+    assert await authenticator.verify(None, token(aud="broker", iss="https://id.example")) == "till-1"
+    assert await authenticator.verify(None, token(aud="other", iss="https://id.example")) is None
+    assert await authenticator.verify(None, token(aud="broker", iss="https://else.example")) is None
+    assert await authenticator.verify(None, token()) is None
+
+
+async def test_passcode_that_is_no_token_is_checked_against_the_users(tmp_path: Path) -> None:
+    authenticator = Authenticator(
+        users=users_file(tmp_path, alice="one.dot"), jwks=keys_file(tmp_path, public(EC_KEY))
+    )
+
+    assert await authenticator.verify("alice", "one.dot") == "alice"
+    assert await authenticator.verify("alice", token()) == "till-1"
+
+
+async def test_reload_takes_up_new_keys(tmp_path: Path) -> None:
+    authenticator = Authenticator(jwks=keys_file(tmp_path, public(EC_KEY)))
+    assert await authenticator.verify(None, token()) == "till-1"
+
+    keys_file(tmp_path, public(RSA_KEY))
+    authenticator.reload()
+
+    assert await authenticator.verify(None, token()) is None
+    assert await authenticator.verify(None, token(RSA_KEY, "RS256")) == "till-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "is not a JSON Web Key Set"),
+        ("[]", "is not a JSON Web Key Set"),
+        ('{"keys": []}', "is not a JSON Web Key Set"),
+        ('{"keys": [1]}', "key 1: is not an object"),
+        ('{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "key 1: is secret"),
+        ('{"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}]}', "key 1: is of a kind"),
+        ('{"keys": [{"kty": "XX"}]}', "key 1: is of a kind"),
+    ],
+)
+def test_mistake_in_the_key_set_is_told_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(text)
+
+    with pytest.raises(SettingsError) as caught:
+        Authenticator(jwks=file)
+
+    assert str(caught.value).startswith(f"{file}: {complaint}")
+
+
+def test_private_key_in_the_key_set_is_a_mistake(tmp_path: Path) -> None:
+    private = jwt.get_algorithm_by_name("ES256").to_jwk(EC_KEY, as_dict=True)
+
+    with pytest.raises(SettingsError, match="key 1: is secret: whoever reads it can make tokens"):
+        Authenticator(jwks=keys_file(tmp_path, private))
+
+
+# --- the log ---
+
+
+async def test_log_says_why_and_never_a_passcode_or_token(tmp_path: Path) -> None:
+    authenticator = Authenticator(
+        users=users_file(tmp_path, alice="secret"), jwks=keys_file(tmp_path, public(EC_KEY))
+    )
+    expired = token(exp=time.time() - timedelta(hours=1).total_seconds())
+
+    with structlog.testing.capture_logs() as logged:
+        await authenticator.verify("alice", "hunter2")
+        await authenticator.verify("alice", expired)
+
+    assert [(entry["event"], entry.get("login"), entry.get("reason")) for entry in logged] == [
+        ("passcode refused", "alice", None),
+        ("token refused", None, "ExpiredSignatureError"),
+    ]
+    assert "hunter2" not in str(logged)
+    assert expired not in str(logged)
