@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,7 @@ from typing import Any
 from nebula.broker.keys import key_function
 from nebula.broker.limits import Limits
 from nebula.broker.policies import DestinationPolicy
-
-PROFILES = ("standard", "maxam")
+from nebula.broker.profiles import PROFILES, Profile
 
 _ONLY = re.compile(r"^only (\w+)$", re.MULTILINE)
 _IN_MEMORY_ONLY = re.compile(r"^(advance|block|unblock) |^\w+< (beat|silence)$", re.MULTILINE)
@@ -45,7 +44,7 @@ class Case:
         """The profiles that it holds in: both, unless it says `only` or speaks 1.0 (D.1)."""
         if only := _ONLY.findall(self.text) or _ONLY.findall(self.preamble):
             return tuple(only)
-        return PROFILES[:1] if _SPEAKS_1_0.search(self.text) else PROFILES
+        return tuple(PROFILES)[:1] if _SPEAKS_1_0.search(self.text) else tuple(PROFILES)
 
     @property
     def limits(self) -> Limits:
@@ -66,6 +65,12 @@ class Case:
     def key_of(self) -> Callable[[str], str] | None:
         """What its `keys` lines say."""
         return key_function(("X/",), re.findall(r"^keys (\S+)$", self.text, re.MULTILINE))
+
+    def profile(self, name: str) -> Profile:
+        """The profile of this name, changed as its `switch` lines say."""
+        found = re.findall(r"^switch (\w+)$", self.text, re.MULTILINE)
+        switches: dict[str, Any] = dict.fromkeys(found, True)
+        return replace(PROFILES[name], **switches)
 
     @property
     def needs_memory(self) -> bool:

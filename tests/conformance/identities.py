@@ -8,7 +8,6 @@ from pathlib import Path
 
 from nebula.broker.certificates import Certificate, make_authority
 from nebula.broker.listeners import Listener
-from nebula.broker.profiles import PROFILES
 from nebula.broker.tls import ServerTls, TlsFiles
 from tests.conformance.cases import Case
 from tests.conformance.running import over
@@ -35,7 +34,7 @@ class Identities:
         """A world where everybody has a certificate."""
         folder = self._folder
         files = TlsFiles(folder / "broker.pem", folder / "broker.key", client_ca=folder / "ca.pem")
-        listener = Listener(port=0, profile=PROFILES[profile], tls=ServerTls(files))
+        listener = Listener(port=0, profile=case.profile(profile), tls=ServerTls(files))
         return over(
             case, listener, lambda who, port: Wire(TcpOctets(port, self._context(who))), self.principal
         )

@@ -42,7 +42,7 @@ class _Player:
         """One line."""
         word, _, rest = line.partition(" ")
         match word, rest.split():
-            case (("only" | "limit" | "policy" | "keys"), _):
+            case (("only" | "limit" | "policy" | "keys" | "switch"), _):
                 pass  # read before the world was made
             case (("accept" | "connect"), [name, *more]):
                 self._begin(word, name, more, rest)

@@ -18,18 +18,15 @@ from tests.conformance.worlds import OverSockets
 
 def over_tcp(case: Case) -> contextlib.AbstractContextManager[OverSockets]:
     """A world where everybody is anonymous."""
-    return over(case, Listener(port=0), lambda _who, port: Wire(TcpOctets(port)), _nobody)
+    listener = Listener(port=0, profile=case.profile("standard"))
+    return over(case, listener, lambda _who, port: Wire(TcpOctets(port)), _nobody)
 
 
 def over_websocket(case: Case) -> contextlib.AbstractContextManager[OverSockets]:
     """The same over HTTP."""
     url = "ws://127.0.0.1:{}/stomp"
-    return over(
-        case,
-        Listener(port=0, http=True),
-        lambda _who, port: Wire(WebSocketOctets(url.format(port))),
-        _nobody,
-    )
+    listener = Listener(port=0, profile=case.profile("standard"), http=True)
+    return over(case, listener, lambda _who, port: Wire(WebSocketOctets(url.format(port))), _nobody)
 
 
 def _nobody(_who: str) -> str:

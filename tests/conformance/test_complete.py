@@ -37,8 +37,8 @@ SUBJECTS = [
     *(f"D {number}" for number in range(1, 51) if number != 39),
     *CLAUSES,
 ]
-# What transcripts may be about besides: rows of G and chapters of the design.
-OTHERS = ("G ", "DESIGN ")
+# What transcripts may be about besides: clauses of B, rows of G, chapters of the design.
+OTHERS = ("B.", "G ", "DESIGN ")
 
 # The cases that PROTOCOL marks with M: they are about MaXaM.
 MAXAM = {f"E {number}" for number in (22, 29, 33, 35, 36, *range(38, 54))}

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from nebula.broker import connection
-from tests.conformance.cases import PROFILES, Case, read_cases
+from nebula.broker.profiles import PROFILES
+from tests.conformance.cases import Case, read_cases
 from tests.conformance.identities import Identities
 from tests.conformance.player import play
 from tests.conformance.running import over_tcp, over_websocket

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from nebula.broker.access import Capability, Grants
-from nebula.broker.profiles import PROFILES
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
 from tests.conformance.cases import Case
@@ -74,13 +73,14 @@ class InMemory:
 
     def __init__(self, case: Case, profile: str) -> None:
         self.profile = profile
+        self._profile = case.profile(profile)
         self._harness = BrokerHarness(case.limits, case.policies, key_of=case.key_of)
         self._peers: dict[str, Peer] = {}
         self._heard: dict[str, list[Received]] = {}
         self._seen_bytes: dict[str, int] = {}
 
     def accept(self, name: str, who: str) -> str:
-        self._peers[name] = self._harness.accept(name, principal=who, profile=PROFILES[self.profile])
+        self._peers[name] = self._harness.accept(name, principal=who, profile=self._profile)
         self._heard[name] = []
         return who
 
