@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nebula.rpc.responder import Responder
     from nebula.rpc.verbs import verb
     from nebula.spark import Spark
+    from nebula.stomp.client_tls import TlsOptions
 
 __version__ = "0.1.0"
 
@@ -56,6 +57,7 @@ __all__ = [
     "ServerError",
     "SettingsError",
     "Spark",
+    "TlsOptions",
     "UnexpectedReply",
     "VerbError",
     "embedded",
@@ -73,6 +75,7 @@ _HOMES = {
     "Request": "nebula.rpc.context",
     "Responder": "nebula.rpc.responder",
     "Spark": "nebula.spark",
+    "TlsOptions": "nebula.stomp.client_tls",
     "UnexpectedReply": "nebula.rpc.errors",
     "VerbError": "nebula.rpc.errors",
     "embedded": "nebula.host.embedding",

@@ -23,6 +23,7 @@ from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle as AsyncJobHandle
 from nebula.rpc.jobs.states import JobStatus
 from nebula.rpc.start_options import StartOptions
+from nebula.stomp.client_tls import TlsOptions
 
 __all__ = ["Client", "JobHandle"]
 
@@ -103,10 +104,13 @@ class Client:
     Args:
         url: of the broker.
         timeout: seconds that a call waits unless it says otherwise.
+        tls: for `stomps://` and `wss://`: whom to trust, and our own certificate.
     """
 
-    def __init__(self, url: str | None = None, *, timeout: float = 30.0) -> None:
-        self._client = AsyncClient(url, timeout=timeout)
+    def __init__(
+        self, url: str | None = None, *, timeout: float = 30.0, tls: TlsOptions | None = None
+    ) -> None:
+        self._client = AsyncClient(url, timeout=timeout, tls=tls)
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
 

@@ -28,6 +28,7 @@ from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.start_options import StartOptions, start_headers
 from nebula.rpc.verbs import Target
 from nebula.stomp.client import Message, StompClient
+from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.link import Link
 
 P = ParamSpec("P")
@@ -49,7 +50,8 @@ class Client:
         timeout: seconds that a call waits unless it, or an anyio scope around it, says otherwise.
         reply_to: a queue that answers shall come to, shared with other requesters; each takes its own.
             By default the client has an inbox of its own, which is faster.
-        link: opens what carries the octets, instead of TCP to the address.
+        tls: for `stomps://` and `wss://`, see `TlsOptions`; None is what the environment says.
+        link: opens what carries the octets, instead of a connection to the address.
     """
 
     def __init__(
@@ -58,9 +60,10 @@ class Client:
         *,
         timeout: float = 30.0,
         reply_to: str | None = None,
+        tls: TlsOptions | None = None,
         link: Callable[[], Awaitable[Link]] | None = None,
     ) -> None:
-        self._stomp = StompClient(url, link=link)
+        self._stomp = StompClient(url, tls=tls, link=link)
         self._default_timeout = timeout
         self._reply_to = None if reply_to is None else destination_of(reply_to)
         self._timeout: float | None = None

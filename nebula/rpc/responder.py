@@ -24,6 +24,8 @@ from nebula.rpc.verbs import (
     marked_members,
     set_target,
 )
+from nebula.stomp.client import StompClient
+from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.link import Link
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -266,6 +268,7 @@ class Responder:
         *,
         started: anyio.Event | None = None,
         grace: float = 5.0,
+        tls: TlsOptions | None = None,
         link: Callable[[], Awaitable[Link]] | None = None,
     ) -> None:
         """Serve until cancelled, or until the connection ends.
@@ -277,14 +280,17 @@ class Responder:
             url: of the broker, see `StompClient`.
             started: set when every queue is being listened to.
             grace: seconds.
-            link: opens what carries the octets, instead of TCP to the address.
+            tls: for `stomps://` and `wss://`: whom to trust, and our own certificate; None is what the
+                environment says, see `TlsOptions`.
+            link: opens what carries the octets, instead of a connection to the address.
 
         Raises:
             ConnectFailed: there is no broker, or it refuses.
             ConnectionLost, ServerError: the connection ended. There is no reconnecting here: a supervisor
                 starts the service again.
             Refused: the broker does not let the service listen to its queues.
-            SettingsError: its jobs cannot be kept in the folder that `state` or `NEBULA_STATE` names.
+            SettingsError: the address or the TLS options cannot be used, or its jobs cannot be kept in the
+                folder that `state` or `NEBULA_STATE` names.
         """
         with self._jobs.opened() as jobs:
             self._serving = Serving(
@@ -296,4 +302,4 @@ class Responder:
                 concurrency=self._concurrency,
                 grace=grace,
             )
-            await self._serving.run(url, link, started)
+            await self._serving.run(StompClient(url, tls=tls, link=link), started)

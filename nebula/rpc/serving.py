@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from time import monotonic
@@ -18,7 +18,6 @@ from nebula.rpc.jobs.service import JobService
 from nebula.rpc.lane import Lane
 from nebula.rpc.verbs import Endpoint
 from nebula.stomp.client import AckMode, StompClient
-from nebula.stomp.link import Link
 
 _log = structlog.get_logger()
 
@@ -69,14 +68,8 @@ class Serving:
         self._failure: NebulaError | None = None
         self._ended = anyio.Event()
 
-    async def run(
-        self,
-        url: str | None,
-        link: Callable[[], Awaitable[Link]] | None,
-        started: anyio.Event | None,
-    ) -> None:
-        """Serve until cancelled or disconnected; see `Responder.run`."""
-        client = StompClient(url, link=link)
+    async def run(self, client: StompClient, started: anyio.Event | None) -> None:
+        """Serve until cancelled or disconnected, over a client not entered; see `Responder.run`."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._live, client, started, name=f"service {self._name}")
             # This task takes the cancellation; the other one hears of it by `_stop`.
