@@ -11,6 +11,7 @@ import pytest
 import stomp  # type: ignore[import-untyped] # it has no types
 
 from tests.interop.bodies import DEADLINE, EVERY_OCTET, HEADER_TEXT, MEBIBYTE
+from tests.interop.conftest import TlsBroker
 
 _CONNECTIONS = {
     "1.0": stomp.StompConnection10,
@@ -54,25 +55,28 @@ class _Peer(stomp.ConnectionListener):  # type: ignore[misc] # it has no types
         """The next messages; fails where they do not come."""
         return [self.messages.get(timeout=DEADLINE) for _ in range(count)]
 
-    def settle(self, method: Callable[..., None], message: Any) -> None:
+    def settle(self, method: Callable[..., None], message: Any, **options: str) -> None:
         """ACK or NACK in the form of the version."""
         if self._version == "1.2":
-            method(message.headers["ack"])
+            method(message.headers["ack"], **options)
         elif self._version == "1.1":
-            method(message.headers["message-id"], message.headers["subscription"])
+            method(message.headers["message-id"], message.headers["subscription"], **options)
         else:
-            method(message.headers["message-id"])
+            method(message.headers["message-id"], **options)
 
-    def ack(self, message: Any) -> None:
-        self.settle(self.connection.ack, message)
+    def ack(self, message: Any, **options: str) -> None:
+        self.settle(self.connection.ack, message, **options)
 
-    def nack(self, message: Any) -> None:
-        self.settle(self.connection.nack, message)
+    def nack(self, message: Any, **options: str) -> None:
+        self.settle(self.connection.nack, message, **options)
 
 
 @contextmanager
-def _connected(port: int, version: str, **options: Any) -> Iterator[_Peer]:
+def _connected(
+    port: int, version: str, *, prepare: Callable[[Any], None] = lambda connection: None, **options: Any
+) -> Iterator[_Peer]:
     connection = _CONNECTIONS[version]([("127.0.0.1", port)], auto_decode=False, **options)
+    prepare(connection)
     peer = _Peer(connection, version)
     connection.set_listener("test", peer)
     connection.connect(wait=True)
@@ -83,6 +87,14 @@ def _connected(port: int, version: str, **options: Any) -> Iterator[_Peer]:
         if not peer.told:
             connection.disconnect("bye")
             peer.receipts.get(timeout=DEADLINE)
+
+
+def _drain(port: int, queue: str, version: str) -> list[str]:
+    """The bodies of what a queue holds: everything before a last message of our own."""
+    with _connected(port, version) as peer:
+        peer.connection.send(queue, "end")
+        peer.connection.subscribe(queue, id="1")
+        return list(iter(lambda: peer.take()[0].body.decode(), "end"))
 
 
 @every_version
@@ -148,6 +160,55 @@ def test_stomp_py_gets_a_nacked_message_again(broker_port: int, queue: str, vers
     assert second.headers["redelivered"] == "true"
 
 
+@since_1_1
+def test_stomp_py_finds_what_it_rejected_in_the_dead_letter_queue(
+    broker_port: int, queue: str, version: str
+) -> None:
+    with _connected(broker_port, version) as peer:
+        peer.connection.subscribe(queue, id="1", ack="client-individual")
+        peer.connection.send(queue, "rejected")
+        peer.nack(peer.take()[0], requeue="false")
+        peer.connection.subscribe("/queue/DLQ", id="2", ack="client-individual")
+        (dead,) = peer.take()
+        peer.ack(dead)
+
+    assert dead.body == b"rejected"
+    assert (dead.headers["dead-letter-from"], dead.headers["dead-letter-reason"]) == (queue, "rejected")
+
+
+@every_version
+def test_stomp_py_commits_what_it_sent_and_acked(broker_port: int, queue: str, version: str) -> None:
+    with _connected(broker_port, version) as peer:
+        peer.connection.subscribe(queue, id="1", ack="client")
+        peer.connection.send(queue, "acked")
+        (message,) = peer.take()
+        transaction = peer.connection.begin()
+        peer.ack(message, transaction=transaction)
+        peer.connection.send(queue, "first", transaction=transaction)
+        peer.connection.send(queue, "second", transaction=transaction)
+        peer.connection.commit(transaction)
+
+    assert _drain(broker_port, queue, version) == ["first", "second"]
+
+
+@every_version
+@pytest.mark.parametrize("aborts", [True, False], ids=["aborted", "left open"])
+def test_transaction_that_stomp_py_does_not_commit_never_was(
+    broker_port: int, queue: str, version: str, aborts: bool
+) -> None:
+    with _connected(broker_port, version) as peer:
+        peer.connection.subscribe(queue, id="1", ack="client")
+        peer.connection.send(queue, "acked")
+        (message,) = peer.take()
+        transaction = peer.connection.begin()
+        peer.ack(message, transaction=transaction)
+        peer.connection.send(queue, "never", transaction=transaction)
+        if aborts:
+            peer.connection.abort(transaction)
+
+    assert _drain(broker_port, queue, version) == ["acked"]
+
+
 @every_version
 @pytest.mark.parametrize("body", [b"", EVERY_OCTET, MEBIBYTE], ids=["empty", "every octet", "1 MiB"])
 def test_stomp_py_bodies_arrive_unchanged(broker_port: int, queue: str, version: str, body: bytes) -> None:
@@ -187,6 +248,35 @@ def test_stomp_py_is_told_what_was_wrong(broker_port: int, version: str) -> None
 
     assert "destination" in error.headers["message"]
     assert error.headers["receipt-id"] == "r1"
+
+
+@every_version
+def test_stomp_py_is_known_by_its_certificate(tls_broker: TlsBroker, queue: str, version: str) -> None:
+    def use_tls(connection: Any) -> None:
+        connection.set_ssl(
+            for_hosts=[("127.0.0.1", tls_broker.port)],
+            ca_certs=str(tls_broker.ca),
+            cert_file=str(tls_broker.client_cert),
+            key_file=str(tls_broker.client_key),
+        )
+
+    with _connected(tls_broker.port, version, prepare=use_tls) as peer:
+        peer.connection.subscribe(queue, id="1")
+        peer.connection.send(queue, MEBIBYTE)
+        (message,) = peer.take()
+
+    assert message.body == MEBIBYTE
+    assert message.headers["sender"] == tls_broker.client_fingerprint
+
+
+@every_version
+def test_stomp_py_without_a_certificate_is_kept_out(tls_broker: TlsBroker, version: str) -> None:
+    def use_tls(connection: Any) -> None:
+        connection.set_ssl(for_hosts=[("127.0.0.1", tls_broker.port)], ca_certs=str(tls_broker.ca))
+
+    refused = pytest.raises(stomp.exception.StompException)
+    with refused, _connected(tls_broker.port, version, prepare=use_tls, reconnect_attempts_max=1):
+        pass
 
 
 def test_idle_stomp_py_connections_live_by_their_heart_beats(broker_port: int, queue: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -82,6 +82,21 @@ def test_stompest_nacks_and_acks_individually(broker_port: int, queue: str, vers
 
 
 @every_version
+def test_stompest_commits_and_aborts(broker_port: int, queue: str, version: str) -> None:
+    with _connected(broker_port, version) as client:
+        with suppress(LookupError), client.transaction() as transaction:
+            client.send(queue, b"never", {StompSpec.TRANSACTION_HEADER: transaction})
+            raise LookupError
+        with client.transaction() as transaction:
+            client.send(queue, b"first", {StompSpec.TRANSACTION_HEADER: transaction})
+            client.send(queue, b"second", {StompSpec.TRANSACTION_HEADER: transaction})
+        client.send(queue, b"third")
+        _subscribe(client, queue)
+
+        assert [_next(client).body for _ in range(3)] == [b"first", b"second", b"third"]
+
+
+@every_version
 @pytest.mark.parametrize("body", [EVERY_OCTET, MEBIBYTE], ids=["every octet", "1 MiB"])
 def test_stompest_bodies_arrive_unchanged(broker_port: int, queue: str, version: str, body: bytes) -> None:
     with _connected(broker_port, version) as client:
@@ -110,6 +125,17 @@ def test_stompest_receives_its_receipt(broker_port: int, queue: str, version: st
 
         assert receipt.command == "RECEIPT"
         assert receipt.headers["receipt-id"] == "r1"
+
+
+@every_version
+def test_stompest_is_told_what_was_wrong(broker_port: int, queue: str, version: str) -> None:
+    with _connected(broker_port, version) as client:
+        client.subscribe(queue, {StompSpec.ID_HEADER: "1", "selector": "colour = 'red'"}, receipt="r1")
+        error = _next(client)
+
+        assert error.command == "ERROR"
+        assert "selector" in error.headers["message"]
+        assert error.headers["receipt-id"] == "r1"
 
 
 @every_version

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -84,6 +84,21 @@ async def test_stompman_nacks_and_acks_individually(broker_port: int, queue: str
 
     assert second.body == b"again"
     assert dict(second.headers)["redelivered"] == "true"
+
+
+async def test_stompman_commits_and_aborts(broker_port: int, queue: str) -> None:
+    async with _connected(broker_port) as client:
+        with suppress(LookupError):
+            async with client.begin() as transaction:
+                await transaction.send(b"never", queue)
+                raise LookupError
+        async with client.begin() as transaction:
+            await transaction.send(b"first", queue)
+            await transaction.send(b"second", queue)
+        await client.send(b"third", queue)
+        messages = await _drain(client, queue, 3)
+
+    assert [message.body for message in messages] == [b"first", b"second", b"third"]
 
 
 @pytest.mark.parametrize("body", [b"", EVERY_OCTET, MEBIBYTE], ids=["empty", "every octet", "1 MiB"])
