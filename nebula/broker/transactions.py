@@ -8,8 +8,8 @@ from typing import TypeAlias
 from nebula.broker.messages import Head, Verdict
 from nebula.broker.subscriptions import Subscription
 
-# What an action costs beside its body.
-_ACTION_COST_BYTES = 500
+# What an action costs beside its texts and its head: the objects of CPython around them.
+HELD_COST_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +35,35 @@ Action: TypeAlias = HeldSend | HeldSettlement
 
 
 class Transaction:
-    """The actions of one transaction, in order."""
+    """The actions of one transaction, in order.
 
-    __slots__ = ("actions", "size_bytes")
+    Attributes:
+        size_bytes: what holding them costs.
+    """
+
+    __slots__ = ("_heads", "actions", "size_bytes")
 
     def __init__(self) -> None:
         self.actions: list[Action] = []
         self.size_bytes = 0
+        # Headers are held once for all SENDs that have the same.
+        self._heads: set[Head] = set()
 
-    @staticmethod
-    def cost_bytes(action: Action) -> int:
-        """What holding it costs."""
-        return _ACTION_COST_BYTES + (len(action.body) if isinstance(action, HeldSend) else 0)
+    def cost_bytes(self, action: Action) -> int:
+        """What holding one more would cost."""
+        if not isinstance(action, HeldSend):
+            return HELD_COST_BYTES
+        cost = HELD_COST_BYTES + len(action.body) + len(action.receipt or "")
+        if action.exchange is not None:
+            cost += len(action.exchange[1])
+        head = action.head
+        if isinstance(head, Head) and head not in self._heads:
+            cost += head.cost_bytes
+        return cost
 
     def add(self, action: Action) -> None:
         """Hold one more."""
-        self.actions.append(action)
         self.size_bytes += self.cost_bytes(action)
+        self.actions.append(action)
+        if isinstance(action, HeldSend) and isinstance(action.head, Head):
+            self._heads.add(action.head)

@@ -287,25 +287,6 @@ def test_no_message_comes_after_disconnect(broker: BrokerHarness) -> None:
     assert "/queue/b" not in broker.broker.destinations
 
 
-@pytest.mark.parametrize("command", ["BEGIN", "COMMIT", "ABORT"])
-def test_transaction_is_refused_with_the_receipt_of_the_frame(broker: BrokerHarness, command: str) -> None:
-    peer = broker.connect()
-    peer.say(f"{command} transaction:t; receipt:r")
-
-    (frame,) = peer.received()
-    assert (frame[0], frame[1]["receipt-id"]) == ("ERROR", "r")
-    assert frame[1]["message"] == "transactions are not supported yet"
-    assert peer.is_closed
-
-
-def test_send_in_a_transaction_is_refused_and_not_done(broker: BrokerHarness) -> None:
-    peer = broker.connect()
-    peer.say("SEND destination:/queue/a; transaction:t; receipt:r | x")
-
-    assert error(peer) == "transactions are not supported yet"
-    assert broker.broker.destinations == {}
-
-
 def test_error_names_the_fault_and_has_a_body_of_that_length(broker: BrokerHarness) -> None:
     peer = broker.connect()
     peer.say("SEND receipt:r1 | x")

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from nebula.broker.messages import Head, Message
+from nebula.broker.messages import Head, Kind, Message
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_message_with_its_own_head_counts_for_what_it_costs(headers: int, value:
     messages = []
     for number in range(many):
         pairs = tuple((f"h{number}-{each}", f"{value}{number}") for each in range(headers))
-        head = Head("/queue/a", pairs)
+        head = Head(Kind.QUEUE, "/queue/a", "anonymous", pairs)
         head.blocks[None] = "".join(name + text for name, text in pairs).encode()
         messages.append(Message(head, body + b"%d" % number, number + 1000, 0.0))
 

@@ -80,13 +80,16 @@ def test_persistent_outside_its_form_is_rejected(broker: BrokerHarness, value: s
     assert alice.received()[0][1]["disposition"] == "rejected-invalid"
 
 
-def test_last_value_destination_is_rejected_and_has_no_consumers(broker: BrokerHarness) -> None:
+@pytest.mark.parametrize("destination", ["X/EGM.1", "/topic/t"])
+def test_only_a_queue_reports_its_consumers(broker: BrokerHarness, destination: str) -> None:
     alice, bob = broker.connect(), broker.connect()
-    alice.say("SEND destination:X/EGM.1; receipt:r | x")
-    bob.subscribe("X/EGM.1")
+    bob.subscribe(destination)
+    alice.say(f"SEND destination:{destination}; receipt:r | x")
 
-    assert alice.received() == [("RECEIPT", {"receipt-id": "r", "disposition": "rejected-invalid"})]
-    assert bob.received()[0][0] == "ERROR"
+    assert alice.received() == [
+        ("RECEIPT", {"receipt-id": "r", "disposition": "accepted", "durable": "false"})
+    ]
+    assert bob.bodies() == ["x"]
 
 
 # What frames need

@@ -16,13 +16,13 @@ NO_CONSUMER: Received = (
 
 
 def test_inbox_works_while_its_subscription_lives(broker: BrokerHarness) -> None:
-    alice, bob = broker.connect(), broker.connect()
+    alice = broker.connect()
     alice.subscribe(INBOX, "exclusive:true", "auto-delete:true", "receipt:r")
-    bob.publish(INBOX, "reply")
+    alice.publish(INBOX, "to myself")
 
     frames = alice.received()
     assert frames[0] == ("RECEIPT", {"receipt-id": "r"})
-    assert frames[1][2:] == ("reply",)
+    assert frames[1][2:] == ("to myself",)
 
 
 def test_send_to_an_absent_inbox_is_refused_and_counted(broker: BrokerHarness) -> None:
@@ -37,7 +37,8 @@ def test_send_to_an_absent_inbox_is_refused_and_counted(broker: BrokerHarness) -
 def test_inbox_goes_with_its_subscription_and_what_it_held(broker: BrokerHarness, header: str) -> None:
     alice, bob = broker.connect(), broker.connect()
     alice.subscribe(INBOX, "exclusive:true", header, "ack:client")
-    bob.publish(INBOX, "reply")
+    alice.publish(INBOX, "held")
+    assert broker.broker.queues.by_name[INBOX].depth == 1
     alice.lose()
     bob.say(f"SEND destination:{INBOX}; receipt:r | late")
 

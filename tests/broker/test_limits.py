@@ -10,6 +10,7 @@ import pytest
 
 from nebula.broker.limits import Limits
 from nebula.broker.messages import HEAD_COST_BYTES, HEADER_COST_BYTES, MESSAGE_COST_BYTES
+from nebula.broker.transactions import HELD_COST_BYTES
 from tests.broker.harness import BrokerHarness, Peer
 
 QUEUE = "/queue/a"
@@ -124,6 +125,57 @@ def destinations(broker: BrokerHarness, count: int) -> bool:
     return is_fine(peer)
 
 
+def transactions(broker: BrokerHarness, count: int) -> bool:
+    peer = broker.connect()
+    peer.say(*(f"BEGIN transaction:{number}" for number in range(count)))
+    return is_fine(peer)
+
+
+def transaction_frames(broker: BrokerHarness, count: int) -> bool:
+    peer = broker.connect()
+    # Of all kinds, and also those that come to nothing.
+    kinds = [f"SEND destination:{QUEUE}; transaction:t | x", "ACK id:s m-1; transaction:t"]
+    peer.say("BEGIN transaction:t", *(kinds[number % 2] for number in range(count)))
+    return is_fine(peer)
+
+
+def transaction_bytes(broker: BrokerHarness, size: int) -> bool:
+    peer = broker.connect()
+    start = f"SEND destination:{QUEUE}; transaction:t | "
+    peer.say("BEGIN transaction:t", f"{start}{'x' * 1000}")
+    costs = broker.broker.account.stored_bytes
+    # The second one has the first one's headers, which are held once.
+    peer.say(start + "x" * (size - costs - HELD_COST_BYTES))
+    return is_fine(peer)
+
+
+def unacked_values(broker: BrokerHarness, count: int) -> bool:
+    peer = broker.connect()
+    peer.subscribe("X/*", "ack:client")
+    alice = broker.connect()
+    for number in range(count):
+        alice.publish(f"X/{number}", "x")
+    return len(peer.bodies()) == count
+
+
+def durable_sessions(broker: BrokerHarness, count: int) -> bool:
+    peers = [broker.connect(client_id=f"client-{number}") for number in range(count)]
+    for peer in peers:
+        peer.subscribe("/topic/a", "durable:true")
+    return all(is_fine(peer) for peer in peers)
+
+
+def quarters_of_absence(broker: BrokerHarness, quarters: int) -> bool:
+    peer = broker.connect(client_id="c")
+    peer.subscribe("/topic/a", "durable:true")
+    peer.lose()
+    broker.connect().publish("/topic/a", "missed")
+    broker.advance(quarters / 4 - 0.25)  # the last moment before it
+    back = broker.connect(client_id="c")
+    back.subscribe("/topic/a", "durable:true")
+    return back.bodies() == ["missed"]
+
+
 # Of a message to /queue/a or /topic/a, without its body.
 _COST = (
     MESSAGE_COST_BYTES
@@ -153,6 +205,12 @@ CASES: dict[str, Case] = {
     ),
     "max_pause_seconds": (Limits(max_pause_seconds=5, max_queue_messages=2), pause),
     "max_deliveries": (Limits(max_deliveries=5), deliveries),
+    "max_transactions": (Limits(max_transactions=5), transactions),
+    "max_transaction_frames": (Limits(max_transaction_frames=5), transaction_frames),
+    "max_transaction_bytes": (Limits(max_transaction_bytes=10_000), transaction_bytes),
+    "max_unacked_values": (Limits(max_unacked_values=5), unacked_values),
+    "max_durable_sessions": (Limits(max_durable_sessions=5), durable_sessions),
+    "session_expiry_seconds": (Limits(session_expiry_seconds=5), quarters_of_absence),
     "max_destinations": (Limits(max_destinations=5), destinations),
 }
 
@@ -160,7 +218,7 @@ CASES: dict[str, Case] = {
 ELSEWHERE = {"max_connections", "outbox_high_water_bytes"}
 
 FIELDS = {field.name: field for field in dataclasses.fields(Limits)}
-IN_QUARTERS = {"connect_timeout", "max_pause_seconds"}
+IN_QUARTERS = {"connect_timeout", "max_pause_seconds", "session_expiry_seconds"}
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS.keys() - ELSEWHERE))
