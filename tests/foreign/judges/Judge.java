@@ -181,13 +181,13 @@ public class Judge {
         StompConnection connection = new StompConnection();
         connection.open("127.0.0.1", port);
         // Its connect() takes CONNECTED for itself.
-        Map<String, String> headers = version.equals("1.0") ? map() : map("accept-version", version, "host", "x");
+        boolean isOld = version.equals("1.0");
+        Map<String, String> headers = isOld ? map() : map("accept-version", version, "host", "localhost");
         connection.sendFrame(new StompFrame("CONNECT", headers).format());
         Map<String, String> connected = receive(connection, "CONNECTED").getHeaders();
         expect(connected.get("session").isEmpty(), false);
-        expect(String.valueOf(connected.get("version")), version.equals("1.0") ? "null" : version);
+        expect(String.valueOf(connected.get("version")), isOld ? "null" : version);
         connection.close();
-        session(other -> expect(other.getVersion(), version));
     }
 
     static void receipts(String queue) throws Exception {

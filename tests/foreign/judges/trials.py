@@ -30,7 +30,8 @@ _JARS = ("activemq-stomp", "activemq-client", "hawtbuf", "slf4j-api")
 _COMMANDS: Mapping[str, list[str]] = {
     "ruby": ["ruby", str(HERE / "judge.rb")],
     "perl": ["perl", str(HERE / "judge.pl")],
-    "php": ["php", str(HERE / "judge.php")],
+    # It has 2 s for CONNECTED unless told otherwise, and all begin at once here.
+    "php": ["php", "-d", "stomp.default_read_timeout_sec=10", str(HERE / "judge.php")],
     "java": [
         "java",
         "-Dfile.encoding=UTF-8",
