@@ -11,8 +11,12 @@ from typing import Any
 
 from nebula.broker.keys import key_function
 from nebula.broker.limits import Limits
+from nebula.broker.messages import Content
 from nebula.broker.policies import DestinationPolicy
 from nebula.broker.profiles import PROFILES, Profile
+
+# Words that say how the broker is set up.
+SET_UP = frozenset({"only", "limit", "policy", "checked", "keys", "switch"})
 
 _ONLY = re.compile(r"^only (\w+)$", re.MULTILINE)
 _IN_MEMORY_ONLY = re.compile(r"^(advance|block|unblock) |^\w+< (beat|silence)$", re.MULTILINE)
@@ -54,11 +58,13 @@ class Case:
 
     @property
     def policies(self) -> list[DestinationPolicy]:
-        """What its `policy` lines say."""
+        """What its `policy` and `checked` lines say."""
         found = re.findall(r"^policy (\S+) (\w+) (\d+)$", self.text, re.MULTILINE)
         settings: list[dict[str, Any]] = [
             {"pattern": glob, name: int(number)} for glob, name, number in found
         ]
+        checked = re.findall(r"^checked (\S+)$", self.text, re.MULTILINE)
+        settings += [{"pattern": pattern, "check": _check} for pattern in checked]
         return [DestinationPolicy(**each) for each in settings]
 
     @property
@@ -81,6 +87,13 @@ class Case:
     def names_who(self) -> bool:
         """It says who a peer is, so that it needs a world where peers have identities."""
         return bool(_NAMES_WHO.search(self.text))
+
+
+def _check(body: bytes) -> Content:
+    """A schema that everybody can write bodies for."""
+    if body == b"gone":
+        return Content.TOMBSTONE
+    return Content.VALID if body.startswith(b"good") else Content.INVALID
 
 
 def read_cases(folder: Path) -> list[Case]:

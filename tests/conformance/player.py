@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.broker.script import Received, octets, read
+from tests.conformance.cases import SET_UP
 from tests.conformance.worlds import InMemory, Rights, World
 
 # What the peers of each profile say to be let in, beside what they speak.
@@ -42,7 +43,7 @@ class _Player:
         """One line."""
         word, _, rest = line.partition(" ")
         match word, rest.split():
-            case (("only" | "limit" | "policy" | "keys" | "switch"), _):
+            case word, _ if word in SET_UP:
                 pass  # read before the world was made
             case (("accept" | "connect"), [name, *more]):
                 self._begin(word, name, more, rest)
