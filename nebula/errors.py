@@ -127,3 +127,7 @@ class SettingsError(NebulaError):
 
 class StoreError(NebulaError):
     """What must survive cannot be kept or read: says where, why and what to do."""
+
+
+class AvroError(NebulaError):
+    """A datum, an envelope or a schema that is not what it should be. Says what; never holds a body."""

@@ -7,6 +7,7 @@ call returns. The transport may be a socket's or an in-memory pipe's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -314,7 +315,9 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._transport.resume_reading()
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+        # The peer may have reset the connection a moment ago.
+        with contextlib.suppress(OSError):
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
         seconds = _FLUSH_SECONDS if self._transport.get_write_buffer_size() else _LINGER_SECONDS
         self._timer = self._server.loop.call_later(seconds, self._transport.abort)

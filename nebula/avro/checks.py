@@ -1,0 +1,53 @@
+"""What a broker asks of a body before it stores it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TypeAlias
+
+from nebula.avro.envelope import decode_envelope
+from nebula.avro.registry import Registry
+from nebula.avro.schema import Schema
+from nebula.errors import AvroError
+
+
+class Finding(Enum):
+    """What a body is."""
+
+    VALID = "valid"
+    TOMBSTONE = "tombstone"
+    INVALID = "invalid"
+
+
+Check: TypeAlias = Callable[[bytes], Finding]
+"""Judges a body. Never raises; bounded in time and memory, whatever the body is."""
+
+
+def envelope_check(registry: Registry, name: str) -> Check:
+    """A body has to be a GenericEnvelope of a type that is called `name`.
+
+    Its fingerprint must be of a registered schema, and its datum must decode under that. An
+    envelope with the tombstone item needs neither.
+    """
+
+    def check(body: bytes) -> Finding:
+        try:
+            envelope = decode_envelope(body)
+            if envelope.is_tombstone:
+                return Finding.TOMBSTONE
+            fingerprint = envelope.fingerprint
+        except AvroError:
+            return Finding.INVALID
+        schema = None if fingerprint is None else registry.by_fingerprint(fingerprint)
+        datum = envelope.body
+        if schema is None or schema.name != name or datum is None:
+            return Finding.INVALID
+        return Finding.VALID if schema.is_datum(datum) else Finding.INVALID
+
+    return check
+
+
+def bare_check(schema: Schema) -> Check:
+    """A body has to be one datum of `schema`, and nothing else."""
+    return lambda body: Finding.VALID if schema.is_datum(body) else Finding.INVALID

@@ -1,0 +1,57 @@
+"""For clients: values into enveloped bodies, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nebula.avro.envelope import decode_envelope, encode_envelope, make_envelope
+from nebula.avro.registry import SchemaSource
+from nebula.avro.schema import Schema
+from nebula.errors import AvroError
+
+CONTENT_TYPE = "avro/binary"
+"""What our client says of such a body (D.41). Nobody bases a decision on it."""
+
+
+def encode(value: Any, schema: Schema, *, topic: str | None = None, timestamp_ms: int | None = None) -> bytes:
+    """A value in an envelope that says what it was written with.
+
+    Raises:
+        AvroError: it is not a value of `schema`.
+    """
+    return encode_envelope(
+        make_envelope(
+            topic=topic,
+            fingerprint=schema.fingerprint,
+            body=schema.encode(value),
+            timestamp_ms=timestamp_ms,
+        )
+    )
+
+
+def tombstone(*, topic: str | None = None) -> bytes:
+    """An envelope that stands for a deletion."""
+    return encode_envelope(make_envelope(topic=topic, is_tombstone=True))
+
+
+def decode(body: bytes, schemas: SchemaSource, reader: Schema | None = None) -> Any | None:
+    """The value in an envelope; None for a deletion: a tombstone or an empty body.
+
+    Args:
+        reader: what it is to be read as; None: as it was written.
+
+    Raises:
+        AvroError: no envelope, an unknown schema, or a datum that cannot be read so.
+    """
+    if not body:
+        return None
+    envelope = decode_envelope(body)
+    if envelope.is_tombstone:
+        return None
+    fingerprint, datum = envelope.fingerprint, envelope.body
+    if fingerprint is None or datum is None:
+        raise AvroError("the envelope has no fingerprint or no body")
+    writer = schemas.by_fingerprint(fingerprint)
+    if writer is None:
+        raise AvroError(f"the schema {fingerprint:016x} is not known: ask the broker's schema.get")
+    return writer.decode(datum, reader)

@@ -1,0 +1,166 @@
+"""GenericEnvelope: what a MaXaM message's body is (PROTOCOL B.9, D.16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from nebula.avro.varints import read_long, write_long
+from nebula.errors import AvroError
+
+SCHEMA: Final[dict[str, Any]] = {
+    "type": "record",
+    "name": "GenericEnvelope",
+    "namespace": "com.tattsgroup.gaming.venueenvelope",
+    "fields": [
+        {
+            "name": "content",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "GenericItem",
+                    "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "bytes"}],
+                },
+            },
+        }
+    ],
+}
+"""The published one, with both records in the namespace that it declares (D.16)."""
+
+# An envelope has a handful of items; one of two octets each could be made of any body.
+_MAX_ITEMS: Final = 1_000
+
+
+class Item(IntEnum):
+    """Keys of items. Readers skip those that they do not know."""
+
+    TOPIC = 1
+    FINGERPRINT = 2
+    BODY = 3
+    TIMESTAMP = 4
+    TOMBSTONE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The items of one envelope, in order; keys may repeat.
+
+    The properties read the first item of their key.
+    """
+
+    items: tuple[tuple[int, bytes], ...]
+
+    def first(self, key: int) -> bytes | None:
+        """The value of the first item of this key; None: there is none."""
+        return next((value for each, value in self.items if each == key), None)
+
+    @property
+    def is_tombstone(self) -> bool:
+        """It stands for a deletion."""
+        return self.first(Item.TOMBSTONE) is not None
+
+    @property
+    def body(self) -> bytes | None:
+        """The Avro datum."""
+        return self.first(Item.BODY)
+
+    @property
+    def fingerprint(self) -> int | None:
+        """Of the schema that the body was written with.
+
+        Raises:
+            AvroError: it has not eight octets.
+        """
+        octets = self.first(Item.FINGERPRINT)
+        if octets is None:
+            return None
+        if len(octets) != 8:
+            raise AvroError(f"a fingerprint of {len(octets)} octets")
+        return int.from_bytes(octets, "little")
+
+    @property
+    def topic(self) -> str | None:
+        """What it was published to, as its publisher says. Raises AvroError if that is not UTF-8."""
+        octets = self.first(Item.TOPIC)
+        try:
+            return None if octets is None else octets.decode()
+        except UnicodeDecodeError as error:
+            raise AvroError("the topic is not UTF-8") from error
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """Milliseconds since 1970. Raises AvroError if it is no number."""
+        octets = self.first(Item.TIMESTAMP)
+        if octets is None:
+            return None
+        number, end = read_long(octets, 0)
+        if end != len(octets):
+            raise AvroError("octets are left over behind the timestamp")
+        return number
+
+
+def make_envelope(
+    *,
+    topic: str | None = None,
+    fingerprint: int | None = None,
+    body: bytes | None = None,
+    timestamp_ms: int | None = None,
+    is_tombstone: bool = False,
+) -> Envelope:
+    """An envelope of the items that are given: those for routing and reading first (B.9)."""
+    items: list[tuple[int, bytes]] = []
+    if topic is not None:
+        items.append((Item.TOPIC, topic.encode()))
+    if fingerprint is not None:
+        items.append((Item.FINGERPRINT, fingerprint.to_bytes(8, "little")))
+    if timestamp_ms is not None:
+        items.append((Item.TIMESTAMP, write_long(timestamp_ms)))
+    if is_tombstone:
+        items.append((Item.TOMBSTONE, b""))
+    if body is not None:
+        items.append((Item.BODY, body))
+    return Envelope(tuple(items))
+
+
+def encode_envelope(envelope: Envelope) -> bytes:
+    """The octets of an envelope."""
+    return _encode(envelope.items)
+
+
+def _encode(items: Iterable[tuple[int, bytes]]) -> bytes:
+    chunks = [b"%b%b%b" % (write_long(key), write_long(len(value)), value) for key, value in items]
+    if not chunks:
+        return b"\0"
+    return b"%b%b\0" % (write_long(len(chunks)), b"".join(chunks))
+
+
+def decode_envelope(data: bytes) -> Envelope:
+    """Read an envelope, in time and memory bounded by its length.
+
+    Raises:
+        AvroError: it is none.
+    """
+    items: list[tuple[int, bytes]] = []
+    position = 0
+    while True:
+        count, position = read_long(data, position)
+        if count == 0:
+            break
+        if count < 0:  # with the size of the block in octets, which nobody needs who reads all
+            count = -count
+            _, position = read_long(data, position)
+        if len(items) + count > _MAX_ITEMS:
+            raise AvroError(f"more than {_MAX_ITEMS} items")
+        for _ in range(count):
+            key, position = read_long(data, position)
+            length, position = read_long(data, position)
+            if not 0 <= length <= len(data) - position:
+                raise AvroError("an item is longer than the envelope")
+            items.append((key, data[position : position + length]))
+            position += length
+    if position != len(data):
+        raise AvroError("octets are left over behind the envelope")
+    return Envelope(tuple(items))

@@ -1,0 +1,118 @@
+"""One schema: parsed, named, with its fingerprint, ready to read and write with."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import fastavro
+from fastavro.schema import SchemaParseException, UnknownType, fingerprint, to_parsing_canonical_form
+
+from nebula.avro.prescan import compile_schema, scan
+from nebula.errors import AvroError
+
+MAX_SCHEMA_BYTES: Final = 256 * 1024
+_MAX_SCHEMA_DEPTH: Final = 64
+
+
+class Schema:
+    """A schema of its own: every type that it names is defined in it.
+
+    Args:
+        definition: as in an `.avsc` file, read from JSON.
+
+    Attributes:
+        definition: the same.
+        name: full name of its type; of one without a name, what it is ("array").
+        fingerprint: CRC-64-AVRO of its Parsing Canonical Form.
+
+    Raises:
+        AvroError: it is no schema. Says what is wrong with it.
+    """
+
+    def __init__(self, definition: Any) -> None:
+        _check_depth(definition)
+        self.definition = definition
+        try:
+            self.parsed: Any = fastavro.parse_schema(definition)
+            canonical = to_parsing_canonical_form(definition)
+            self.fingerprint = int.from_bytes(bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO")), "little")
+        except UnknownType as error:
+            raise AvroError(
+                f"the type {error.name!r} is not defined: write it where it is first used"
+            ) from error
+        except (SchemaParseException, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise AvroError(f"no Avro schema: {error}") from error
+        self._program = compile_schema(self.parsed)
+        self.name = _name(self.parsed)
+
+    @classmethod
+    def from_text(cls, text: str | bytes) -> Schema:
+        """Read a schema. Raises AvroError as the constructor, also for what is no JSON, or too much of it."""
+        if len(text) > MAX_SCHEMA_BYTES:
+            raise AvroError(f"a schema of more than {MAX_SCHEMA_BYTES} bytes")
+        try:
+            return cls(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise AvroError(f"no JSON: {error}") from error
+
+    @property
+    def fingerprint_hex(self) -> str:
+        """As people write it: 16 hexadecimal digits, the highest first."""
+        return f"{self.fingerprint:016x}"
+
+    def encode(self, value: Any) -> bytes:
+        """The octets of a value. Raises AvroError for one that is not of this type."""
+        out = io.BytesIO()
+        try:
+            fastavro.schemaless_writer(out, self.parsed, value, strict=True)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, IndexError) as error:
+            raise AvroError(f"not a value of {self.name}: {error}") from error
+        return out.getvalue()
+
+    def decode(self, datum: bytes, reader: Schema | None = None) -> Any:
+        """The value of a datum that was written with this schema, in bounded time and memory.
+
+        Args:
+            reader: what it is to be read as, by Avro's rules of resolution; None: as it was written.
+
+        Raises:
+            AvroError: it is no such datum, or cannot be read so.
+        """
+        scan(self._program, datum)
+        try:
+            return fastavro.schemaless_reader(
+                io.BytesIO(datum), self.parsed, None if reader is None else reader.parsed
+            )
+        # What is structurally sound may still hold text that is no text, or a date that is none.
+        except Exception as error:
+            raise AvroError(f"no datum of {self.name}: {type(error).__name__}") from error
+
+    def is_datum(self, datum: bytes) -> bool:
+        """Whether `decode` would succeed. Never raises."""
+        try:
+            self.decode(datum)
+        except AvroError:
+            return False
+        return True
+
+
+def _name(parsed: Any) -> str:
+    if isinstance(parsed, Mapping):
+        return str(parsed.get("name", parsed["type"]))
+    return "union" if isinstance(parsed, list) else str(parsed)
+
+
+def _check_depth(definition: Any) -> None:
+    """A library would go down as deep as the schema does, by recursion."""
+    level = [definition]
+    for _ in range(_MAX_SCHEMA_DEPTH):
+        below: list[Any] = []
+        for each in level:
+            below += each.values() if isinstance(each, Mapping) else each if isinstance(each, list) else ()
+        if not below:
+            return
+        level = below
+    raise AvroError(f"a schema deeper than {_MAX_SCHEMA_DEPTH} levels")

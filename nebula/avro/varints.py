@@ -1,0 +1,48 @@
+"""Avro's numbers: zigzag varints ("Binary Encoding" of the Avro specification)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nebula.errors import AvroError
+
+_MOST_OCTETS: Final = 10
+_LIMIT: Final = 1 << 64
+
+
+def read_long(data: bytes, position: int) -> tuple[int, int]:
+    """A number, and the position behind it.
+
+    Raises:
+        AvroError: the data ends within it, or it has more than 64 bits.
+    """
+    try:
+        octet = data[position]
+        position += 1
+        if octet < 0x80:  # most are this small
+            return (octet >> 1) ^ -(octet & 1), position
+        value = octet & 0x7F
+        shift = 7
+        while octet >= 0x80:
+            octet = data[position]
+            position += 1
+            value |= (octet & 0x7F) << shift
+            shift += 7
+            if shift > 7 * _MOST_OCTETS:
+                raise AvroError("a number is too long")
+    except IndexError:
+        raise AvroError("the data ends within a number") from None
+    if value >= _LIMIT:
+        raise AvroError("a number has more than 64 bits")
+    return (value >> 1) ^ -(value & 1), position
+
+
+def write_long(number: int) -> bytes:
+    """The octets of a number."""
+    value = (number << 1) ^ (number >> 63)
+    octets = bytearray()
+    while value >= 0x80:
+        octets.append((value & 0x7F) | 0x80)
+        value >>= 7
+    octets.append(value)
+    return bytes(octets)
