@@ -102,7 +102,7 @@ class Sending:
         """
         messages: list[Message] = []
         answered: set[tuple[str, str | None]] = set()
-        rooms = _Rooms(self._account, self._queues)
+        rooms = _Rooms(self._account, self._queues, self._values, self._places())
         for send in sends:
             head = send.head
             if isinstance(head, Verdict):
@@ -173,7 +173,7 @@ class Sending:
             if queue is None:
                 if head.requires_consumers:
                     return Verdict.NO_CONSUMER
-                return Verdict.ACCEPTED if self._has_place() else Verdict.FULL
+                return Verdict.ACCEPTED if self._places() > 0 else Verdict.FULL
             if head.requires_consumers and not queue.consumer_count:
                 return Verdict.NO_CONSUMER
         elif head.kind is Kind.LAST_VALUE:
@@ -186,7 +186,7 @@ class Sending:
             is_vague = session.profile.needs_explicit_length and not head.deletes_explicitly
             return Verdict.INVALID if is_vague else Verdict.ACCEPTED
         topic = self._values.topics.get(head.destination)
-        if topic is None and not self._has_place():
+        if topic is None and not self._places() > 0:
             return Verdict.FULL
         freed = 0 if topic is None else topic.value.size_bytes
         return Verdict.ACCEPTED if self._account.has_room_for(len(body) - freed) else Verdict.FULL
@@ -226,9 +226,10 @@ class Sending:
             else:
                 self._queues.bury(message, head.destination, "full", 0)
 
-    def _has_place(self) -> bool:
+    def _places(self) -> int:
+        """How many more destinations there may be."""
         used = len(self._queues.by_name) + len(self._topics.topics) + len(self._values.topics)
-        return used < self._limits.max_destinations
+        return self._limits.max_destinations - used
 
     def _wait_or_refuse(
         self, session: Session, queue: Queue, size_bytes: int, now: float, *, may_wait: bool
@@ -248,9 +249,12 @@ class Sending:
 class _Rooms:
     """The room that the messages of one transaction take together, before any of them is there."""
 
-    def __init__(self, account: Account, queues: Queues) -> None:
+    def __init__(self, account: Account, queues: Queues, values: LastValues, places: int) -> None:
         self._account = account
         self._queues = queues
+        self._values = values
+        self._places = places
+        self._new_values: set[str] = set()
         self._size_bytes = 0
         self._by_queue: Counter[str] = Counter()
         self._depths: Counter[str] = Counter()
@@ -261,16 +265,23 @@ class _Rooms:
         self._size_bytes += message.size_bytes
         if not self._account.has_room_for(self._size_bytes):
             return False
-        if message.head.kind is not Kind.QUEUE:
-            return True
         name = message.head.destination
+        if message.head.kind is not Kind.QUEUE:
+            if message.body and name not in self._values.topics:
+                self._new_values.add(name)
+            return self._has_places()
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues.create(name)
             self._created.append(queue)
+            if not self._has_places():
+                return False
         self._by_queue[name] += message.size_bytes
         self._depths[name] += 1
         return queue.could_take(self._depths[name], self._by_queue[name])
+
+    def _has_places(self) -> bool:
+        return len(self._created) + len(self._new_values) <= self._places
 
     def give_back(self, now: float) -> None:
         """Nothing comes of it."""

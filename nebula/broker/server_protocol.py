@@ -43,6 +43,8 @@ _MAX_CLIENT_ID_CHARACTERS: Final = 256
 # octets are made into frames at a time.
 _SLICE_BYTES: Final = 32 * 1024
 
+_OF_TRANSACTIONS: Final = frozenset({"BEGIN", "COMMIT", "ABORT"})
+
 
 class State(Enum):
     """Where a connection is in its life."""
@@ -222,6 +224,8 @@ class ServerProtocol:
         for frame in (*self._parked, *self._parser.feed(self._unread)):
             if frame.command == "SEND":
                 self._send(frame, may_wait=False)
+            elif frame.command in _OF_TRANSACTIONS:
+                self._handlers[frame.command](self, frame)
             elif frame.command == "DISCONNECT" or frame.command not in self._handlers:
                 return  # nothing counts behind them
 

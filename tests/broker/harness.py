@@ -225,9 +225,7 @@ class BrokerHarness:
         self._peers: list[Peer] = []
         self._accepted = 0
 
-    def accept(
-        self, name: str = "", *, principal: str = "anonymous", profile: Profile = STANDARD
-    ) -> Peer:
+    def accept(self, name: str = "", *, principal: str = "anonymous", profile: Profile = STANDARD) -> Peer:
         """A peer that has said nothing yet."""
         self._accepted += 1
         peer = Peer(self, name or f"peer{self._accepted}", principal, profile)
@@ -248,7 +246,9 @@ class BrokerHarness:
         peer = self.accept(name, principal=principal, profile=profile)
         self.record(f"connect {peer.name} {version}")
         host = profile.virtual_host or "h"
-        offer = "" if version == "1.0" else f"accept-version:{version}\nhost:{host}\nheart-beat:{heart_beat}\n"
+        offer = (
+            "" if version == "1.0" else f"accept-version:{version}\nhost:{host}\nheart-beat:{heart_beat}\n"
+        )
         offer += f"client-id:{client_id}\n" if client_id else ""
         peer.feed(f"CONNECT\n{offer}\n\0".encode())
         assert [frame[0] for frame in peer._inbox] == ["CONNECTED"]
