@@ -14,6 +14,7 @@ import typer
 from nebula import __version__
 from nebula.cli.broker import broker
 from nebula.cli.calls import call, describe
+from nebula.cli.cert import cert, passcode
 from nebula.cli.exits import exit_of, foreseen_in, sentence_of
 from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.service import run
@@ -29,8 +30,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (broker, run, call, describe, jobs, watch, cancel):
+for command in (broker, run, call, describe, jobs, watch, cancel, passcode):
     app.command()(command)
+app.add_typer(cert)
 
 
 def _show_version(is_wanted: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from ssl import SSLError
 
 from nebula.errors import (
     CallTimeout,
@@ -50,6 +51,8 @@ def sentence_of(error: NebulaError) -> str:
     match error:
         case NoResponder():
             return f"nobody listens on {error.destination}; is the service running?"
+        case ConnectFailed(__cause__=SSLError()):
+            return str(error)  # There is one; it is a matter of trust.
         case ConnectFailed(__cause__=OSError()):
             return f"{error}; is a broker running there (nebula broker)?"
         case RemoteError(details=[_, _, *_]):

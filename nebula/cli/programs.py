@@ -18,6 +18,7 @@ from nebula.broker.settings import BrokerSettings
 from nebula.cli.arguments import find_app
 from nebula.errors import SettingsError
 from nebula.host.apps import App, hosting
+from nebula.host.own_verbs import own_responder
 from nebula.logs import Level
 from nebula.rpc.responder import Responder
 
@@ -78,7 +79,8 @@ async def _serve_broker(
         raise SettingsError(f"the broker cannot listen: {error.strerror or error}") from error
     with _until_signal(), _on_hangup(assembly.reload):
         try:
-            async with hosting(server, apps, failure.tell, grace=_GRACE_SECONDS):
+            hosted = [own_responder(assembly), *apps]
+            async with hosting(server, hosted, failure.tell, grace=_GRACE_SECONDS):
                 for url in server.urls:
                     on_listening(url)
                 await failure.wait()

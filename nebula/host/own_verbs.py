@@ -1,0 +1,106 @@
+"""The broker's own verbs, served at `/queue/nebula.broker` by a responder in its process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from pydantic import BaseModel
+
+from nebula.avro import Registry, Schema
+from nebula.broker.assembly import Assembly
+from nebula.errors import AvroError, SettingsError
+from nebula.rpc.context import Request
+from nebula.rpc.errors import VerbError
+from nebula.rpc.responder import Responder
+
+# The principal of what is hosted is `app:` and its name; this one alone may serve reserved queues.
+NAME = "nebula"
+QUEUE = "nebula.broker"
+
+_RELOAD_SECONDS = 10.0
+
+_log = structlog.get_logger("nebula.host")
+
+
+class SchemaEntry(BaseModel):
+    """A schema, as `schema.list` names it."""
+
+    name: str
+    fingerprint: str
+
+
+class SchemaText(SchemaEntry):
+    """A schema with its definition."""
+
+    definition: Any
+
+
+def own_responder(assembly: Assembly) -> Responder:
+    """The responder of a broker that was assembled from settings. Host it beside the others."""
+    responder = Responder(NAME, queues=[QUEUE])
+    may_call = _gate(assembly)
+
+    @responder.verb(name="rights.reload")
+    def reload(request: Request) -> None:
+        """Read certificates, deny lists, users and rights again, as SIGHUP does."""
+        may_call(request, "rights.reload")
+        try:
+            asyncio.run_coroutine_threadsafe(_reload(assembly), assembly.server.loop).result(_RELOAD_SECONDS)
+        except SettingsError as error:
+            # Paths of this machine are the operator's business.
+            _log.warning("reload failed", reason=str(error))
+            raise VerbError("bad-file", "a file cannot be used; the broker's log says which") from error
+
+    if assembly.registry is not None:
+        _add_schemas(responder, assembly.registry, may_call)
+    return responder
+
+
+def _add_schemas(responder: Responder, registry: Registry, may_call: Callable[[Request, str], None]) -> None:
+    @responder.verb(name="schema.list")
+    def list_schemas(name: str | None = None) -> list[SchemaEntry]:
+        """All schemas, or those of the types of one name."""
+        found = registry if name is None else registry.by_name(name)
+        return [_entry(schema) for schema in found]
+
+    @responder.verb(name="schema.get")
+    def get(fingerprint: str) -> SchemaText:
+        """The schema of a fingerprint: 16 hexadecimal digits, the highest first."""
+        try:
+            schema = registry.by_fingerprint(int(fingerprint, 16))
+        except ValueError:
+            schema = None
+        if schema is None:
+            raise VerbError("not-found", f"no schema has the fingerprint {fingerprint[:40]}")
+        return SchemaText(**_entry(schema).model_dump(), definition=schema.definition)
+
+    @responder.verb(name="schema.register")
+    def register(definition: Any, request: Request) -> SchemaEntry:
+        """Take in a schema. Those of one name must be readable by each other."""
+        may_call(request, "schema.register")
+        try:
+            return _entry(registry.register(definition))
+        except AvroError as error:
+            raise VerbError("bad-schema", str(error)) from error
+
+
+def _entry(schema: Schema) -> SchemaEntry:
+    return SchemaEntry(name=schema.name, fingerprint=schema.fingerprint_hex)
+
+
+def _gate(assembly: Assembly) -> Callable[[Request, str], None]:
+    """Lets through who may call a verb of the broker (PROTOCOL G: they check capabilities themselves)."""
+
+    def may_call(request: Request, verb: str) -> None:
+        principal = request.principal
+        if principal is None or not assembly.access.rights_of(principal).may_call(verb):
+            raise VerbError("not-allowed", f"{principal or 'nobody known'} may not call {verb}")
+
+    return may_call
+
+
+async def _reload(assembly: Assembly) -> None:
+    assembly.reload()
