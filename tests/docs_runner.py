@@ -95,12 +95,13 @@ class Shell:
         self._running.close()
 
     def type(self, command: Command) -> str:
-        """Run a command and return what it said, with the usual port in place of ours."""
+        """Run a command and return what it said; what the page calls the usual port is ours."""
+        words = command.words.replace(f":{_USUAL_PORT}", f":{self._port}")
         if command.stays:
-            terminal = self._running.enter_context(self._terminal(command.words.removesuffix("&")))
+            terminal = self._running.enter_context(self._terminal(words.removesuffix("&")))
             said = terminal.read_until_shown(command.shown)
         else:
-            with self._terminal(command.words) as terminal:
+            with self._terminal(words) as terminal:
                 said = terminal.read_to_end()
         return said
 

@@ -204,6 +204,18 @@ class Authenticator:
         return found
 
 
+def users_line(login: str, passcode: str) -> str:
+    """A line of a users file, with the passcode as a fresh argon2 hash.
+
+    Raises:
+        SettingsError: nobody may be called so.
+    """
+    if fault := _fault_of(login):
+        raise SettingsError(f"login {login!r} {fault}")
+    # TOML's strings hold whatever JSON's do, printable characters as they are.
+    return f'{json.dumps(login, ensure_ascii=False)} = "{argon2.PasswordHasher().hash(passcode)}"'
+
+
 class _Crowded(Exception):
     """Too many wait for their turn already."""
 
