@@ -52,7 +52,8 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         milliseconds = _number(timeout)
         if milliseconds is None:
             return Verdict.INVALID
-        time_to_live = milliseconds / 1000
+        # What is in the dead-letter queue waits until somebody takes it (DESIGN 4).
+        time_to_live = None if destination == broker.queues.dead_letter else milliseconds / 1000
     passed_on = tuple(
         (name, value)
         for name, value in fields.items()

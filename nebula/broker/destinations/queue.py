@@ -354,7 +354,8 @@ class Queue:
             self._drop([message], reason)
             return
         self._forget(message)
-        self._bury(message, self.name, reason, deliveries)
+        # Not our name: that of a queue which is bound to topics is no destination.
+        self._bury(message, message.head.destination, reason, deliveries)
 
     def _drop(self, messages: Iterable[Message], reason: str) -> None:
         """Forget messages that were counted as stored, and count them as lost."""
