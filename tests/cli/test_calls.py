@@ -147,7 +147,7 @@ def test_hosted_service_that_fails_ends_the_broker_with_its_sentence(tmp_path: P
 
 
 def test_help_of_each_command_has_an_example() -> None:
-    for command in ("broker", "run", "call", "describe", "jobs", "watch", "cancel"):
+    for command in ("broker", "run", "call", "describe", "jobs", "watch", "cancel", "passcode"):
         assert f"nebula {command} " in nebula(command, "--help").stdout.split("Example", 1)[1]
 
 

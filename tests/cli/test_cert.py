@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
+import ssl
 import subprocess
 import sys
 import tomllib
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from cryptography import x509
@@ -193,6 +197,47 @@ def test_commands_reach_a_broker_that_asks_who_they_are(site: Path) -> None:
     assert mistrust.returncode == 3
     assert "its certificate cannot be trusted: " in mistrust.stderr
     assert "is a broker running" not in mistrust.stderr
+
+
+def test_broker_takes_up_a_deny_list_and_a_certificate_on_sighup(site: Path) -> None:
+    nebula("cert", "server", "--host", "127.0.0.1", cwd=site)
+    nebula("cert", "client", "till-1", cwd=site)
+    denied = json.loads(nebula("cert", "client", "till-2", cwd=site).stdout)["fingerprint"]
+    (site / "deny.txt").write_text("")
+    (site / "nebula.toml").write_text(
+        '[[listener]]\nport = 0\ntls_cert = "server.pem"\ntls_key = "server.key"\nclient_ca = "ca.pem"\n'
+        'deny = "deny.txt"\n'
+    )
+
+    with running("broker", cwd=site) as (process, line):
+        stays, goes = (connect(line["url"], site, name) for name in ("till-1", "till-2"))
+        nebula("cert", "server", "--host", "127.0.0.1", "--force", cwd=site)
+        (site / "deny.txt").write_text(denied)
+
+        process.send_signal(signal.SIGHUP)
+
+        assert goes.recv(4096).startswith(b"ERROR\n")
+        stays.sendall(b"SEND\ndestination:/queue/a\nreceipt:r\n\n\0")
+        assert stays.recv(4096).startswith(b"RECEIPT\n")
+        late = connect(line["url"], site, "till-1")
+        assert late.getpeercert(binary_form=True) == read(site / "server.pem").public_bytes(Encoding.DER)
+        assert late.getpeercert(binary_form=True) != stays.getpeercert(binary_form=True)
+        for peer in (stays, goes, late):
+            peer.close()
+
+
+def connect(url: str, site: Path, name: str) -> ssl.SSLSocket:
+    """A session of the bearer of a certificate."""
+    parts = urlsplit(url)
+    context = ssl.create_default_context(cafile=site / "ca.pem")
+    context.load_cert_chain(site / f"{name}.pem", site / f"{name}.key")
+    peer = context.wrap_socket(
+        socket.create_connection((parts.hostname, parts.port), timeout=DEADLINE),
+        server_hostname=parts.hostname,
+    )
+    peer.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+    assert peer.recv(4096).startswith(b"CONNECTED\n")
+    return peer
 
 
 def test_program_starts_without_loading_what_makes_certificates() -> None:
