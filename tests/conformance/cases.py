@@ -15,10 +15,16 @@ from nebula.broker.messages import Content
 from nebula.broker.policies import DestinationPolicy
 from nebula.broker.profiles import PROFILES, Profile
 
-# Words that say how the broker is set up.
-SET_UP = frozenset({"only", "limit", "policy", "checked", "keys", "switch"})
+# How lines are written that say how the broker is set up, by their first word.
+SET_UP = {
+    "only": re.compile(r"only (\w+)"),
+    "limit": re.compile(r"limit (\w+) (\d+)"),
+    "policy": re.compile(r"policy (\S+) (\w+) (\d+)"),
+    "checked": re.compile(r"checked (\S+)"),
+    "keys": re.compile(r"keys (\S+)"),
+    "switch": re.compile(r"switch (\w+)"),
+}
 
-_ONLY = re.compile(r"^only (\w+)$", re.MULTILINE)
 _IN_MEMORY_ONLY = re.compile(r"^(advance|block|unblock) |^\w+< (beat|silence)$", re.MULTILINE)
 _NAMES_WHO = re.compile(r"^(accept|connect) .* as \w+|^\w+ may ", re.MULTILINE)
 _SPEAKS_1_0 = re.compile(r"^connect \w+ 1\.0", re.MULTILINE)
@@ -30,12 +36,10 @@ class Case:
 
     Attributes:
         name: what stands behind `## `: what it is about, a colon, a sentence.
-        preamble: what stands above the first case of its file.
         text: its lines.
     """
 
     name: str
-    preamble: str
     text: str
 
     @property
@@ -46,36 +50,32 @@ class Case:
     @cached_property
     def profiles(self) -> tuple[str, ...]:
         """The profiles that it holds in: both, unless it says `only` or speaks 1.0 (D.1)."""
-        if only := _ONLY.findall(self.text) or _ONLY.findall(self.preamble):
-            return tuple(only)
+        if only := self._said("only"):
+            return tuple(name for (name,) in only)
         return tuple(PROFILES)[:1] if _SPEAKS_1_0.search(self.text) else tuple(PROFILES)
 
     @property
     def limits(self) -> Limits:
         """What its `limit` lines say."""
-        found = re.findall(r"^limit (\w+) (\d+)$", self.text, re.MULTILINE)
-        return Limits(**{name: int(number) for name, number in found})
+        return Limits(**{name: int(number) for name, number in self._said("limit")})
 
     @property
     def policies(self) -> list[DestinationPolicy]:
         """What its `policy` and `checked` lines say."""
-        found = re.findall(r"^policy (\S+) (\w+) (\d+)$", self.text, re.MULTILINE)
-        settings: list[dict[str, Any]] = [
-            {"pattern": glob, name: int(number)} for glob, name, number in found
+        numbers: list[dict[str, Any]] = [
+            {"pattern": glob, name: int(number)} for glob, name, number in self._said("policy")
         ]
-        checked = re.findall(r"^checked (\S+)$", self.text, re.MULTILINE)
-        settings += [{"pattern": pattern, "check": _check} for pattern in checked]
-        return [DestinationPolicy(**each) for each in settings]
+        checks = [DestinationPolicy(pattern=glob, check=_check) for (glob,) in self._said("checked")]
+        return [*(DestinationPolicy(**each) for each in numbers), *checks]
 
     @property
     def key_of(self) -> Callable[[str], str] | None:
         """What its `keys` lines say."""
-        return key_function(("X/",), re.findall(r"^keys (\S+)$", self.text, re.MULTILINE))
+        return key_function(("X/",), [pattern for (pattern,) in self._said("keys")])
 
     def profile(self, name: str) -> Profile:
         """The profile of this name, changed as its `switch` lines say."""
-        found = re.findall(r"^switch (\w+)$", self.text, re.MULTILINE)
-        switches: dict[str, Any] = dict.fromkeys(found, True)
+        switches: dict[str, Any] = {switch: True for (switch,) in self._said("switch")}
         return replace(PROFILES[name], **switches)
 
     @property
@@ -87,6 +87,13 @@ class Case:
     def names_who(self) -> bool:
         """It says who a peer is, so that it needs a world where peers have identities."""
         return bool(_NAMES_WHO.search(self.text))
+
+    def _said(self, word: str) -> list[tuple[str, ...]]:
+        """What the lines say that begin with a word of `SET_UP`."""
+        lines = [line for line in self.text.splitlines() if line.startswith(f"{word} ")]
+        matches = [SET_UP[word].fullmatch(line) for line in lines]
+        assert all(matches), f"{self.name}: {lines} are not all written as they should be"
+        return [match.groups() for match in matches if match]
 
 
 def _check(body: bytes) -> Content:
@@ -100,9 +107,9 @@ def read_cases(folder: Path) -> list[Case]:
     """All cases of a folder's transcripts, in order."""
     found: dict[str, Case] = {}
     for file in sorted(folder.glob("*.txt")):
-        preamble, *parts = re.split(r"^## (.+)\n", file.read_text(), flags=re.MULTILINE)
+        _, *parts = re.split(r"^## (.+)\n", file.read_text(), flags=re.MULTILINE)
         for name, text in zip(parts[::2], parts[1::2], strict=True):
             assert name not in found, name
-            found[name] = Case(name, preamble, text)
+            found[name] = Case(name, text)
             assert set(found[name].profiles) <= set(PROFILES), name
     return list(found.values())

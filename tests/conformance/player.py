@@ -11,6 +11,8 @@ from tests.conformance.worlds import InMemory, Rights, World
 # What the peers of each profile say to be let in, beside what they speak.
 _OFFERS = {"standard": "host:h; heart-beat:0,0", "maxam": "host:MAXVAPI; heart-beat:0,0"}
 
+_BEGINNING = re.compile(r"(?:accept|connect(?= \w+ 1\.)) (\w+)(?: (1\.[012]))?(?: as (\w+))?(?: with (.*))?")
+
 
 def play(text: str, world: World) -> None:
     """Do what each line says, and see what it says was heard."""
@@ -45,8 +47,8 @@ class _Player:
         match word, rest.split():
             case word, _ if word in SET_UP:
                 pass  # read before the world was made
-            case (("accept" | "connect"), [name, *more]):
-                self._begin(word, name, more, rest)
+            case (("accept" | "connect"), _):
+                self._begin(line)
             case "lose", [name]:
                 self._world.lose(name)
                 del self.names[name]
@@ -85,19 +87,18 @@ class _Player:
         assert isinstance(self._world, InMemory), "this world has a clock of its own"
         return self._world
 
-    def _begin(self, word: str, name: str, more: list[str], rest: str) -> None:
+    def _begin(self, line: str) -> None:
         """`accept NAME [as WHO]`, `connect NAME VERSION [as WHO] [with HEADERS]`."""
-        version = more.pop(0) if word == "connect" else ""
-        who = more[1] if more[:1] == ["as"] else name
-        self._known[who] = self._world.accept(name, who)
+        match = _BEGINNING.fullmatch(line)
+        assert match, "no word of this language"
+        name, version, who, more = match.groups()
+        self._known[who or name] = self._world.accept(name, who or name)
         self.names[name] = None
         if version:
-            _, _, extra = rest.partition(" with ")
             offer = "login:guest" if version == "1.0" else f"accept-version:{version}"
-            if version != "1.0" and "heart-beat:" not in extra:
+            if version != "1.0" and "heart-beat:" not in (more or ""):
                 offer += f"; {_OFFERS[self._world.profile]}"
-            more_headers = f"; {self._filled(extra)}" if extra else ""
-            self._world.send(name, octets(f"CONNECT {offer}{more_headers}"))
+            self._world.send(name, octets(f"CONNECT {offer}; {self._filled(more or '')}"))
             self._compare(self._world.hear(name), "CONNECTED session:*")
 
     def _hear(self, name: str, expected: str) -> None:

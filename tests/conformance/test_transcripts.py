@@ -82,10 +82,13 @@ def test_over_tls(identities: Identities, profile: str, case: Case) -> None:
         ("connect a 1.2\na< beat", "beat"),
         ("connect a 1.2 with host:h; heart-beat:0,1000\nadvance 2\na< silence", "silence"),
         ("connect a 1.2\na says hello", "no word"),
+        ("connect a 1.3", "no word"),
+        ("connect a 1.2 like b", "no word"),
+        ("limit max_headers few\nconnect a 1.2", "not all written"),
     ],
 )
 def test_transcript_that_is_not_what_happens_fails(text: str, fault: str) -> None:
-    case = Case("E 1: wrong", "", text)
+    case = Case("E 1: wrong", text)
     with pytest.raises(AssertionError) as failure:
         play(text, InMemory(case, "standard"))
 
