@@ -184,6 +184,17 @@ async def test_many_who_come_at_once_with_one_passcode_are_hashed_once(
     assert len(hashings) == 1
 
 
+async def test_check_of_one_is_not_taken_for_that_of_another_whose_words_run_together_the_same(
+    tmp_path: Path,
+) -> None:
+    authenticator = Authenticator(users=users_file(tmp_path, ab="c", a="else"))
+
+    assert await asyncio.gather(authenticator.verify("ab", "c"), authenticator.verify("a", "bc")) == [
+        "ab",
+        None,
+    ]
+
+
 async def test_one_who_gives_up_does_not_take_the_check_from_the_others(tmp_path: Path) -> None:
     authenticator = Authenticator(users=users_file(tmp_path, alice="secret"))
     first = asyncio.create_task(authenticator.verify("alice", "secret"))
