@@ -241,7 +241,8 @@ end
 if silent
   check('heart-beats') do |queue|
     sleep([silent_since + SILENCE - Process.clock_gettime(Process::CLOCK_MONOTONIC), 0].max)
-    expect([silent.hb_sent, silent.hb_received, silent.hbsend_count >= 2, silent.hbrecv_count >= 2], [true] * 4)
+    expect([silent.hb_sent, silent.hb_received], [true, true])
+    expect([silent.hbsend_count, silent.hbrecv_count].min >= 2, true)
     silent.publish(queue, 'alive', { receipt: 'r1' })
     expect(receive(silent, 'RECEIPT').headers['receipt-id'], 'r1')
     silent.disconnect

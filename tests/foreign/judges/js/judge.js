@@ -81,7 +81,7 @@ class Session {
     return session;
   }
 
-  /** Leave as stompjs does: it waits for the RECEIPT of its DISCONNECT, or for the end that an ERROR brings. */
+  /** Leave as stompjs does: it waits for the RECEIPT of its DISCONNECT, or for the end after an ERROR. */
   async close() {
     await withDeadline(this.client.deactivate(), 'the end');
     if (this.error) throw new Error(`ERROR: ${this.error.headers.message}`);
@@ -93,7 +93,8 @@ class Session {
   }
 
   subscribe(queue, ack = 'auto', headers = {}) {
-    return this.client.subscribe(queue, (message) => this.messages.put(message), { id: '1', ack, ...headers });
+    const take = (message) => this.messages.put(message);
+    return this.client.subscribe(queue, take, { id: '1', ack, ...headers });
   }
 
   receipt(name) {

@@ -2,8 +2,8 @@
 //
 // Usage: page.html?port=PORT&namespace=NAMESPACE&silence=SECONDS&versions=1.0,1.1,1.2&stranger=URL
 //
-// POST /results/VERSION has {"check": ..., "ok": ..., "detail": ...}, and at the end {"check": null}. The page at
-// `stranger` is this one at another host name: it only tries to connect, and tells of it as the version "stranger".
+// POST /results/VERSION has {"check": ..., "ok": ..., "detail": ...}, and at the end {"check": null}. The page
+// at `stranger` is this one at another host name: it only tries to connect, and tells of it as "stranger".
 
 import { judge } from './judge.js';
 
@@ -16,7 +16,8 @@ function tell(version, result) {
 
 async function judgeVersion(version) {
   const namespace = `${plan.namespace}-${version}`;
-  await judge({ connect, version, namespace, silence: Number(plan.silence) }, (result) => tell(version, result));
+  const silence = Number(plan.silence);
+  await judge({ connect, version, namespace, silence }, (result) => tell(version, result));
   await tell(version, { check: null });
 }
 
@@ -26,7 +27,8 @@ async function tryAsStranger() {
     socket.onopen = () => resolve(true);
     socket.onerror = () => resolve(false);
   });
-  await tell('stranger', { check: 'kept-out', ok: !opened, detail: opened ? 'the WebSocket was opened' : '' });
+  const detail = opened ? 'the WebSocket was opened' : '';
+  await tell('stranger', { check: 'kept-out', ok: !opened, detail });
   await tell('stranger', { check: null });
 }
 
