@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 # A service that was asked to end takes its engine with it, and that takes a moment.
 _STOP_SECONDS = 20.0
@@ -16,6 +17,21 @@ _STOP_SECONDS = 20.0
 
 class DemoFailed(Exception):
     """A program of a demo did not do its part; `str()` says which, and what it said last."""
+
+
+def end_in_order() -> None:
+    """Have SIGTERM and a closed terminal unwind this program as Ctrl-C does.
+
+    The default would end it on the spot and leave what it has started running: a broker takes the
+    terminal's signal for a word to read its files again.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+
+
+def _leave(number: int, frame: object) -> NoReturn:  # noqa: ARG001  # a signal handler's form
+    # What a shell shows of a program that a signal has ended.
+    raise SystemExit(128 + number)
 
 
 @contextlib.contextmanager

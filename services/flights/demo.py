@@ -14,13 +14,14 @@ from pathlib import Path
 from rich.console import Console
 
 from nebula.spark.java import JavaNotFound, find_java
-from services.programs import DemoFailed, program, tail
+from services.programs import DemoFailed, end_in_order, program, tail
 
 _APP = "services.flights.app:app"
 
 
 def main() -> int:
     """Run the demo; the result is the exit status."""
+    end_in_order()
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="nebula-demo-") as name:
         folder = Path(name)
