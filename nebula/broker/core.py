@@ -200,7 +200,8 @@ class Broker:
             self.abort(session, transaction)
         self.values.end_ephemerals(session)
         self._sending.paused.pop(session, None)
-        self._waiting.pop(session, None)
+        if lost:
+            self._waiting.pop(session, None)
         if self._sessions.get(session.id) is session:
             del self._sessions[session.id]
             self.standing.leave(session.id, now)
@@ -208,11 +209,14 @@ class Broker:
     def review(self, grants: Grants | None, now: float) -> None:
         """Rights have changed: what a subscription may have from now on is judged anew (D.36)."""
         self.access.replace(grants)
+        self._sending.epoch = self.access.epoch
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
         for session in list(self._sessions.values()):
             for subscription in list(session.subscriptions.values()):
                 queue = subscription.destination
                 # Topics and last values look at each delivery.
+                if subscription.feed is not None:
+                    self.values.review(subscription)
                 if not isinstance(queue, Queue) or queue.rights is not None or queue.is_inbox:
                     continue
                 if not session.rights.may_subscribe(queue.name):
@@ -225,6 +229,11 @@ class Broker:
 
     def begin(self, subscription: Subscription, now: float) -> None:
         """Let the messages flow: after the RECEIPT was said."""
+        held = subscription.session.held
+        if subscription.feed is not None and held:
+            # D.43: the RECEIPT waits for the store, so that the snapshot does too.
+            subscription.feed.is_held = True
+            held.append((held[-1][0], subscription))
         subscription.destination.attach(subscription, now)
 
     def unsubscribe(
@@ -354,7 +363,8 @@ class Broker:
     def restore(self, kept: Snapshot, now: float) -> None:
         """Take up what an earlier run has left, before anything else happens."""
         assert self.journal is not None
-        for session in kept.sessions:
+        # Who was connected to the end has been away for the shortest time.
+        for session in sorted(kept.sessions, key=lambda each: each.away_since or float("inf")):
             self.standing.restore(session, self.access.rights_of(session.principal), now)
         for value in kept.values:
             message = self.journal.restore(value, Kind.LAST_VALUE)
@@ -379,6 +389,10 @@ class Broker:
         for session in list(self._waiting):
             held = session.held
             while held and held[0][0] <= batch:
-                session.say(held.popleft()[1])
+                _, what = held.popleft()
+                if isinstance(what, Subscription):
+                    self.values.release(what)
+                else:
+                    session.say(what)
             if not held:
                 del self._waiting[session]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from itertools import count
+from typing import Final
 
 from nebula.broker.access import AccessPolicy
 from nebula.broker.destinations.base import Account
@@ -17,6 +18,11 @@ from nebula.broker.messages import Content, Head, Kind, Message, Verdict
 from nebula.broker.session import Session
 from nebula.broker.transactions import HeldSend
 from nebula.headers import IN_REPLY_TO, INBOX_PREFIX
+
+# Looked up once: members of an enum are found by their class's attributes.
+_ACCEPTED: Final = Verdict.ACCEPTED
+_QUEUE: Final = Kind.QUEUE
+_TOPIC: Final = Kind.TOPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,11 @@ class Sending:
         access: who may do what.
         numbers: gives messages their numbers.
         queues, topics, values: where messages go.
+
+    Attributes:
+        epoch: of the access policy; whoever reloads that sets it.
+        paused: sessions that are held back until there is room: whose room, for how much, and until
+            when they wait.
     """
 
     def __init__(
@@ -51,11 +62,12 @@ class Sending:
         self._account = account
         self._limits = limits
         self._access = access
-        self._numbers = numbers
+        self.epoch = access.epoch
+        self._next_number = numbers.__next__
+        self._find_queue = queues.get
         self._queues = queues
         self._topics = topics
         self._values = values
-        # Held back until there is room: whose room, for how much, and until when they wait.
         self.paused: dict[Session, tuple[Queue, int, float]] = {}
 
     def send(
@@ -78,12 +90,18 @@ class Sending:
         Returns:
             The verdict. Any other than ACCEPTED means that nothing happened.
         """
-        queue = self._queues.get(head.destination) if head.kind is Kind.QUEUE else None
-        verdict = self._judge(session, head, body, queue, exchange, now)
-        if verdict is not Verdict.ACCEPTED:
-            return self._refuse(verdict)
-        message = Message(head, body, next(self._numbers), now, exchange)
-        if head.kind is not Kind.QUEUE:
+        queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
+        # Most need no judgement: all with this head may go where it says, as was found before.
+        if (
+            head.judged_in != self.epoch
+            or not head.is_unconditional
+            or (queue is None and head.kind is not _TOPIC)
+        ):
+            verdict = self._judge(session, head, body, queue, exchange, now)
+            if verdict is not _ACCEPTED:
+                return self._refuse(verdict)
+        message = Message(head, body, self._next_number(), now, exchange)
+        if head.kind is not _QUEUE:
             self._publish(session, message, now)
         else:
             if queue is None:
@@ -91,8 +109,8 @@ class Sending:
             if queue.send(message, now) is Verdict.FULL:
                 return self._wait_or_refuse(session, queue, message.size_bytes, now, may_wait=may_wait)
         if not head.is_permitted:
-            session.reply_rights.spend(head.destination, _reply_id(head, exchange))
-        return verdict
+            session.reply_rights.spend()
+        return _ACCEPTED
 
     def commit(self, session: Session, sends: list[HeldSend], now: float) -> Outcome | list[Message]:
         """Judge the SENDs of a transaction together: what refuses the first one refuses all (D.24).
@@ -116,7 +134,7 @@ class Sending:
                     verdict = Verdict.UNAUTHORISED
                 answered.add(answer)
             if verdict is Verdict.ACCEPTED:
-                message = Message(head, send.body, next(self._numbers), now, send.exchange)
+                message = Message(head, send.body, self._next_number(), now, send.exchange)
                 messages.append(message)
                 if head.kind is not Kind.TOPIC and not rooms.take(message):
                     verdict = Verdict.FULL
@@ -133,8 +151,10 @@ class Sending:
         else:
             queue = self._queues.get(head.destination) or self._queues.create(head.destination)
             queue.send(message, now)
-        if not head.is_permitted:
-            session.reply_rights.spend(head.destination, _reply_id(head, message.exchange))
+        if not head.is_permitted and session.reply_rights.find(
+            head.destination, _reply_id(head, message.exchange), now
+        ):
+            session.reply_rights.spend()
 
     def take_resumed(self, now: float) -> list[tuple[Session, bool]]:
         """Sessions that need not wait any longer; True: they waited in vain."""
@@ -159,9 +179,10 @@ class Sending:
         exchange: tuple[str, str] | None,
         now: float,
     ) -> Verdict:
-        if head.judged_in != self._access.epoch:
-            head.judged_in = self._access.epoch
+        if head.judged_in != self.epoch:
+            head.judged_in = self.epoch
             head.is_permitted = session.rights.may_publish(head.destination)
+            head.is_unconditional = head.is_permitted and not head.requires_consumers and head.check is None
         if not head.is_permitted:
             if queue is None and head.destination.startswith(INBOX_PREFIX):
                 return Verdict.NO_CONSUMER  # D.48: only its SUBSCRIBE creates it
@@ -181,15 +202,16 @@ class Sending:
         return Verdict.ACCEPTED
 
     def _judge_value(self, session: Session, head: Head, body: bytes) -> Verdict:
-        if not body:
-            # D.28
-            is_vague = session.profile.needs_explicit_length and not head.deletes_explicitly
-            return Verdict.INVALID if is_vague else Verdict.ACCEPTED
+        if not body and session.profile.needs_explicit_length and not head.deletes_explicitly:
+            return Verdict.INVALID  # D.28
         topic = self._values.topics.get(head.destination)
-        if topic is None and not self._places() > 0:
-            return Verdict.FULL
-        freed = 0 if topic is None else topic.value.size_bytes
-        return Verdict.ACCEPTED if self._account.has_room_for(len(body) - freed) else Verdict.FULL
+        more = head.cost_bytes + len(body)
+        if topic is None:
+            # Also a deletion of nothing is kept, while somebody slow has to be told of it.
+            has_room = self._places() > 0 and self._account.has_room_for(more)
+        else:
+            has_room = not body or self._account.has_room_for(more - topic.value.size_bytes)
+        return Verdict.ACCEPTED if has_room else Verdict.FULL
 
     def _may_answer(
         self, session: Session, head: Head, queue: Queue | None, exchange: tuple[str, str] | None, now: float
@@ -204,7 +226,7 @@ class Sending:
             return True
         if head.kind is Kind.LAST_VALUE:
             return False
-        requester = session.reply_rights.requester(head.destination, _reply_id(head, exchange), now)
+        requester = session.reply_rights.find(head.destination, _reply_id(head, exchange), now)
         if requester is None:
             return False
         if owner is not None:
@@ -212,8 +234,9 @@ class Sending:
         return self._access.rights_of(requester).may_subscribe(head.destination)
 
     def _publish(self, session: Session, message: Message, now: float) -> None:
-        head, body = message.head, message.body
-        if head.kind is Kind.LAST_VALUE:
+        head = message.head
+        if head.kind is not _TOPIC:
+            body = message.body
             deletes = not body or (head.check is not None and head.check(body) is Content.TOMBSTONE)
             owner = session if head.is_ephemeral and not deletes else None
             self._values.send(message, owner, deletes=deletes)

@@ -129,7 +129,8 @@ class ServerProtocol:
         data, self._unread = self._unread, b""
         try:
             if in_vain:
-                self._mark()
+                if self._broker.journal is not None:
+                    self._journal_count = self._broker.journal.count
                 self._send(frames.pop(0), may_wait=False)
             self._handle(frames)
         except (RemoteProtocolError, Refused) as error:
@@ -148,6 +149,8 @@ class ServerProtocol:
                 self._send_parked()
         if not self.is_finished:
             self._finish(lost=True)
+        # Also what a DISCONNECT was waiting for: nobody is left to read it.
+        self.session.held.clear()
 
     def tick(self, now: float) -> float:
         """Look at the clock: beat, or find the peer silent. Returns when to look again."""
@@ -202,12 +205,14 @@ class ServerProtocol:
 
     def _handle(self, frames: list[Frame]) -> None:
         handlers = self._handlers
+        journal = self._broker.journal
         rest = iter(frames)
         for frame in rest:
             handler = handlers.get(frame.command)
             if handler is None:
                 raise RemoteProtocolError(self._why_illegal(frame), receipt=frame.receipt)
-            self._mark()
+            if journal is not None:
+                self._journal_count = journal.count
             try:
                 handler(self, frame)
             except Refused as error:
@@ -255,11 +260,6 @@ class ServerProtocol:
             self.session.held.clear()
         # Also who has nothing more to be told is to be closed by the shell.
         self.session.dirty.append(self.session)
-
-    def _mark(self) -> None:
-        """Note what the store was to be told before the frame at hand."""
-        if self._broker.journal is not None:
-            self._journal_count = self._broker.journal.count
 
     def _say_receipt(self, frame: Frame, result: str | None = None) -> None:
         if frame.receipt is not None:
@@ -388,8 +388,11 @@ class ServerProtocol:
         if type(plan) is Head and plan.kind is Kind.QUEUE:
             consumers = self._broker.consumer_count(plan.destination)
         journal = self._broker.journal
-        is_kept = journal is not None and journal.count != self._journal_count
-        self._answer(self._encoder.send_receipt(receipt, verdict, consumers=consumers, is_kept=is_kept))
+        if journal is None:
+            self.session.say(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=False))
+        else:
+            is_kept = journal.count != self._journal_count
+            self._answer(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=is_kept))
 
     # SUBSCRIBE, UNSUBSCRIBE
 

@@ -38,7 +38,8 @@ class Session:
         outbox: what is to be written, in order: deliveries, and octets that the protocol has
             said itself in between.
         outbox_bytes: what the outbox counts for.
-        held: RECEIPTs that wait for the store, each with the batch that it waits for.
+        held: RECEIPTs that wait for the store, each with the batch that it waits for; and
+            subscriptions to last values that wait for theirs (D.43).
         high_water_bytes: from here on queues stop dispatching to this session.
         max_outbox_bytes: from here on it is too slow and is ended.
         is_choked: queues may not dispatch to it until its outbox has been written.
@@ -91,7 +92,7 @@ class Session:
         self.value_credit = value_credit
         self.outbox: list[Delivery | bytes] = []
         self.outbox_bytes = 0
-        self.held: deque[tuple[int, bytes]] = deque()
+        self.held: deque[tuple[int, bytes | Subscription]] = deque()
         self.high_water_bytes = high_water_bytes
         self.max_outbox_bytes = max_outbox_bytes
         self.is_choked = False

@@ -159,11 +159,12 @@ class Subscribing:
 
     def queue_of(self, name: str) -> Queue | None:
         """The bound queue of a durable subscription, by its own name."""
-        for standing in self._standing.by_id.values():
-            for durable in standing.durables.values():
-                if isinstance(durable.source, Queue) and durable.source.name == name:
-                    return durable.source
-        return None
+        if not name.startswith("\0"):
+            return None
+        _, session, id_ = name.split("\0", 2)
+        standing = self._standing.by_id.get(session)
+        durable = None if standing is None else standing.durables.get(id_)
+        return durable.source if durable is not None and isinstance(durable.source, Queue) else None
 
     def _add_source(
         self,

@@ -56,8 +56,8 @@ class LastValues:
         self._topics: dict[str, LastValueTopic] = {}
         self._by_key: dict[str, str] = {}
         self._table: PatternTable[list[ValueFeed]] = PatternTable()
-        # Values whose octets are kept encoded, as many are being told of them.
-        self._shared: list[Message] = []
+        # Whose values are kept encoded, as many are being told of them.
+        self._shared: set[LastValueTopic] = set()
 
     @property
     def topics(self) -> Mapping[str, LastValueTopic]:
@@ -82,7 +82,8 @@ class LastValues:
         else:
             self._account.stored_bytes -= topic.value.size_bytes
         was_ordinary = topic.is_live and topic.owner is None
-        told_number = topic.value.number
+        if owner is not None and (was_ordinary or not topic.is_live):
+            topic.comes_and_goes_since = message.number
         self._set_owner(topic, owner)
         topic.value = message
         topic.is_live = not deletes
@@ -93,17 +94,19 @@ class LastValues:
         is_judged = self._is_judged(destination)
         if sum(map(len, groups)) > 1:
             message.shared = {}
-            self._shared.append(message)
+            self._shared.add(topic)
         for feeds in groups:
             for feed in feeds:
-                if is_judged and not feed.rights.may_receive(destination):
-                    continue
+                if deletes and feed.snapshot is not None:
+                    self._strike_silently(feed, topic)
                 # What comes and goes with a publisher is not kept for who is away, save that it put
                 # an end to what they know of (PROTOCOL G, "Ephemeral").
-                is_unknown = owner is not None or (deletes and told_number > feed.seen_number)
-                if feed.subscription is None and not was_ordinary and is_unknown:
-                    continue
-                self._tell_of(feed, topic, deletes=deletes)
+                is_unknown = owner is not None or (deletes and topic.comes_and_goes_since > feed.seen_number)
+                is_passing = feed.subscription is None and not was_ordinary and is_unknown
+                if not is_passing and not (is_judged and not feed.rights.may_receive(destination)):
+                    feed.notify(topic)
+                if feed.subscription is not None:
+                    self._line_up(feed, feed.subscription.session)
                 is_owed = is_owed or (feed.is_durable and feed.knows(topic))
         self._record(topic, is_owed=is_owed)
         topic.users -= 1
@@ -121,7 +124,7 @@ class LastValues:
         topic.is_live = not deletes
         topic.is_stored = True
         self._account.stored_bytes += message.size_bytes
-        if self._key_of is not None:
+        if self._key_of is not None and not deletes:
             self._by_key[self._key_of(destination)] = destination
 
     def sweep(self) -> None:
@@ -131,8 +134,8 @@ class LastValues:
 
     def advance(self) -> None:
         """Let time pass: a value stays, what it was encoded to for its first receivers need not."""
-        for message in self._shared:
-            message.shared = None
+        for topic in self._shared:
+            topic.value.shared = None
         self._shared.clear()
 
     def _claim_key(self, key: str, head: Head) -> None:
@@ -217,8 +220,8 @@ class LastValues:
         """After `restore`: what a durable feed has still to be told of.
 
         Args:
-            destinations: those, or None where that is not known: then all that changed
-        since: the message of this number.
+            destinations: those, or None where that is not known: then all that changed `since` the
+                message of this number.
         """
         if destinations is not None:
             topics = [self._topics[each] for each in destinations if each in self._topics]
@@ -236,6 +239,23 @@ class LastValues:
             self._mark_end(feed)
         self._line_up(feed, subscription.session)
 
+    def review(self, subscription: Subscription) -> None:
+        """Rights have changed: what is no longer permitted is struck off its snapshot."""
+        feed = subscription.feed
+        assert feed is not None
+        for topic in list(feed.snapshot or ()):
+            if not self._may(feed, topic):
+                self._strike_silently(feed, topic)
+        self._line_up(feed, subscription.session)
+
+    def release(self, subscription: Subscription) -> None:
+        """Its RECEIPT was said: send what waits for that."""
+        feed = subscription.feed
+        assert feed is not None
+        if feed.subscription is subscription:
+            feed.is_held = False
+            self._line_up(feed, subscription.session)
+
     def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:  # noqa: ARG002
         """Feed it no more. That of a durable one remembers what was in flight."""
         feed = subscription.feed
@@ -248,6 +268,7 @@ class LastValues:
             feed.in_line = False
         feed.subscription = None
         feed.snapshot = None
+        feed.is_held = False
         feed.land()
         feed.seen_number = next(self._numbers)
         if not feed.is_durable:
@@ -293,13 +314,6 @@ class LastValues:
     def _is_judged(self, destination: str) -> bool:
         # What is reserved is shown only to whom it is meant for, also where no rights are configured.
         return self.is_judged or destination.startswith(RESERVED_VALUE_PREFIX)
-
-    def _tell_of(self, feed: ValueFeed, topic: LastValueTopic, *, deletes: bool) -> None:
-        if deletes and feed.snapshot is not None:
-            self._strike_silently(feed, topic)
-        feed.notify(topic)
-        if feed.subscription is not None:
-            self._line_up(feed, feed.subscription.session)
 
     def _line_up(self, feed: ValueFeed, session: Session) -> None:
         if feed.is_ready and not feed.in_line:

@@ -20,10 +20,12 @@ class LastValueTopic:
         is_live: there is a value; otherwise it was deleted.
         owner: the session that an ephemeral value goes with, or None.
         is_stored: the store has a row of it.
+        comes_and_goes_since: the number of the first of its ephemeral values, where one has followed
+            the other; while that is above what a feed has seen, it knows of none of them.
         users: feeds that have still to be told of it, or have a message of it in flight.
     """
 
-    __slots__ = ("destination", "is_live", "is_stored", "owner", "users", "value")
+    __slots__ = ("comes_and_goes_since", "destination", "is_live", "is_stored", "owner", "users", "value")
 
     def __init__(self, destination: str, value: Message) -> None:
         self.destination = destination
@@ -31,6 +33,7 @@ class LastValueTopic:
         self.is_live = False
         self.owner: Session | None = None
         self.is_stored = False
+        self.comes_and_goes_since = value.number
         self.users = 0
 
 
@@ -58,6 +61,7 @@ class ValueFeed:
         snapshot: destinations of the snapshot that were not sent yet; None: no end of it is to be told.
         marker: stands in the line for the end of a snapshot that no value can tell of.
         seen_number: what was published up to here its subscription may have had when it went away.
+        is_held: nothing is to be sent yet: the RECEIPT of its SUBSCRIBE waits for the store (D.43).
         in_line: it stands among its session's feeds that have something to be sent.
     """
 
@@ -67,6 +71,7 @@ class ValueFeed:
         "_states",
         "in_line",
         "is_durable",
+        "is_held",
         "marker",
         "pattern",
         "rights",
@@ -83,6 +88,7 @@ class ValueFeed:
         self.snapshot: set[LastValueTopic] | None = None
         self.marker: LastValueTopic | None = None
         self.seen_number = 0
+        self.is_held = False
         self.in_line = False
         self._states: dict[LastValueTopic, _State] = {}
         # Those in READY, in the order in which they became so.
@@ -93,7 +99,7 @@ class ValueFeed:
     @property
     def is_ready(self) -> bool:
         """There is something to be sent."""
-        return bool(self._line)
+        return bool(self._line) and not self.is_held
 
     @property
     def in_flight_count(self) -> int:
