@@ -9,6 +9,7 @@ of a head, and for a message with many receivers the whole of it once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from nebula import headers
 from nebula.broker.messages import Kind, Message, Verdict
@@ -23,6 +24,8 @@ _REDELIVERED = headers.REDELIVERED.encode()
 _DELIVERY_COUNT = headers.DELIVERY_COUNT.encode()
 _TIMEOUT = headers.TIMEOUT.encode()
 _SNAPSHOT_END = b"\n%b:end" % headers.SNAPSHOT.encode()
+
+_KEYS: Final[dict[tuple[Dialect, bool], tuple[object, object]]] = {}
 
 Label = tuple[bytes, bytes]
 """The octets of a subscription's MESSAGEs before the number of the message, and those between it
@@ -62,8 +65,9 @@ class Encoder:
         self._dialect = dialect
         self._incarnation = incarnation
         self._profile = profile
-        # What was encoded once is good for all connections that are told the same.
-        self._key = (dialect, profile.annotates)
+        # What was encoded once is good for all connections that are told the same. One object for
+        # each: a tuple would be hashed at every delivery.
+        self._key, self._common_key = _KEYS.setdefault((dialect, profile.annotates), (object(), object()))
         self._verdicts: dict[tuple[Verdict, int | None, bool], bytes] = {}
 
     def label(self, subscription: Subscription, *, names_subscription: bool) -> Label:
@@ -98,7 +102,7 @@ class Encoder:
         return b"RECEIPT\n%b\n\0" % block
 
     def send_receipt(
-        self, receipt: str, verdict: Verdict, *, consumers: int | None = None, is_kept: bool = True
+        self, receipt: str, verdict: Verdict, consumers: int | None = None, *, is_kept: bool = True
     ) -> bytes:
         """The RECEIPT of a SEND.
 
@@ -141,19 +145,16 @@ class Encoder:
                 continue
             subscription, message, attempts = item
             start, ack = subscription.label
-            number = message.number
             shared = message.shared
-            if shared is None:
-                common = self._common(message)
-            else:
-                pair = shared.get(key)
-                if pair is None:
-                    common = self._common(message)
-                    pair = shared[key] = (common, b"%d%b" % (number, common))
-                if not ack and attempts is None and message.expires_at is None:
-                    chunks += (start, pair[1])
-                    continue
-                common = pair[0]
+            if shared is not None and not ack and attempts is None:
+                # Many hear the same: the number too, as nothing belongs to one delivery.
+                numbered = shared.get(key)
+                if numbered is None:
+                    numbered = shared[key] = b"%d%b" % (message.number, self._common(message))
+                chunks += (start, numbered)
+                continue
+            number = message.number
+            common = self._common(message)
             if attempts is not None or message.expires_at is not None:
                 common = self._of_this_delivery(message, attempts, now) + common
             if ack:
@@ -164,6 +165,15 @@ class Encoder:
 
     def _common(self, message: Message) -> bytes:
         """What all receivers of a message get: its headers and its body."""
+        shared = message.shared
+        if shared is None:
+            return self._encode_common(message)
+        common = shared.get(self._common_key)
+        if common is None:
+            common = shared[self._common_key] = self._encode_common(message)
+        return common
+
+    def _encode_common(self, message: Message) -> bytes:
         blocks = message.head.blocks
         block = blocks.get(self._key)
         if block is None:

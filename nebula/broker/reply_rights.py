@@ -15,10 +15,11 @@ _MAX_RIGHTS = 100_000
 class ReplyRights:
     """What one connection may answer. They belong to it alone and survive the ACK of the request."""
 
-    __slots__ = ("_rights",)
+    __slots__ = ("_found", "_rights")
 
     def __init__(self) -> None:
         self._rights: dict[tuple[str, str | None], tuple[float, str]] = {}
+        self._found: tuple[str, str | None] | None = None
 
     def grant(self, message: Message, now: float) -> None:
         """The connection receives a request: it may answer once where that asks for the answer."""
@@ -26,18 +27,30 @@ class ReplyRights:
         if len(rights) >= _MAX_RIGHTS:
             del rights[next(iter(rights))]
         head = message.head
-        assert head.reply_to is not None
+        exchange = message.exchange
+        if exchange is not None and exchange[0] == REPLY_ID:
+            reply_id: str | None = exchange[1]
+        else:
+            reply_id = message.header(REPLY_ID)
         until = message.expires_at
-        rights[head.reply_to, message.header(REPLY_ID)] = (
-            now + _SECONDS if until is None else until,
-            head.sender,
-        )
+        assert head.reply_to is not None
+        rights[head.reply_to, reply_id] = (now + _SECONDS if until is None else until, head.sender)
 
-    def requester(self, destination: str, reply_id: str | None, now: float) -> str | None:
-        """Whose request may be answered at `destination` with this id; None: nobody's."""
-        right = self._rights.get((destination, reply_id))
-        return right[1] if right is not None and right[0] > now else None
+    def find(self, destination: str, reply_id: str | None, now: float) -> str | None:
+        """Whose request may be answered at `destination` with this id; None: nobody's.
 
-    def spend(self, destination: str, reply_id: str | None) -> None:
+        What was found last is what `spend` spends.
+        """
+        key = (destination, reply_id)
+        right = self._rights.get(key)
+        if right is None or right[0] <= now:
+            self._found = None
+            return None
+        self._found = key
+        return right[1]
+
+    def spend(self) -> None:
         """The answer was accepted."""
-        self._rights.pop((destination, reply_id), None)
+        if self._found is not None:
+            self._rights.pop(self._found, None)
+            self._found = None

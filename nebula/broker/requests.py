@@ -7,7 +7,6 @@ frame's receipt, save on SEND, where a value outside its form is a verdict (PROT
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from nebula import headers as names
@@ -110,36 +109,25 @@ def read_removes(frame: Frame, session: Session) -> bool:
     return is_true
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What an ACK or NACK names, in any version's form.
+def read_settled(frame: Frame, dialect: Dialect) -> tuple[str, str, str | None]:
+    """What an ACK or NACK names, in any version's form: the ids of subscription and message, and the
+    transaction that it belongs to, or None.
 
-    Attributes:
-        subscription: its id; empty where STOMP 1.0 leaves it out.
-        message: the message-id.
-        transaction: the transaction that it belongs to, or None.
+    The first is empty where STOMP 1.0 leaves it out.
     """
-
-    subscription: str
-    message: str
-    transaction: str | None
-
-
-def read_settled(frame: Frame, dialect: Dialect) -> Settled:
-    """What an ACK or NACK names."""
     fields = frame.headers
     transaction = fields.get("transaction")
     ack_id = fields.get("id")
     if ack_id and dialect.ack_on_message:
         # D.20. A message-id has no space, a subscription's id may have some.
         subscription, _, message = ack_id.rpartition(" ")
-        return Settled(subscription, message, transaction)
+        return subscription, message, transaction
     if dialect.ack_by_id:
         required(frame, "id")
     message = required(frame, "message-id")
     if dialect.needs_subscription_id:
-        return Settled(required(frame, "subscription"), message, transaction)
-    return Settled(fields.get("subscription", ""), message, transaction)
+        return required(frame, "subscription"), message, transaction
+    return fields.get("subscription", ""), message, transaction
 
 
 def read_requeue(frame: Frame) -> bool:

@@ -438,9 +438,9 @@ class ServerProtocol:
     # ACK, NACK
 
     def _ack(self, frame: Frame) -> None:
-        settled = read_settled(frame, self._dialect)
-        target = self._target(settled.subscription, settled.message)
-        if settled.transaction is not None:
+        subscription, message, transaction = read_settled(frame, self._dialect)
+        target = self._target(subscription, message)
+        if transaction is not None:
             self._hold(frame, HeldSettlement(target, requeue=None))
             return
         is_known = target is not None and self._broker.acknowledge(*target, self._now)
@@ -448,10 +448,10 @@ class ServerProtocol:
         self._say_receipt(frame, None if is_known else names.IGNORED)
 
     def _nack(self, frame: Frame) -> None:
-        settled = read_settled(frame, self._dialect)
-        target = self._target(settled.subscription, settled.message)
+        subscription, message, transaction = read_settled(frame, self._dialect)
+        target = self._target(subscription, message)
         requeue = read_requeue(frame)
-        if settled.transaction is not None:
+        if transaction is not None:
             self._hold(frame, HeldSettlement(target, requeue=requeue))
             return
         is_known = target is not None and self._broker.negative_acknowledge(

@@ -79,7 +79,7 @@ async def _serve_broker(
         raise SettingsError(f"the broker cannot listen: {error.strerror or error}") from error
     with _until_signal(), _on_hangup(assembly.reload):
         try:
-            hosted = [own_responder(assembly), *apps]
+            hosted = [*apps, own_responder(assembly)]
             async with hosting(server, hosted, failure.tell, grace=_GRACE_SECONDS):
                 for url in server.urls:
                     on_listening(url)

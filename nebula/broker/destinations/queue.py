@@ -41,6 +41,9 @@ class Queue:
         rights: of whom it belongs to, where it is bound to one subscription to topics; it gets what
             these let it.
         drops_oldest: what waits longest makes room where there is none.
+
+    Attributes:
+        exclusive_subscription: the one that lets no other in, if there is one.
     """
 
     takes_nacks = True
@@ -78,6 +81,7 @@ class Queue:
         self._waiting: deque[Message] = deque()
         self._unacked_count = 0
         self._subscriptions: list[Subscription] = []
+        self.exclusive_subscription: Subscription | None = None
         # Those with credit, next one first. A session may choke behind our back: such a
         # subscription is dropped from here when its turn comes, and `resume` brings it back.
         self._takers: deque[Subscription] = deque()
@@ -132,11 +136,6 @@ class Queue:
         """Messages held, waiting and un-ACKed."""
         return len(self._waiting) + self._unacked_count
 
-    @property
-    def exclusive_subscription(self) -> Subscription | None:
-        """The one that lets no other in, if there is one."""
-        return next((each for each in self._subscriptions if each.exclusive), None)
-
     def may_take(self, destination: str) -> bool:
         """Whether what was sent to `destination` may be received from here."""
         return self.rights is None or self.rights.may_receive(destination)
@@ -166,11 +165,15 @@ class Queue:
     def attach(self, subscription: Subscription, now: float) -> None:
         """Let it compete for what waits and what comes."""
         self._subscriptions.append(subscription)
+        if subscription.exclusive:
+            self.exclusive_subscription = subscription
         self.resume(subscription, now)
 
     def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:
         """Take back what it did not settle, to the front, for the others at once (D.12)."""
         self._subscriptions.remove(subscription)
+        if subscription.exclusive:
+            self.exclusive_subscription = None
         if subscription.in_turn:
             self._takers.remove(subscription)
             subscription.in_turn = False

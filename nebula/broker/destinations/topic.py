@@ -53,22 +53,21 @@ class Topic:
         Returns:
             Bound queues that have no room for it.
         """
-        # `Subscription.deliver` written out: the call would cost a third of the fan-out.
-        size = message.size_bytes
         head = message.head
-        for subscription in self.direct:
-            session = subscription.session
-            if is_judged and not session.rights.may_receive(head.destination):
-                continue
-            outbox = session.outbox
-            if not outbox:
-                session.dirty.append(session)
-            outbox.append((subscription, message, None))
-            session.outbox_bytes += size
-            if session.outbox_bytes >= session.high_water_bytes:
-                session.choke()
-            if head.reply_to is not None:
-                session.reply_rights.grant(message, now)
+        if is_judged or head.reply_to is not None:
+            self._send_with_care(message, now, is_judged=is_judged)
+        else:
+            # `Subscription.deliver` written out: the call would cost a third of the fan-out.
+            size = message.size_bytes
+            for subscription in self.direct:
+                session = subscription.session
+                outbox = session.outbox
+                if not outbox:
+                    session.dirty.append(session)
+                outbox.append((subscription, message, None))
+                session.outbox_bytes += size
+                if session.outbox_bytes >= session.high_water_bytes:
+                    session.choke()
         if not self.queues:
             return []
         return [
@@ -76,6 +75,16 @@ class Topic:
             for queue in self.queues
             if queue.may_take(head.destination) and queue.send(message, now) is Verdict.FULL
         ]
+
+    def _send_with_care(self, message: Message, now: float, *, is_judged: bool) -> None:
+        head = message.head
+        for subscription in self.direct:
+            session = subscription.session
+            if is_judged and not session.rights.may_receive(head.destination):
+                continue
+            subscription.deliver(message)
+            if head.reply_to is not None:
+                session.reply_rights.grant(message, now)
 
 
 class Topics:
