@@ -36,12 +36,21 @@ and the second number in `ack` (empty where there is no `ack`)."""
 _MAX_MESSAGE_CHARACTERS = 200
 
 
+def to_client(frame: Frame, dialect: Dialect) -> bytes:
+    """The octets of a frame of ours, and a line end, as all frames of ours end.
+
+    STOMP allows it, and other brokers send it: php-stomp drops the octet after a RECEIPT's NUL whatever
+    it is, and takes no further frame after a body unless a line end comes between.
+    """
+    return serialize(frame, dialect) + b"\n"
+
+
 def error_frame(message: str, receipt: str | None, dialect: Dialect) -> bytes:
     """An ERROR about the frame that asked for `receipt`, if it did."""
     fields = {"message": message[:_MAX_MESSAGE_CHARACTERS], "content-type": "text/plain"}
     if receipt is not None:
         fields = {"receipt-id": receipt, **fields}
-    return serialize(Frame("ERROR", fields, message.encode()), dialect)
+    return to_client(Frame("ERROR", fields, message.encode()), dialect)
 
 
 def version_error(message: str, dialects: Sequence[Dialect]) -> bytes:
@@ -49,7 +58,7 @@ def version_error(message: str, dialects: Sequence[Dialect]) -> bytes:
     versions = [dialect.version for dialect in dialects]
     body = f"Supported protocol versions are {' '.join(versions)}"
     fields = {"version": ",".join(versions), "content-type": "text/plain", "message": message}
-    return serialize(Frame("ERROR", fields, body.encode()), V1_0)
+    return to_client(Frame("ERROR", fields, body.encode()), V1_0)
 
 
 class Encoder:
@@ -99,7 +108,7 @@ class Encoder:
         block = self._dialect.header_block([("receipt-id", receipt)])
         if result is not None:
             block += self._dialect.header_block([(headers.RESULT, result)])
-        return b"RECEIPT\n%b\n\0" % block
+        return b"RECEIPT\n%b\n\0\n" % block
 
     def send_receipt(
         self, receipt: str, verdict: Verdict, consumers: int | None = None, *, is_kept: bool = True
@@ -120,7 +129,7 @@ class Encoder:
         pairs = [("receipt-id", receipt), (headers.DISPOSITION, verdict.value)]
         if failed_receipt is not None:
             pairs.append((headers.FAILED_RECEIPT, failed_receipt))
-        return b"RECEIPT\n%b\n\0" % self._dialect.header_block(pairs)
+        return b"RECEIPT\n%b\n\0\n" % self._dialect.header_block(pairs)
 
     def _verdict(self, verdict: Verdict, consumers: int | None, *, is_kept: bool) -> bytes:
         pairs = [(headers.DISPOSITION, verdict.value)]
@@ -130,7 +139,7 @@ class Encoder:
             pairs.append((headers.DURABLE, "false"))
         if consumers is not None:
             pairs.append((headers.CONSUMERS, str(consumers)))
-        rest = self._dialect.header_block(pairs) + b"\n\0"
+        rest = self._dialect.header_block(pairs) + b"\n\0\n"
         if len(self._verdicts) < 64:
             self._verdicts[verdict, consumers, is_kept] = rest
         return rest
@@ -180,7 +189,7 @@ class Encoder:
             block = blocks[self._key] = self._block(message)
         if message.exchange is not None:
             block += self._dialect.header_block([message.exchange])
-        return b"%bcontent-length:%d\n\n%b\0" % (block, len(message.body), message.body)
+        return b"%bcontent-length:%d\n\n%b\0\n" % (block, len(message.body), message.body)
 
     def _block(self, message: Message) -> bytes:
         passed_on = message.head.headers

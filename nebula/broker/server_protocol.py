@@ -15,7 +15,7 @@ from typing import Final
 
 from nebula import headers as names
 from nebula.broker.core import Broker
-from nebula.broker.encoding import Encoder, error_frame, version_error
+from nebula.broker.encoding import Encoder, error_frame, to_client, version_error
 from nebula.broker.messages import Head, Kind, Verdict
 from nebula.broker.requests import (
     read_removes,
@@ -29,7 +29,7 @@ from nebula.broker.session import Session
 from nebula.broker.subscriptions import Subscription
 from nebula.broker.transactions import Action, HeldSend, HeldSettlement
 from nebula.errors import Refused, RemoteProtocolError
-from nebula.stomp.codec import FrameParser, serialize
+from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import V1_2, Dialect, negotiate
 from nebula.stomp.frames import CLIENT_COMMANDS, Frame, Headers
 from nebula.stomp.heartbeat import BEAT, Heartbeat, negotiate_intervals, parse_heart_beat
@@ -351,7 +351,7 @@ class ServerProtocol:
             if profile.names_server:
                 reply["server"] = self._server
             reply["heart-beat"] = f"{ours[0]},{ours[1]}"  # D.2: also to clients that sent none
-        self.session.say(serialize(Frame("CONNECTED", reply), self._dialect))
+        self.session.say(to_client(Frame("CONNECTED", reply), self._dialect))
 
     def _refuse_version(self) -> None:
         self.fault = "no protocol version in common"

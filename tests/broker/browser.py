@@ -161,7 +161,7 @@ class Browser:
     def next_octets(self) -> bytes:
         """The messages up to the end of a frame of STOMP, in one piece; the frame alone was asked for."""
         octets = b""
-        while not octets.endswith(b"\0"):
+        while not octets.endswith(b"\0\n"):
             message = self.message()
             assert message is not None
             self.messages.append(message)

@@ -68,7 +68,7 @@ def test_e25_version_that_nobody_speaks_is_refused_with_ours(broker: BrokerHarne
 
     assert peer.octets == (
         b"ERROR\nversion:1.0,1.1,1.2\ncontent-type:text/plain\nmessage:no protocol version in common\n"
-        b"content-length:43\n\nSupported protocol versions are 1.0 1.1 1.2\0"
+        b"content-length:43\n\nSupported protocol versions are 1.0 1.1 1.2\0\n"
     )
     assert peer.is_closed
 
@@ -188,7 +188,8 @@ def test_no_beat_is_sent_while_there_is_something_to_say(broker: BrokerHarness) 
 
     assert not alice.octets[written:].replace(b"\n\n", b"").startswith(b"\n")
     assert len(alice.bodies()) == 20
-    assert alice.octets[written:].count(b"\0\n") == 0
+    # A frame ends in one line end; a second would be a beat.
+    assert alice.octets[written:].count(b"\0\n\n") == 0
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
@@ -293,7 +294,7 @@ def test_error_names_the_fault_and_has_a_body_of_that_length(broker: BrokerHarne
 
     assert peer.octets.endswith(
         b"ERROR\nreceipt-id:r1\nmessage:SEND needs the header destination\n"
-        b"content-type:text/plain\ncontent-length:33\n\nSEND needs the header destination\0"
+        b"content-type:text/plain\ncontent-length:33\n\nSEND needs the header destination\0\n"
     )
     assert peer.is_closed
 

@@ -242,7 +242,21 @@ def test_message_carries_the_length_of_its_body(broker: BrokerHarness, version: 
     alice.subscribe("/queue/a")
     alice.send(b"SEND\ndestination:/queue/a\ncontent-length:3\n\na\0b\0")
 
-    assert alice.octets.endswith(b"content-length:3\n\na\0b\0")
+    assert alice.octets.endswith(b"content-length:3\n\na\0b\0\n")
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_each_frame_is_followed_by_a_line_end_which_old_clients_wait_for(
+    broker: BrokerHarness, version: str
+) -> None:
+    alice = broker.connect(version)
+    alice.subscribe("/queue/a", "receipt:r1")
+    alice.publish("/queue/a", "x", headers=["receipt:r2"])
+    alice.say("COMMIT transaction:none")
+
+    *frames, rest = alice.octets.split(b"\0\n")
+    commands = [frame.partition(b"\n")[0] for frame in frames]
+    assert (sorted(commands), rest) == ([b"CONNECTED", b"ERROR", b"MESSAGE", b"RECEIPT", b"RECEIPT"], b"")
 
 
 def test_body_of_any_octets_arrives_as_it_was_sent(broker: BrokerHarness) -> None:
@@ -251,7 +265,7 @@ def test_body_of_any_octets_arrives_as_it_was_sent(broker: BrokerHarness) -> Non
     bob.subscribe("/queue/a")
     alice.send(b"SEND\ndestination:/queue/a\ncontent-length:%d\n\n%b\0" % (len(body), body))
 
-    assert bob.octets.endswith(b"\n\n" + body + b"\0")
+    assert bob.octets.endswith(b"\n\n" + body + b"\0\n")
 
 
 def test_empty_body_is_an_ordinary_message_on_a_queue(broker: BrokerHarness) -> None:

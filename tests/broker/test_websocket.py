@@ -307,7 +307,7 @@ def test_large_frame_arrives_whole_in_messages_that_clients_take(http: HttpServe
 
     browser.say(f"SEND destination:/queue/large; content-length:{3 * 1024 * 1024} | {body}")
 
-    assert browser.next_octets().partition(b"\n\n")[2] == body.encode() + b"\0"
+    assert browser.next_octets().partition(b"\n\n")[2] == body.encode() + b"\0\n"
     assert max(len(payload) for _, payload in browser.messages) <= 1024 * 1024
 
 
