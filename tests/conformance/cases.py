@@ -9,17 +9,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from nebula.avro import Registry
+from nebula.broker.content import check_for
 from nebula.broker.keys import key_function
 from nebula.broker.limits import Limits
-from nebula.broker.messages import Content
+from nebula.broker.messages import Content, ContentCheck
 from nebula.broker.policies import DestinationPolicy
 from nebula.broker.profiles import PROFILES, Profile
+from tests.conformance.envelopes import SCHEMAS
 
 # How lines are written that say how the broker is set up, by their first word.
 SET_UP = {
     "only": re.compile(r"only (\w+)"),
     "limit": re.compile(r"limit (\w+) (\d+)"),
     "policy": re.compile(r"policy (\S+) (\w+) (\d+)"),
+    "avro": re.compile(r"avro (\S+) (\w+)"),
     "checked": re.compile(r"checked (\S+)"),
     "keys": re.compile(r"keys (\S+)"),
     "switch": re.compile(r"switch (\w+)"),
@@ -61,12 +65,17 @@ class Case:
 
     @property
     def policies(self) -> list[DestinationPolicy]:
-        """What its `policy` and `checked` lines say."""
+        """What its `policy`, `avro` and `checked` lines say."""
         numbers: list[dict[str, Any]] = [
             {"pattern": glob, name: int(number)} for glob, name, number in self._said("policy")
         ]
-        checks = [DestinationPolicy(pattern=glob, check=_check) for (glob,) in self._said("checked")]
-        return [*(DestinationPolicy(**each) for each in numbers), *checks]
+        checks: list[tuple[str, ContentCheck]] = [(glob, _check) for (glob,) in self._said("checked")]
+        for glob, name in self._said("avro"):
+            checks.append((glob, check_for(Registry(SCHEMAS), name, is_bare=False)))
+        return [
+            *(DestinationPolicy(**each) for each in numbers),
+            *(DestinationPolicy(pattern=glob, check=check) for glob, check in checks),
+        ]
 
     @property
     def key_of(self) -> Callable[[str], str] | None:

@@ -6,6 +6,7 @@ import re
 
 from tests.broker.script import Received, octets, read
 from tests.conformance.cases import SET_UP
+from tests.conformance.envelopes import envelope
 from tests.conformance.worlds import InMemory, Rights, World
 
 # What the peers of each profile say to be let in, beside what they speak.
@@ -40,6 +41,7 @@ class _Player:
         self._world = world
         self._known: dict[str, str] = {}
         self._rights = Rights()
+        self._bodies: dict[str, bytes] = {}
 
     def do(self, line: str) -> None:
         """One line."""
@@ -49,6 +51,8 @@ class _Player:
                 pass  # read before the world was made
             case (("accept" | "connect"), _):
                 self._begin(line)
+            case body, ["=", *_]:
+                self._bodies[body] = envelope(rest.removeprefix("= "))
             case "lose", [name]:
                 self._world.lose(name)
                 del self.names[name]
@@ -74,7 +78,7 @@ class _Player:
         name = word.rstrip("<>")
         match word.removeprefix(name):
             case ">":
-                self._world.send(name, octets(self._filled(rest)))
+                self._world.send(name, self._frame(rest))
             case ">>":
                 self._world.send(name, _unescaped(self._filled(rest)))
             case "<":
@@ -110,6 +114,13 @@ class _Player:
         else:
             self._compare(self._world.hear(name), expected)
 
+    def _frame(self, line: str) -> bytes:
+        start, _, name = line.partition(" | ")
+        body = self._bodies.get(name)
+        if body is None:
+            return octets(self._filled(line))
+        return octets(self._filled(f"{start}; content-length:{len(body)}"))[:-1] + body + b"\0"
+
     def _filled(self, text: str) -> str:
         """With the values of the names that were kept."""
         return re.sub(r"\$(\w+)", lambda name: self._known[name[1]], text)
@@ -120,6 +131,10 @@ class _Player:
             return
         absent = re.findall(r" !([\w-]+)", expected.partition(" | ")[0])
         command, wanted, *body = read(re.sub(r";? !([\w-]+)", "", expected))
+        body = [
+            self._bodies[each].decode(errors="backslashreplace") if each in self._bodies else each
+            for each in body
+        ]
         assert frame[0] == command, frame
         assert body == ["*"] or list(frame[2:]) == body, frame
         assert not frame[1].keys() & set(absent), frame

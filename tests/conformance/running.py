@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from anyio.from_thread import start_blocking_portal
+import anyio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from nebula.broker.access import Grants
 from nebula.broker.listeners import ANONYMOUS, Listener
@@ -14,6 +15,8 @@ from nebula.broker.server import Server
 from tests.conformance.cases import Case
 from tests.conformance.wires import TcpOctets, WebSocketOctets, Wire
 from tests.conformance.worlds import OverSockets
+
+_TIMEOUT = 10.0
 
 
 def over_tcp(case: Case) -> contextlib.AbstractContextManager[OverSockets]:
@@ -52,13 +55,35 @@ def over(
         server = Server([listener], limits=case.limits, policies=case.policies, key_of=case.key_of)
         portal.call(server.start)
         port = int(server.urls[0].rpartition(":")[2])
-
-        def reload(grants: Grants) -> None:
-            portal.call(partial(server.reload, grants, has_grants=True))
-
-        world = OverSockets(listener.profile.name, lambda who: open_(who, port), principal_of, reload)
+        world = OverSockets(
+            _Running(portal, server), listener.profile.name, lambda who: open_(who, port), principal_of
+        )
         try:
             yield world
         finally:
             world.close()
             portal.call(server.stop)
+
+
+class _Running:
+    """What a world asks of its broker beside octets."""
+
+    def __init__(self, portal: BlockingPortal, server: Server) -> None:
+        self._portal = portal
+        self._server = server
+
+    def reload(self, grants: Grants) -> None:
+        self._portal.call(partial(self._server.reload, grants, has_grants=True))
+
+    def see_one_go(self, go: Callable[[], None]) -> None:
+        count = self._portal.call(self._count)
+        go()
+        self._portal.call(self._wait_for_fewer_than, count)
+
+    async def _count(self) -> int:
+        return len(self._server.broker.sessions)
+
+    async def _wait_for_fewer_than(self, count: int) -> None:
+        with anyio.fail_after(_TIMEOUT):
+            while len(self._server.broker.sessions) >= count:
+                await anyio.sleep(0)

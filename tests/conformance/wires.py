@@ -135,7 +135,7 @@ class Wire:
         return self._frames
 
     def lose(self) -> None:
-        """Go without a word, and see the broker take note of it."""
+        """Go without a word."""
         self._octets.lose()
         while self._octets.receive():
             pass

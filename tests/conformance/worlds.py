@@ -129,29 +129,41 @@ class InMemory:
         return octets[seen:].strip(b"\n") == b"" and len(octets) > seen
 
 
+class Running(Protocol):
+    """A running broker, beside its sockets."""
+
+    def reload(self, grants: Grants) -> None:
+        """Have it take up other rights."""
+        ...
+
+    def see_one_go(self, go: Callable[[], None]) -> None:
+        """Call `go`, by which a peer leaves, and wait until the broker knows."""
+        ...
+
+
 class OverSockets:
     """A running broker and sockets to it. Only what needs no clock can be played here.
 
     What one peer asked for is done before another one says anything, as it is in memory.
 
     Args:
-        profile: of the broker's listener.
+        running: the broker.
+        profile: of its listener.
         open_: opens a connection of somebody.
         principal_of: who somebody is to the broker.
-        reload: has the broker take up other rights.
     """
 
     def __init__(
         self,
+        running: Running,
         profile: str,
         open_: Callable[[str], Wire],
         principal_of: Callable[[str], str],
-        reload: Callable[[Grants], None],
     ) -> None:
         self.profile = profile
+        self._running = running
         self._open = open_
         self._principal_of = principal_of
-        self._reload = reload
         self._wires: dict[str, Wire] = {}
         self._speaker = ""
 
@@ -176,11 +188,11 @@ class OverSockets:
 
     def lose(self, name: str) -> None:
         self._settle_others("")
-        self._wires.pop(name).lose()
+        self._running.see_one_go(self._wires.pop(name).lose)
 
     def let(self, rights: Rights) -> None:
         self._settle_others("")
-        self._reload(rights.grants(self._principal_of))
+        self._running.reload(rights.grants(self._principal_of))
 
     def close(self) -> None:
         """End all connections."""
