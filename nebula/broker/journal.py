@@ -11,7 +11,7 @@ from nebula.broker.store import (
     StoredMessage,
     Write,
 )
-from nebula.headers import SENDER
+from nebula.headers import REPLY_TO, SENDER
 
 _Key = tuple[str, str, str | int]
 
@@ -96,7 +96,9 @@ class Journal:
             if stored.headers[:1] and stored.headers[0][0] == SENDER
             else ((SENDER, ""), *stored.headers)
         )
-        head = Head(kind, stored.destination, sender, tuple(passed_on), is_persistent=True)
+        # Who gets this request now may answer it, judged by who it was that asked (DESIGN 4).
+        reply_to = next((value for name, value in passed_on if name == REPLY_TO), None)
+        head = Head(kind, stored.destination, sender, tuple(passed_on), is_persistent=True, reply_to=reply_to)
         message = Message(head, stored.body, stored.number, 0.0)
         if stored.expires_at is not None:
             message.expires_at = stored.expires_at - self.wall_offset

@@ -69,7 +69,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         is_ephemeral=is_ephemeral and kind is Kind.LAST_VALUE,
         time_to_live=time_to_live,
         transaction=fields.get("transaction"),
-        reply_to=_reply_to(fields.get(names.REPLY_TO), session),
+        reply_to=fields.get(names.REPLY_TO),
         deletes_explicitly="content-length" in fields or frame.exchange is not None,
         check=broker.check_of(destination),
     )
@@ -88,7 +88,7 @@ def read_subscribe(frame: Frame, dialect: Dialect, kind_of: Callable[[str], Kind
             f"ack {ack[:40]!r} is not one of {', '.join(_ACK_MODES)}", receipt=frame.receipt
         )
     return SubscribeRequest(
-        id=_subscription_id(frame, destination, dialect),
+        id=subscription_id(frame, destination, dialect),
         destination=destination,
         kind=kind_of(destination),
         ack_mode=_ACK_MODES[ack],
@@ -155,14 +155,8 @@ def _may_be_sent_to(destination: str, kind: Kind, session: Session) -> bool:
     return not is_glob(destination)
 
 
-def _reply_to(destination: str | None, session: Session) -> str | None:
-    """Where an answer needs a right of its own: an inbox, or anything where rights are configured."""
-    if destination is None or (session.rights.is_open and not destination.startswith(names.INBOX_PREFIX)):
-        return None
-    return destination
-
-
-def _subscription_id(frame: Frame, destination: str, dialect: Dialect) -> str:
+def subscription_id(frame: Frame, destination: str, dialect: Dialect) -> str:
+    """The id of a subscription, in any version's form."""
     if dialect.needs_subscription_id:
         return required(frame, "id")
     # STOMP 1.0: one without an id is named by its destination. NUL keeps such names apart

@@ -119,29 +119,30 @@ class Sending:
             Why not, or the messages, to be `deliver`ed at once.
         """
         messages: list[Message] = []
-        answered: set[tuple[str, str | None]] = set()
+        spent = []
         rooms = _Rooms(self._account, self._queues, self._values, self._places())
         for send in sends:
             head = send.head
             if isinstance(head, Verdict):
-                rooms.give_back(now)
-                return Outcome(self._refuse(head), send.receipt)
+                verdict = head
+                break
             queue = self._queues.get(head.destination) if head.kind is Kind.QUEUE else None
             verdict = self._judge(session, head, send.body, queue, send.exchange, now)
-            if verdict is Verdict.ACCEPTED and not head.is_permitted:
-                answer = (head.destination, _reply_id(head, send.exchange))
-                if answer in answered:  # a right is spent once
-                    verdict = Verdict.UNAUTHORISED
-                answered.add(answer)
-            if verdict is Verdict.ACCEPTED:
-                message = Message(head, send.body, self._next_number(), now, send.exchange)
-                messages.append(message)
-                if head.kind is not Kind.TOPIC and not rooms.take(message):
-                    verdict = Verdict.FULL
             if verdict is not Verdict.ACCEPTED:
-                rooms.give_back(now)
-                return Outcome(self._refuse(verdict), send.receipt)
-        return messages
+                break
+            if not head.is_permitted:
+                spent.append(session.reply_rights.spend())
+            message = Message(head, send.body, self._next_number(), now, send.exchange)
+            messages.append(message)
+            if head.kind is not Kind.TOPIC and not rooms.take(message):
+                verdict = Verdict.FULL
+                break
+        else:
+            return messages
+        rooms.give_back(now)
+        for right in filter(None, reversed(spent)):
+            session.reply_rights.give_back(right)
+        return Outcome(self._refuse(verdict), send.receipt)
 
     def deliver(self, session: Session, message: Message, now: float) -> None:
         """Hand over what `commit` has judged. There is room for it."""
@@ -151,10 +152,12 @@ class Sending:
         else:
             queue = self._queues.get(head.destination) or self._queues.create(head.destination)
             queue.send(message, now)
-        if not head.is_permitted and session.reply_rights.find(
-            head.destination, _reply_id(head, message.exchange), now
-        ):
-            session.reply_rights.spend()
+
+    def bury(self, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float) -> None:
+        """A message had no room, and nobody is told: it is kept as a dead letter, if it was for a queue."""
+        if head.kind is _QUEUE and not head.destination.startswith(INBOX_PREFIX):
+            message = Message(head, body, self._next_number(), now, exchange)
+            self._queues.bury(message, head.destination, "full", 0)
 
     def take_resumed(self, now: float) -> list[tuple[Session, bool]]:
         """Sessions that need not wait any longer; True: they waited in vain."""
@@ -223,6 +226,7 @@ class Sending:
         """
         owner = None if queue is None or not queue.is_inbox else queue.exclusive_subscription
         if owner is not None and owner.session is session:
+            session.reply_rights.find_none()
             return True
         if head.kind is Kind.LAST_VALUE:
             return False

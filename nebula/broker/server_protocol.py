@@ -24,6 +24,7 @@ from nebula.broker.requests import (
     read_settled,
     read_subscribe,
     required,
+    subscription_id,
 )
 from nebula.broker.session import Session
 from nebula.broker.subscriptions import Subscription
@@ -375,6 +376,9 @@ class ServerProtocol:
             if verdict is Verdict.WAIT:
                 self.is_held_back = True
                 return
+            if verdict is Verdict.FULL and frame.receipt is None:
+                # Its sender would not hear of it (DESIGN 4).
+                self._broker.bury(plan, frame.body, frame.exchange, self._now)
         elif "transaction" in fields:
             self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
             return
@@ -385,7 +389,8 @@ class ServerProtocol:
 
     def _answer_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
         consumers = None
-        if type(plan) is Head and plan.kind is Kind.QUEUE:
+        # Who may not send learns nothing of who listens.
+        if type(plan) is Head and plan.kind is Kind.QUEUE and verdict is not Verdict.UNAUTHORISED:
             consumers = self._broker.consumer_count(plan.destination)
         journal = self._broker.journal
         if journal is None:
@@ -419,11 +424,14 @@ class ServerProtocol:
         subscription = self._named_subscription(frame)
         if subscription is not None:
             result = self._broker.unsubscribe(subscription, self._now, removes=removes)
-        elif removes and self._broker.remove_paused(self.session, frame.headers.get("id", "")):
+        elif removes and self._broker.remove_paused(self.session, self._named_id(frame)):
             result = names.REMOVED
         else:
             result = names.IGNORED
         self._say_receipt(frame, result)
+
+    def _named_id(self, frame: Frame) -> str:
+        return subscription_id(frame, frame.headers.get("destination", ""), self._dialect)
 
     def _named_subscription(self, frame: Frame) -> Subscription | None:
         subscriptions = self.session.subscriptions
