@@ -1,0 +1,438 @@
+"""Reply rights: who received a request may answer it once, and nobody else may (DESIGN 4, PROTOCOL G)."""
+
+from __future__ import annotations
+
+import pytest
+
+from nebula.broker.access import Capability, Grants
+from nebula.broker.limits import Limits
+from nebula.broker.profiles import MAXAM
+from tests.broker.harness import BrokerHarness, Peer
+from tests.broker.memory_store import MemoryDisk, MemoryStore
+
+INBOX = "/queue/nebula.inbox.1"
+SERVICE = "/queue/prices"
+ANSWERS = "/queue/answers.alice"
+ACCEPTED, UNAUTHORISED, NO_CONSUMER = "accepted", "rejected-unauthorised", "rejected-no-consumer"
+
+RIGHTS = Grants(
+    {
+        "caller": Capability(
+            publish=(SERVICE, "/topic/asked", "X/asked"), subscribe=("/queue/answers.{identity}",)
+        ),
+        "service": Capability(subscribe=(SERVICE, "/topic/asked", "X/asked")),
+        "reader of values": Capability(subscribe=("X/private",)),
+    },
+    {
+        "alice": ("caller", "reader of values"),
+        "mallory": ("caller",),
+        "bob": ("service",),
+        "carol": ("service",),
+    },
+)
+
+
+@pytest.fixture(params=["open", "rights"])
+def world(request: pytest.FixtureRequest) -> BrokerHarness:
+    """A broker without configured rights, and one with."""
+    return BrokerHarness(grants=RIGHTS if request.param == "rights" else None)
+
+
+def caller(broker: BrokerHarness, principal: str = "alice", inbox: str = INBOX) -> Peer:
+    """Somebody with an inbox of its own."""
+    peer = broker.connect(principal=principal)
+    peer.subscribe(inbox, "exclusive:true")
+    return peer
+
+
+def service(broker: BrokerHarness, *headers: str, principal: str = "bob", name: str = SERVICE) -> Peer:
+    peer = broker.connect(principal=principal)
+    peer.subscribe(name, *headers)
+    return peer
+
+
+def ask(peer: Peer, *headers: str, to: str = INBOX, id: str | None = "1", name: str = SERVICE) -> None:  # noqa: A002
+    """Send a request that wants its answer at `to`."""
+    more = [] if id is None else [f"neb-reply-id:{id}"]
+    peer.publish(name, "request", headers=[f"neb-reply-to:{to}", *more, *headers])
+
+
+def answer(peer: Peer, *headers: str, to: str = INBOX, id: str | None = "1") -> str:  # noqa: A002
+    """The verdict on an answer."""
+    more = [] if id is None else [f"neb-in-reply-to:{id}"]
+    peer.publish(to, "answer", headers=[*more, "receipt:answered", *headers])
+    (verdict,) = (
+        frame[1]["disposition"]
+        for frame in peer.received()
+        if frame[0] == "RECEIPT" and frame[1]["receipt-id"] == "answered"
+    )
+    return verdict
+
+
+# To whom
+
+
+def test_who_received_a_request_may_answer_it(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice)
+
+    assert answer(bob) == ACCEPTED
+    assert alice.bodies() == ["answer"]
+
+
+def test_inbox_takes_nothing_from_who_received_nothing(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+
+    assert answer(bob) == UNAUTHORISED
+    assert alice.received() == []
+
+
+def test_one_may_send_to_ones_own_inbox_again_and_again(world: BrokerHarness) -> None:
+    alice = caller(world)
+    alice.publish(INBOX, "1", "2")
+
+    assert alice.bodies() == ["1", "2"]
+
+
+def test_another_connection_of_the_same_principal_may_not_send_to_an_inbox(world: BrokerHarness) -> None:
+    caller(world)
+
+    assert answer(world.connect(principal="alice")) == UNAUTHORISED
+
+
+def test_right_belongs_to_the_connection_that_received_the_request(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice)
+
+    assert answer(world.connect(principal="bob")) == UNAUTHORISED
+    assert answer(bob) == ACCEPTED
+
+
+def test_request_that_waits_gives_no_right_yet(world: BrokerHarness) -> None:
+    alice = caller(world)
+    bob = service(world, "ack:client", "prefetch-count:1")
+    ask(alice, id="1")
+    ask(alice, id="2")
+
+    assert answer(bob, id="2") == UNAUTHORISED
+    assert answer(bob, id="1") == ACCEPTED
+
+
+def test_right_is_for_the_destination_that_the_request_names(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    caller(world, inbox="/queue/nebula.inbox.2")
+    ask(alice)
+
+    assert answer(bob, to="/queue/nebula.inbox.2") == UNAUTHORISED
+
+
+def test_right_is_for_the_id_that_the_request_has(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, id="1")
+
+    assert answer(bob, id="2") == UNAUTHORISED
+    assert answer(bob, id=None) == UNAUTHORISED
+    assert answer(bob, id="1") == ACCEPTED
+
+
+def test_request_on_a_topic_gives_a_right_to_all_who_received_it(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world, name="/topic/asked")
+    carol = service(world, "ack:client", name="/topic/asked", principal="carol")
+    ask(alice, name="/topic/asked")
+
+    assert (answer(bob), answer(carol)) == (ACCEPTED, ACCEPTED)
+
+
+# How often
+
+
+def test_answer_spends_the_right(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice)
+
+    assert [answer(bob), answer(bob)] == [ACCEPTED, UNAUTHORISED]
+    assert alice.bodies() == ["answer"]
+
+
+def test_each_delivery_gives_one_right(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, id="1")
+    ask(alice, id="2")
+
+    assert [answer(bob, id=id_) for id_ in ("2", "1", "1", "2")] == [ACCEPTED] * 2 + [UNAUTHORISED] * 2
+
+
+def test_requests_without_an_id_give_one_right_each(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, id=None)
+    ask(alice, id=None)
+
+    assert [answer(bob, id=None) for _ in range(3)] == [ACCEPTED, ACCEPTED, UNAUTHORISED]
+
+
+def test_answer_that_was_refused_spends_nothing() -> None:
+    broker = BrokerHarness(Limits(max_queue_messages=1))
+    alice, bob = broker.connect(), service(broker)
+    alice.subscribe(INBOX, "exclusive:true", "ack:client", "prefetch-count:1")
+    ask(alice)
+    alice.publish(INBOX, "fills it")
+    assert answer(bob) == "rejected-full"
+    bob.subscribe("/queue/nebula.inbox.bob", "exclusive:true", id="inbox")
+    bob.publish("/queue/nebula.inbox.bob", "needs no right, and spends none")
+
+    alice.ack(alice.received()[0])
+
+    assert answer(bob) == ACCEPTED
+
+
+def test_redelivery_gives_a_right_to_who_receives_it_then(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world, "ack:client")
+    ask(alice)
+    bob.lose()
+    carol = service(world, principal="carol")
+
+    assert answer(carol) == ACCEPTED
+
+
+# How long
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_right_survives_the_ack(world: BrokerHarness, ack: str) -> None:
+    alice, bob = caller(world), service(world, f"ack:{ack}")
+    ask(alice)
+    bob.ack(bob.received()[0])
+
+    assert answer(bob) == ACCEPTED
+
+
+def test_right_survives_the_end_of_the_subscription(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice)
+    bob.say("UNSUBSCRIBE id:s")
+
+    assert answer(bob) == ACCEPTED
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(3599, ACCEPTED), (3600, UNAUTHORISED)])
+def test_right_ends_after_an_hour(world: BrokerHarness, seconds: int, verdict: str) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice)
+    world.now += seconds
+
+    assert answer(bob) == verdict
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(1.75, ACCEPTED), (2, UNAUTHORISED)])
+def test_right_ends_with_the_time_to_live_of_the_request(
+    world: BrokerHarness, seconds: float, verdict: str
+) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, "neb-timeout:2000")
+    world.advance(seconds)
+
+    assert answer(bob) == verdict
+
+
+def test_time_to_live_may_be_longer_than_an_hour(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, "neb-timeout:7200000")
+    world.now += 7000
+
+    assert answer(bob) == ACCEPTED
+
+
+def test_time_that_is_over_for_one_request_does_not_end_the_next_ones_right(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, "neb-timeout:2000")
+    ask(alice)
+    world.advance(3)
+
+    assert [answer(bob), answer(bob)] == [ACCEPTED, UNAUTHORISED]
+
+
+def test_answer_to_an_inbox_that_is_gone_has_no_consumer(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice)
+    alice.lose()
+
+    assert answer(bob) == NO_CONSUMER
+
+
+def test_right_ends_with_the_inbox_also_where_another_gets_its_name(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, "neb-timeout:7200000")
+    alice.lose()
+    world.now += 3600
+    world.advance(0.25)
+    caller(world, principal="mallory")
+
+    assert answer(bob) == UNAUTHORISED
+
+
+def test_consumer_that_never_answers_keeps_the_rights_of_its_latest_requests(
+    world: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nebula.broker.reply_rights._MAX_RIGHTS", 2)
+    alice, bob = caller(world), service(world)
+    for id_ in (None, None, "3"):
+        ask(alice, id=id_)
+
+    assert [answer(bob, id=id_) for id_ in (None, None, "3")] == [ACCEPTED, UNAUTHORISED, ACCEPTED]
+
+
+# What the requester may have
+
+
+def test_answer_goes_where_the_requester_may_subscribe() -> None:
+    broker = BrokerHarness(grants=RIGHTS)
+    alice, bob = broker.connect(principal="alice"), service(broker)
+    ask(alice, to=ANSWERS)
+    assert answer(bob, to=ANSWERS) == ACCEPTED
+
+    alice.subscribe(ANSWERS)
+
+    assert alice.bodies() == ["answer"]
+
+
+@pytest.mark.parametrize(
+    "to", [ANSWERS, "/queue/secret", "/topic/secret", "/queue/nebula.broker", "/queue/DLQ"]
+)
+def test_request_gives_no_right_to_what_its_sender_may_not_receive(to: str) -> None:
+    broker = BrokerHarness(grants=RIGHTS)
+    mallory, bob = broker.connect(principal="mallory"), service(broker)
+    ask(mallory, to=to)
+
+    verdict = UNAUTHORISED if to != "/queue/nebula.broker" else ACCEPTED  # everybody may ask the broker
+    assert answer(bob, to=to) == verdict
+
+
+def test_inbox_of_another_cannot_be_named(world: BrokerHarness) -> None:
+    alice, mallory, bob = caller(world), world.connect(principal="mallory"), service(world)
+    ask(mallory)
+
+    assert answer(bob) == UNAUTHORISED
+    assert alice.received() == []
+
+
+def test_request_of_another_with_the_same_names_takes_nothing_away(world: BrokerHarness) -> None:
+    alice, mallory, bob = caller(world), world.connect(principal="mallory"), service(world)
+    ask(alice)
+    ask(mallory)
+
+    assert answer(bob) == ACCEPTED
+
+
+@pytest.mark.parametrize("principal", ["alice", "mallory"])
+def test_no_request_gives_a_right_to_a_last_value(principal: str) -> None:
+    broker = BrokerHarness(grants=RIGHTS)
+    alice, bob = broker.connect(principal=principal), service(broker)
+    ask(alice, to="X/private")
+
+    assert answer(bob, to="X/private") == UNAUTHORISED
+    assert broker.broker.values.topics == {}
+
+
+def test_request_that_is_a_last_value_gives_no_right() -> None:
+    broker = BrokerHarness(grants=RIGHTS)
+    alice, bob = caller(broker), service(broker, name="X/asked")
+    ask(alice, name="X/asked")
+
+    assert len(bob.received()) == 1
+    assert answer(bob) == UNAUTHORISED
+
+
+def test_right_is_judged_by_the_rights_of_the_requester_at_the_answer() -> None:
+    broker = BrokerHarness(grants=RIGHTS)
+    alice, bob = broker.connect(principal="alice"), service(broker)
+    ask(alice, to=ANSWERS)
+    broker.broker.review(Grants(RIGHTS.capabilities, {"bob": ("service",)}), broker.now)
+
+    assert answer(bob, to=ANSWERS) == UNAUTHORISED
+
+
+def test_who_may_send_anyway_needs_and_spends_no_right() -> None:
+    broker = BrokerHarness()
+    alice, bob = broker.connect(), service(broker)
+    ask(alice, to="/queue/answers")
+
+    assert [answer(bob, to="/queue/answers") for _ in range(3)] == [ACCEPTED] * 3
+
+
+def test_requester_of_before_a_restart_is_judged_by_its_stored_name() -> None:
+    disk = MemoryDisk()
+    broker = BrokerHarness(grants=RIGHTS, store=MemoryStore(disk))
+    for principal, id_ in [("alice", "1"), ("mallory", "2")]:
+        ask(broker.connect(principal=principal), "persistent:true", to=ANSWERS, id=id_)
+    broker.stop()
+
+    again = BrokerHarness(grants=RIGHTS, store=MemoryStore(disk))
+    bob = service(again)
+
+    assert [answer(bob, to=ANSWERS, id=id_) for id_ in "12"] == [ACCEPTED, UNAUTHORISED]
+
+
+# In transactions, and in both profiles
+
+
+def test_right_is_spent_once_in_a_transaction(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice)
+    bob.received()
+    held = f"SEND destination:{INBOX}; neb-in-reply-to:1; transaction:t"
+    bob.say("BEGIN transaction:t", f"{held}; receipt:first | 1", f"{held}; receipt:second | 2")
+    bob.say("COMMIT transaction:t; receipt:c")
+
+    assert bob.received()[-1] == (
+        "RECEIPT",
+        {"receipt-id": "c", "disposition": UNAUTHORISED, "failed-receipt": "second"},
+    )
+    assert answer(bob) == ACCEPTED  # the refused transaction has spent nothing
+    assert alice.bodies() == ["answer"]
+
+
+def test_requests_without_an_id_are_answered_in_one_transaction(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, id=None)
+    ask(alice, id=None)
+    held = f"SEND destination:{INBOX}; transaction:t"
+    bob.say("BEGIN transaction:t", f"{held} | 1", f"{held} | 2", "COMMIT transaction:t")
+
+    assert alice.bodies() == ["1", "2"]
+    assert answer(bob, id=None) == UNAUTHORISED
+
+
+def test_answer_in_a_transaction_spends_the_right(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice)
+    bob.received()
+    bob.say(
+        "BEGIN transaction:t",
+        f"SEND destination:{INBOX}; neb-in-reply-to:1; transaction:t | answer",
+        "COMMIT transaction:t; receipt:c",
+    )
+
+    assert bob.received() == [("RECEIPT", {"receipt-id": "c", "disposition": ACCEPTED})]
+    assert alice.bodies() == ["answer"]
+    assert answer(bob) == UNAUTHORISED
+
+
+def test_right_that_ended_before_the_commit_is_not_there(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, "neb-timeout:2000")
+    bob.received()
+    bob.say("BEGIN transaction:t", f"SEND destination:{INBOX}; neb-in-reply-to:1; transaction:t | late")
+    world.advance(2)
+    bob.say("COMMIT transaction:t; receipt:c")
+
+    assert bob.received() == [("RECEIPT", {"receipt-id": "c", "disposition": UNAUTHORISED})]
+    assert alice.received() == []
+
+
+def test_maxam_knows_reply_rights_too(world: BrokerHarness) -> None:
+    alice = caller(world)
+    bob = world.connect(principal="bob", profile=MAXAM, heart_beat="10000,10000")
+    bob.subscribe(SERVICE)
+    ask(alice)
+
+    assert [answer(bob), answer(bob)] == [ACCEPTED, UNAUTHORISED]
