@@ -28,8 +28,11 @@ class _Comparison:
     def __init__(self, writer: Any, reader: Any) -> None:
         self._writer_names = _named(writer, {})
         self._reader_names = _named(reader, {})
-        # Being compared further up: recursive types are alike unless something else is not.
-        self._pending: set[tuple[str, str]] = set()
+        # What is known of pairs of records. Without it, records that hold records that hold records … twice
+        # each would be compared again and again. A pair that is being compared further up counts as
+        # alike: recursive types are, unless something else is not.
+        self._alike: dict[tuple[str, str], None] = {}
+        self._different: dict[tuple[str, str], str] = {}
 
     def difference(self, writer: Any, reader: Any, path: str) -> str | None:
         writer = self._resolve(writer, self._writer_names)
@@ -69,15 +72,19 @@ class _Comparison:
 
     def _records(self, writer: Any, reader: Any, path: str) -> str | None:
         pair = (writer["name"], reader["name"])
-        if pair in self._pending:
+        if pair in self._different:
+            return _at(path, self._different[pair])
+        if pair in self._alike:
             return None
-        if found := _names(writer, reader, path):
-            return found
-        self._pending.add(pair)
-        try:
-            return self._fields(writer, reader, path)
-        finally:
-            self._pending.discard(pair)
+        assumed = len(self._alike)
+        self._alike[pair] = None
+        found = _names(writer, reader, path) or self._fields(writer, reader, path)
+        if found:
+            # What was found alike since may have been so only because this pair was taken to be.
+            while len(self._alike) > assumed:
+                self._alike.popitem()
+            self._different[pair] = f"{_unqualified(writer)} cannot be read as the reader's"
+        return found
 
     def _fields(self, writer: Any, reader: Any, path: str) -> str | None:
         written = {field["name"]: field for field in writer["fields"]}
@@ -105,10 +112,14 @@ def _kind(schema: Any) -> str:
 
 
 def _names(writer: Any, reader: Any, path: str) -> str | None:
-    ours, theirs = (str(each["name"]).rpartition(".")[2] for each in (writer, reader))
+    ours, theirs = _unqualified(writer), _unqualified(reader)
     if ours == theirs or writer["name"] in reader.get("aliases", ()) or ours in reader.get("aliases", ()):
         return None
     return _at(path, f"the types are called {ours} and {theirs}")
+
+
+def _unqualified(schema: Any) -> str:
+    return str(schema["name"]).rpartition(".")[2]
 
 
 def _named(schema: Any, found: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
+from nebula.avro.prescan import NO_END, read_block
 from nebula.avro.varints import read_long, write_long
 from nebula.errors import AvroError
 
@@ -32,6 +33,8 @@ SCHEMA: Final[dict[str, Any]] = {
 
 # An envelope has a handful of items; one of two octets each could be made of any body.
 _MAX_ITEMS: Final = 1_000
+_LEAST_KEY: Final = -(1 << 31)
+_GREATEST_KEY: Final = (1 << 31) - 1
 
 
 class Item(IntEnum):
@@ -44,12 +47,12 @@ class Item(IntEnum):
     TOMBSTONE = 5
 
 
+_KNOWN: Final = frozenset(int(key) for key in Item)
+
+
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The items of one envelope, in order; keys may repeat.
-
-    The properties read the first item of their key.
-    """
+    """The items of one envelope, in order; keys that are not ours may repeat."""
 
     items: tuple[tuple[int, bytes], ...]
 
@@ -144,14 +147,9 @@ def decode_envelope(data: bytes) -> Envelope:
         AvroError: it is none.
     """
     items: list[tuple[int, bytes]] = []
-    position = 0
-    while True:
-        count, position = read_long(data, position)
-        if count == 0:
-            break
-        if count < 0:  # with the size of the block in octets, which nobody needs who reads all
-            count = -count
-            _, position = read_long(data, position)
+    met: set[int] = set()
+    count, end, position = read_block(data, 0, NO_END)
+    while count:
         if len(items) + count > _MAX_ITEMS:
             raise AvroError(f"more than {_MAX_ITEMS} items")
         for _ in range(count):
@@ -159,8 +157,14 @@ def decode_envelope(data: bytes) -> Envelope:
             length, position = read_long(data, position)
             if not 0 <= length <= len(data) - position:
                 raise AvroError("an item is longer than the envelope")
+            # What is checked and what is read must be the same item: of each of our keys there is one.
+            if key in met or not _LEAST_KEY <= key <= _GREATEST_KEY:
+                raise AvroError(f"the key {key} twice, or not of 32 bits")
+            if key in _KNOWN:
+                met.add(key)
             items.append((key, data[position : position + length]))
             position += length
+        count, end, position = read_block(data, position, end)
     if position != len(data):
         raise AvroError("octets are left over behind the envelope")
     return Envelope(tuple(items))

@@ -8,208 +8,187 @@ library is neither deep, nor wide, nor longer than it says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import Enum, auto
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from nebula.avro.programs import (
+    ARRAY,
+    BYTES,
+    CALL,
+    ENUM,
+    ITEMS,
+    MAP,
+    RUN,
+    STRING,
+    UNION,
+    Items,
+    Program,
+    compile_schema,
+)
 from nebula.avro.varints import read_long
 from nebula.errors import AvroError
+
+__all__ = ["MAX_DEPTH", "MAX_VALUES", "Program", "compile_schema", "read_block", "scan"]
 
 MAX_DEPTH: Final = 64
 """Records, arrays, maps and unions within each other, at most."""
 
-MAX_VALUES: Final = 100_000
+MAX_VALUES: Final = 200_000
 """Values that a datum may hold at most, those without octets too: going over them takes a tenth of a
-second or so, in which a broker does nothing else."""
+second or so at worst, in which a broker does nothing else."""
 
-_PLAIN_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-_INT_RANGE: Final = range(-(1 << 31), 1 << 31)
+NO_END: Final = -1
+"""Of a block that does not say how many octets it has."""
 
-
-class _Kind(Enum):
-    PLAIN = auto()  # so many octets, whatever they are
-    BOOLEAN = auto()
-    INT = auto()
-    LONG = auto()
-    BYTES = auto()
-    ENUM = auto()
-    UNION = auto()
-    RECORD = auto()
-    ARRAY = auto()
-    MAP = auto()
-    REST = auto()  # what is left of a block of an array or map
+_Frame: TypeAlias = tuple[Program, int, int, int, bool, int]
 
 
-class _Node:
-    """One type of a schema."""
+def scan(program: Program, data: bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> None:
+    """Go over a datum. What passes is one value of the schema, its numbers in their only shortest form.
 
-    __slots__ = ("children", "kind", "size")
-
-    def __init__(self, kind: _Kind, size: int = 0) -> None:
-        self.kind = kind
-        self.size = size  # octets of PLAIN; symbols of ENUM
-        self.children: list[_Node] = []
-
-
-Program: TypeAlias = _Node
-"""A schema, compiled for `scan`."""
-
-_Todo: TypeAlias = tuple[_Node, int, int]
-"""What is to be read: a type, how deep it lies, and for REST how many items are left."""
-
-
-def compile_schema(schema: Any) -> Program:
-    """Compile a parsed schema: every named type is defined before it is used.
-
-    Raises:
-        AvroError: a type that Avro does not have.
-    """
-    return _Compiler().node(schema)
-
-
-class _Compiler:
-    def __init__(self) -> None:
-        self._named: dict[str, _Node] = {}
-
-    def node(self, schema: Any) -> _Node:
-        if isinstance(schema, list):
-            node = _Node(_Kind.UNION)
-            node.children = [self.node(branch) for branch in schema]
-            return node
-        if isinstance(schema, Mapping):
-            return self._complex(schema)
-        return self._plain(str(schema))
-
-    def _plain(self, name: str) -> _Node:
-        if name in self._named:
-            return self._named[name]
-        match name:
-            case "boolean":
-                return _Node(_Kind.BOOLEAN, 1)
-            case "int":
-                return _Node(_Kind.INT)
-            case "long":
-                return _Node(_Kind.LONG)
-            case "bytes" | "string":
-                return _Node(_Kind.BYTES)
-        if name not in _PLAIN_SIZES:
-            raise AvroError(f"no type is called {name[:80]!r}")
-        return _Node(_Kind.PLAIN, _PLAIN_SIZES[name])
-
-    def _complex(self, schema: Mapping[str, Any]) -> _Node:
-        match schema["type"]:
-            case "record" | "error":
-                node = self._named[schema["name"]] = _Node(_Kind.RECORD)
-                node.children = [self.node(field["type"]) for field in schema["fields"]]
-            case "enum":
-                node = self._named[schema["name"]] = _Node(_Kind.ENUM, len(schema["symbols"]))
-            case "fixed":
-                node = self._named[schema["name"]] = _Node(_Kind.PLAIN, schema["size"])
-            case "array":
-                node = _Node(_Kind.ARRAY)
-                node.children = [self.node(schema["items"])]
-            case "map":
-                node = _Node(_Kind.MAP)
-                node.children = [_Node(_Kind.BYTES), self.node(schema["values"])]
-            case plain:  # with a logical type or properties of its own
-                node = self.node(plain)
-        return node
-
-
-# Longer than our other functions: a call for each value would cost half of the rate.
-def scan(  # noqa: C901
-    program: Program, data: bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
-) -> None:
-    """Go over a datum.
+    Logical types are not looked into.
 
     Raises:
         AvroError: it is too deep, holds too much, ends too soon or too late, or names what its schema
             does not have.
     """
-    position, size = 0, len(data)
-    todo: list[_Todo] = [(program, 0, 0)]
-    values = 0
-    while todo:
-        node, depth, left = todo.pop()
-        kind = node.kind
-        if kind is _Kind.REST:
-            if left > 1:
-                todo.append((node, depth, left - 1))
-            todo.extend((child, depth + 1, 0) for child in reversed(node.children))
-            continue
-        values += 1
-        if values > max_values:
-            raise AvroError(f"more than {max_values} values")
-        if kind is _Kind.PLAIN:
-            position += node.size
-        elif kind is _Kind.LONG:
-            _, position = read_long(data, position)
-        elif kind is _Kind.BYTES:
-            length, position = read_long(data, position)
-            if not 0 <= length <= size - position:
-                raise AvroError("a length beyond the end of the data")
-            position += length
-        elif kind is _Kind.RECORD:
-            _go_deeper(depth, max_depth)
-            todo.extend((child, depth + 1, 0) for child in reversed(node.children))
-        elif kind is _Kind.UNION:
-            _go_deeper(depth, max_depth)
-            branch, position = _index(data, position, len(node.children), "union")
-            todo.append((node.children[branch], depth + 1, 0))
-        elif kind is _Kind.ARRAY or kind is _Kind.MAP:
-            _go_deeper(depth, max_depth)
-            count, position = _block(data, position)
-            if count:
-                if count > max_values - values:
-                    raise AvroError(f"more than {max_values} values")
-                todo.append((node, depth, 0))  # another block may follow
-                todo.append((_rest_of(node), depth, count))
-        else:
-            position = _scan_narrow(node, data, position)
-        if position > size:
-            raise AvroError("the data ends too soon")
-    if position != size:
-        raise AvroError(f"{size - position} octets are left over")
+    end = _Scan(data, max_depth, max_values).walk(program)
+    if end != len(data):
+        raise AvroError(f"{len(data) - end} octets are left over")
 
 
-def _scan_narrow(node: _Node, data: bytes, position: int) -> int:
-    """Types of which not every encoding is a value."""
-    if node.kind is _Kind.ENUM:
-        return _index(data, position, node.size, "enum")[1]
-    if node.kind is _Kind.BOOLEAN:
-        if data[position : position + 1] not in (b"\0", b"\1"):
-            raise AvroError("a boolean is neither 0 nor 1")
-        return position + 1
-    number, position = read_long(data, position)
-    if number not in _INT_RANGE:
-        raise AvroError("an int has more than 32 bits")
-    return position
+class _Scan:
+    """A walk over one datum."""
+
+    __slots__ = ("_data", "_max_depth", "_max_values", "_values")
+
+    def __init__(self, data: bytes, max_depth: int, max_values: int) -> None:
+        self._data = data
+        self._max_depth = max_depth
+        self._max_values = max_values
+        self._values = 0
+
+    # Longer than our other functions: a call for each value would cost half of the rate.
+    def walk(self, program: Program) -> int:  # noqa: C901
+        """Follow a program from the first octet; return where it ended."""
+        data, stack = self._data, list[_Frame]()
+        # A frame: the program and the next step in it; the items left in a block and where that must
+        # end; whether it is a block at all; how deep it lies.
+        steps, at, left, end, is_block, depth, position = program.steps, 0, 0, NO_END, False, 0, 0
+        self._check_depth(program.height)
+        while True:
+            if at == len(steps):
+                if is_block:
+                    at, left = 0, left - 1
+                    if left <= 0:
+                        left, end, position = read_block(data, position, end)
+                    if left:
+                        continue
+                if not stack:
+                    return position
+                program, at, left, end, is_block, depth = stack.pop()
+                steps = program.steps
+                continue
+            code, operand, values, level = steps[at]
+            at += 1
+            self._values += values
+            if self._values > self._max_values:
+                raise AvroError(f"more than {self._max_values} values")
+            if code == RUN:
+                match = operand(data, position)
+                if match is None:
+                    raise AvroError(f"no such value as the schema says, from octet {position}")
+                position = match.end()
+            elif code == STRING:
+                position = _after_string(data, position)
+            elif code == BYTES:
+                position = _after_bytes(data, position, operand)
+            elif code == ITEMS:
+                position = self._after_items(position, operand)
+            elif code == ENUM:
+                _, position = _index(data, position, operand)
+            else:
+                stack.append((program, at, left, end, is_block, depth))
+                if code == UNION:
+                    branch, position = _index(data, position, len(operand))
+                    operand = operand[branch]
+                program, steps, left, end = operand, operand.steps, 0, NO_END
+                is_block = code in (ARRAY, MAP)
+                # A block begins at its end: its first header is read there, like the others.
+                at = len(steps) if is_block else 0
+                # A record counts its own level in its steps.
+                depth += level if code == CALL else level + 1
+                self._check_depth(depth + program.height)
+
+    def _check_depth(self, depth: int) -> None:
+        if depth > self._max_depth:
+            raise AvroError(f"deeper than {self._max_depth} types within each other")
+
+    def _after_items(self, position: int, items: Items) -> int:
+        data = self._data
+        count, end, position = read_block(data, position, NO_END)
+        while count:
+            self._values += count * items.values
+            if self._values > self._max_values:
+                raise AvroError(f"more than {self._max_values} values")
+            many, rest = (0, 0) if items.is_empty else divmod(count, items.at_once)
+            for match_next, times in ((items.many, many), (items.one, rest)):
+                for _ in range(times):
+                    match = match_next(data, position)
+                    if match is None:
+                        raise AvroError(f"no such item as the schema says, from octet {position}")
+                    position = match.end()
+            count, end, position = read_block(data, position, end)
+        return position
 
 
-def _go_deeper(depth: int, max_depth: int) -> None:
-    if depth >= max_depth:
-        raise AvroError(f"deeper than {max_depth} types within each other")
+def read_block(data: bytes, position: int, end: int) -> tuple[int, int, int]:
+    """Begin the next block of an array or map: its items, where it has to end, and its first octet.
+
+    Args:
+        end: where the block before had to end, or `NO_END`.
+
+    Raises:
+        AvroError: a block does not end where it says, or the data ends before.
+    """
+    if end not in (NO_END, position):
+        raise AvroError(f"a block ends at octet {position}, and says at {end}")
+    count, position = read_long(data, position)
+    if count >= 0:
+        return count, NO_END, position
+    size, position = _length(data, position)
+    return -count, position + size, position
 
 
-def _index(data: bytes, position: int, choices: int, what: str) -> tuple[int, int]:
+def _length(data: bytes, position: int) -> tuple[int, int]:
+    """A length that the rest of the data can have."""
+    size, position = read_long(data, position)
+    if not 0 <= size <= len(data) - position:
+        raise AvroError("a length beyond the end of the data")
+    return size, position
+
+
+def _index(data: bytes, position: int, choices: int) -> tuple[int, int]:
     index, position = read_long(data, position)
     if not 0 <= index < choices:
-        raise AvroError(f"no such branch of the {what}")
+        raise AvroError(f"no such branch or symbol: {index}")
     return index, position
 
 
-def _block(data: bytes, position: int) -> tuple[int, int]:
-    """Items of the block that begins here."""
-    count, position = read_long(data, position)
-    if count < 0:
-        count = -count
-        size, position = read_long(data, position)
-        if not 0 <= size <= len(data) - position:
-            raise AvroError("a block beyond the end of the data")
-    return count, position
+def _after_bytes(data: bytes, position: int, most: int) -> int:
+    size, position = _length(data, position)
+    if size > most:
+        raise AvroError(f"a number of {size} octets")
+    return position + size
 
 
-def _rest_of(node: _Node) -> _Node:
-    rest = _Node(_Kind.REST)
-    rest.children = node.children
-    return rest
+def _after_string(data: bytes, position: int) -> int:
+    size, position = read_long(data, position)
+    text = data[position : position + size]
+    if not 0 <= size == len(text):
+        raise AvroError("a text with a length beyond the end of the data")
+    if not text.isascii():
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            raise AvroError(f"a text that is no UTF-8, from octet {position}") from None
+    return position + size

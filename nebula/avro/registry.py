@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -31,19 +32,24 @@ class Registry:
         folder: of `.avsc` files, one schema each; it is made where there is none.
 
     Raises:
-        SettingsError: the folder cannot be used, or a file in it is no schema. Names the file.
+        SettingsError: the folder cannot be used, or a file in it is one that `register` would refuse.
+            Names the file.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
         self._schemas: dict[int, Schema] = {}
+        self._by_name: dict[str, list[Schema]] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
             files = sorted(folder.glob("*.avsc"))
             for file in files:
                 schema = Schema.from_text(file.read_text(encoding="utf-8"))
-                self._schemas[schema.fingerprint] = schema
+                # Two files may differ in what a fingerprint leaves out, such as a description.
+                if schema.fingerprint not in self._schemas:
+                    self._check(schema)
+                    self._add(schema)
         except AvroError as error:
             raise SettingsError(f"{file}: {error}") from error
         except (OSError, UnicodeDecodeError) as error:
@@ -55,7 +61,7 @@ class Registry:
 
     def by_name(self, name: str) -> list[Schema]:
         """All schemas of the types that are called so, in no order."""
-        return [schema for schema in list(self._schemas.values()) if schema.name == name]
+        return list(self._by_name.get(name, ()))
 
     def __iter__(self) -> Iterator[Schema]:
         return iter(sorted(self._schemas.values(), key=lambda each: (each.name, each.fingerprint)))
@@ -74,17 +80,23 @@ class Registry:
             OSError: the file cannot be written.
         """
         is_text = isinstance(definition, str | bytes)
-        schema = Schema.from_text(definition if is_text else json.dumps(definition))
+        schema = Schema.from_text(definition) if is_text else Schema(definition)
         with self._lock:
             if schema.fingerprint not in self._schemas:
                 self._check(schema)
                 self._write(schema)
-                self._schemas[schema.fingerprint] = schema
+                self._add(schema)
             return self._schemas[schema.fingerprint]
+
+    def _add(self, schema: Schema) -> None:
+        self._schemas[schema.fingerprint] = schema
+        self._by_name.setdefault(schema.name, []).append(schema)
 
     def _check(self, schema: Schema) -> None:
         if len(self._schemas) >= MAX_SCHEMAS:
             raise AvroError(f"more than {MAX_SCHEMAS} schemas")
+        if not isinstance(schema.parsed, Mapping) or "name" not in schema.parsed:
+            raise AvroError(f"an {schema.name} has no name to be known by: put it into a record")
         for other in self.by_name(schema.name):
             for writer, reader in ((other, schema), (schema, other)):
                 difference = why_unreadable(writer.parsed, reader.parsed)
@@ -95,14 +107,24 @@ class Registry:
                     )
 
     def _write(self, schema: Schema) -> None:
-        text = json.dumps(schema.definition, indent=2)
-        assert len(text) <= 16 * MAX_SCHEMA_BYTES
-        # Seen whole or not at all, whenever somebody looks.
+        text = _text(schema.definition)
+        # Seen whole or not at all, whenever somebody looks, and after a power cut.
         with tempfile.NamedTemporaryFile(
             "w", dir=self._folder, prefix=".", suffix=".tmp", delete=False, encoding="utf-8"
         ) as file:
-            file.write(text + "\n")
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         Path(file.name).replace(self._folder / f"{_safe(schema.name)}.{schema.fingerprint_hex}.avsc")
+
+
+def _text(definition: Any) -> str:
+    """For a file: for people where there is room, and never longer than what is read again."""
+    compact = json.dumps(definition, separators=(",", ":"))
+    if len(compact) > MAX_SCHEMA_BYTES:
+        raise AvroError(f"a schema of more than {MAX_SCHEMA_BYTES} bytes")
+    pretty = json.dumps(definition, indent=2)
+    return pretty if len(pretty) < MAX_SCHEMA_BYTES else compact
 
 
 def _safe(name: str) -> str:

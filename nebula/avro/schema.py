@@ -46,6 +46,7 @@ class Schema:
         except (SchemaParseException, ValueError, TypeError, KeyError, AttributeError) as error:
             raise AvroError(f"no Avro schema: {error}") from error
         self._program = compile_schema(self.parsed)
+        self._has_logical_types = _has_logical_types(self.parsed)
         self.name = _name(self.parsed)
 
     @classmethod
@@ -82,27 +83,47 @@ class Schema:
             AvroError: it is no such datum, or cannot be read so.
         """
         scan(self._program, datum)
-        try:
-            return fastavro.schemaless_reader(
-                io.BytesIO(datum), self.parsed, None if reader is None else reader.parsed
-            )
-        # What is structurally sound may still hold text that is no text, or a date that is none.
-        except Exception as error:
-            raise AvroError(f"no datum of {self.name}: {type(error).__name__}") from error
+        return self._read(datum, reader)
 
     def is_datum(self, datum: bytes) -> bool:
         """Whether `decode` would succeed. Never raises."""
         try:
-            self.decode(datum)
+            scan(self._program, datum)
+            # Whether a number is a date, or a text a UUID, only those who make one of it know.
+            if self._has_logical_types:
+                self._read(datum, None)
         except AvroError:
             return False
         return True
+
+    def _read(self, datum: bytes, reader: Schema | None) -> Any:
+        try:
+            return fastavro.schemaless_reader(
+                io.BytesIO(datum), self.parsed, None if reader is None else reader.parsed
+            )
+        # Logical types and resolution raise what they please: a date may be none, a reader lack a default.
+        except Exception as error:
+            raise AvroError(f"no datum of {self.name}: {type(error).__name__}") from error
 
 
 def _name(parsed: Any) -> str:
     if isinstance(parsed, Mapping):
         return str(parsed.get("name", parsed["type"]))
     return "union" if isinstance(parsed, list) else str(parsed)
+
+
+def _has_logical_types(parsed: Any) -> bool:
+    """Whether a decoder would do more with some value than to read it."""
+    if isinstance(parsed, list):
+        return any(_has_logical_types(branch) for branch in parsed)
+    if not isinstance(parsed, Mapping):
+        return False
+    inner = [
+        parsed.get("items"),
+        parsed.get("values"),
+        *(field["type"] for field in parsed.get("fields", ())),
+    ]
+    return "logicalType" in parsed or any(_has_logical_types(each) for each in inner)
 
 
 def _check_depth(definition: Any) -> None:

@@ -14,7 +14,7 @@ def read_long(data: bytes, position: int) -> tuple[int, int]:
     """A number, and the position behind it.
 
     Raises:
-        AvroError: the data ends within it, or it has more than 64 bits.
+        AvroError: the data ends within it, it has more than 64 bits, or more octets than it needs.
     """
     try:
         octet = data[position]
@@ -34,6 +34,8 @@ def read_long(data: bytes, position: int) -> tuple[int, int]:
         raise AvroError("the data ends within a number") from None
     if value >= _LIMIT:
         raise AvroError("a number has more than 64 bits")
+    if not octet:  # each number has one form only, so that the same value is the same octets
+        raise AvroError("a number is longer than it need be")
     return (value >> 1) ^ -(value & 1), position
 
 
