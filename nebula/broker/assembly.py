@@ -15,6 +15,7 @@ from nebula.broker.rights_files import load_grants
 from nebula.broker.server import Server
 from nebula.broker.settings import BrokerSettings, DestinationSettings, ListenerSettings
 from nebula.broker.sqlite_store import SqliteStore
+from nebula.errors import SettingsError
 from nebula.settings import state_root
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Assembly:
 
     def __init__(self, settings: BrokerSettings, on_failure: Callable[[Exception], None]) -> None:
         self._settings = settings
-        self.access = AccessPolicy(self._grants())
+        self.access = AccessPolicy(self._grants(), dead_letter_queues=frozenset({settings.dead_letter}))
         self.registry = self._registry()
         listeners = list(settings.listener)
         if settings.http is not None:
@@ -55,6 +56,7 @@ class Assembly:
             store=self._store(),
             key_of=key_function(settings.last_value.prefixes, settings.last_value.key_patterns),
             last_value_prefixes=settings.last_value.prefixes,
+            dead_letter=settings.dead_letter,
             on_failure=on_failure,
         )
 
@@ -102,10 +104,18 @@ class Assembly:
         return ServerTls(TlsFiles(settings.tls_cert, settings.tls_key, settings.client_ca, settings.deny))
 
     def _authenticator(self, settings: ListenerSettings) -> Authenticator | None:
+        """What finds out who peers without a certificate are; None: they are anonymous, or have one."""
         identity = self._settings.identity
         is_open = identity.users is None and identity.jwks is None
+        if is_open and settings.client_ca is not None:
+            return None
         if is_open and settings.anonymous is None and is_loopback(settings.host):
             return None
+        if is_open and not settings.anonymous:
+            raise SettingsError(
+                f"listener {settings.host}:{settings.port}: nobody there could say who they are; give it"
+                " client_ca, or users or jwks under [identity], or anonymous = true"
+            )
         from nebula.broker.identity import Authenticator
 
         return Authenticator(

@@ -51,8 +51,8 @@ class Listener:
             )
         if not identifies and self.authenticator is None and not is_loopback(self.host):
             raise SettingsError(
-                f"listener {self.host}:{self.port}: nobody there could say who they are; give it users,"
-                " jwks or client_ca, or anonymous = true"
+                f"listener {self.host}:{self.port}: nobody there could say who they are; give it"
+                " client_ca, or users or jwks under [identity], or anonymous = true"
             )
 
     @property

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Final
 
 from nebula.broker.access import AccessPolicy
-from nebula.broker.destinations.base import Account
+from nebula.broker.destinations.base import Account, Refusal
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
@@ -99,7 +99,7 @@ class Sending:
         ):
             verdict = self._judge(session, head, body, queue, exchange, now)
             if verdict is not _ACCEPTED:
-                return self._refuse(verdict)
+                return self._refuse(verdict, session, head.destination)
         message = Message(head, body, self._next_number(), now, exchange)
         if head.kind is not _QUEUE:
             self._publish(session, message, now)
@@ -142,7 +142,8 @@ class Sending:
         rooms.give_back(now)
         for right in filter(None, reversed(spent)):
             session.reply_rights.give_back(right)
-        return Outcome(self._refuse(verdict), send.receipt)
+        destination = head.destination if isinstance(head, Head) else "in a transaction"
+        return Outcome(self._refuse(verdict, session, destination), send.receipt)
 
     def deliver(self, session: Session, message: Message, now: float) -> None:
         """Hand over what `commit` has judged. There is room for it."""
@@ -266,10 +267,12 @@ class Sending:
             self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds)
             return Verdict.WAIT
         self._queues.forget_if_idle(queue, now)
-        return self._refuse(Verdict.FULL)
+        return self._refuse(Verdict.FULL, session, queue.name)
 
-    def _refuse(self, verdict: Verdict) -> Verdict:
+    def _refuse(self, verdict: Verdict, session: Session, destination: str) -> Verdict:
         self._account.dropped[verdict.value] += 1
+        if verdict is Verdict.UNAUTHORISED or verdict is Verdict.INVALID:
+            self._account.refuse(Refusal(session.principal, session.id, "SEND", destination, verdict.value))
         return verdict
 
 

@@ -33,6 +33,7 @@ from nebula.broker.listeners import Listener
 from nebula.broker.policies import DestinationPolicy, PolicyTable
 from nebula.broker.store import Snapshot, Store
 from nebula.broker.writer import Writer
+from nebula.headers import DEAD_LETTER_QUEUE
 
 __all__ = ["Listener", "Server"]
 
@@ -60,6 +61,7 @@ class Server:
         store: keeps what must survive; None: nothing does.
         key_of: what a last value is kept under, where two destinations may share it (D.30).
         last_value_prefixes: what last-value destinations begin with.
+        dead_letter: name of the queue for messages that nobody consumed.
         on_failure: called once when the broker cannot go on, with why. End the program then.
 
     Attributes:
@@ -77,6 +79,7 @@ class Server:
         store: Store | None = None,
         key_of: Callable[[str], str] | None = None,
         last_value_prefixes: Sequence[str] = ("X/",),
+        dead_letter: str = DEAD_LETTER_QUEUE,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
         self.name = f"nebula/{__version__}"
@@ -87,6 +90,7 @@ class Server:
         self._access = access
         self._key_of = key_of
         self._prefixes = tuple(last_value_prefixes)
+        self._dead_letter = dead_letter
         self._writer = None if store is None else Writer(store, self._on_committed, self._on_store_failed)
         self._on_failure = on_failure
         self._servers: list[asyncio.Server] = []
@@ -134,6 +138,7 @@ class Server:
             wall_offset=wall_offset,
             last_value_prefixes=self._prefixes,
             key_of=self._key_of,
+            dead_letter=self._dead_letter,
         )
         if kept is not None:
             broker.restore(kept, self.time())
@@ -262,4 +267,20 @@ class Server:
         now = self.time()
         self.broker.advance(now)
         self.work(now)
+        self._log_refusals()
         self._clock = self.loop.call_later(_ADVANCE_SECONDS, self._advance)
+
+    def _log_refusals(self) -> None:
+        """Tell the operator what the peers were not told. Few lines a second, however many there are."""
+        refusals, uncounted = self.broker.account.take_refusals()
+        for refusal in refusals:
+            _log.warning(
+                "request refused",
+                principal=refusal.principal,
+                session=refusal.session,
+                what=refusal.what,
+                destination=refusal.destination,
+                verdict=refusal.verdict,
+            )
+        if uncounted:
+            _log.warning("further requests refused", count=uncounted)

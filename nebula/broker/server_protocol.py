@@ -15,6 +15,7 @@ from typing import Final
 
 from nebula import headers as names
 from nebula.broker.core import Broker
+from nebula.broker.destinations.base import Refusal
 from nebula.broker.encoding import Encoder, error_frame, to_client, version_error
 from nebula.broker.messages import Head, Kind, Verdict
 from nebula.broker.requests import (
@@ -275,7 +276,11 @@ class ServerProtocol:
             self._broker.hold_receipt(self.session, octets, journal.batch)
 
     def _ignore(self, frame: Frame) -> None:
-        """Turn down what is not permitted, without a word of why (D.5)."""
+        """Turn down what is not permitted, without a word of why (D.5): that is the operator's."""
+        session, destination = self.session, frame.headers.get("destination", "")
+        self._broker.account.refuse(
+            Refusal(session.principal, session.id, frame.command, destination, names.IGNORED)
+        )
         if not self.session.profile.ignores_silently:
             self._say_receipt(frame, names.IGNORED)
 

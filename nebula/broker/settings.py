@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from nebula.broker.globs import compile_glob
 from nebula.broker.keys import check_key_pattern
 from nebula.broker.limits import Limits
+from nebula.headers import DEAD_LETTER_QUEUE
 from nebula.logs import Level
 from nebula.settings import Loaded, Settings, load
 
@@ -24,6 +25,12 @@ _SHORTHANDS = {"host": ("listener", 0, "host"), "port": ("listener", 0, "port")}
 def _glob(pattern: str) -> str:
     compile_glob(pattern)
     return pattern
+
+
+def _queue(destination: str) -> str:
+    if not destination.startswith("/queue/"):
+        raise ValueError("does not begin with /queue/")
+    return destination
 
 
 def _not_empty(listeners: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, ...]:
@@ -150,6 +157,9 @@ class BrokerSettings(Settings):
     )
     rights: tuple[Path, ...] | None = Field(
         default=None, description="TOML files of capabilities. Without them everybody may do everything."
+    )
+    dead_letter: Annotated[str, AfterValidator(_queue)] = Field(
+        default=DEAD_LETTER_QUEUE, description="Queue of the messages that nobody consumed."
     )
     schemas: Path | None = Field(default=None, description="Folder of Avro schemas, *.avsc.")
     app: tuple[str, ...] = Field(default=(), description="Services to host in this process, as module:app.")

@@ -4,26 +4,57 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from nebula.broker.messages import Message
 from nebula.broker.subscriptions import Subscription
 
 
+# What is refused between two looks of the operator's log, beyond which it is only counted.
+_MAX_REFUSALS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What was turned down, for the operator alone: the peer is not told why (D.5)."""
+
+    principal: str
+    session: str
+    what: str
+    destination: str
+    verdict: str
+
+
 class Account:
-    """What all destinations of a broker hold together, and what they lost.
+    """What all destinations of a broker hold together, what they lost, and what was refused.
 
     Attributes:
         stored_bytes: held by all queues, last values and transactions.
         dropped: messages that were not delivered, by reason.
     """
 
-    __slots__ = ("dropped", "max_bytes", "stored_bytes")
+    __slots__ = ("_refusals", "_uncounted", "dropped", "max_bytes", "stored_bytes")
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.stored_bytes = 0
         self.dropped: Counter[str] = Counter()
+        self._refusals: list[Refusal] = []
+        self._uncounted = 0
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Remember a refusal until it is taken; of many at once only how many there were."""
+        if len(self._refusals) < _MAX_REFUSALS:
+            self._refusals.append(refusal)
+        else:
+            self._uncounted += 1
+
+    def take_refusals(self) -> tuple[list[Refusal], int]:
+        """What was refused since the last call, and how many more there were."""
+        taken = self._refusals, self._uncounted
+        self._refusals, self._uncounted = [], 0
+        return taken
 
     def has_room_for(self, size_bytes: int) -> bool:
         """Whether so much more may be held."""
