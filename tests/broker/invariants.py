@@ -119,7 +119,8 @@ def _check_turns(queue: Queue) -> None:
     assert len(takers) == len(set(takers))
     assert set(takers) == {each for each in queue._subscriptions if each.in_turn}
     for subscription in queue._subscriptions:
-        assert len(subscription.unacked) <= subscription.prefetch
+        assert len(subscription.unacked) <= subscription.window
+        assert subscription.prefetch in (0, subscription.window)
         assert subscription.ack_mode is not AckMode.AUTO or not subscription.unacked
         if subscription.in_turn:
             assert len(subscription.unacked) < subscription.prefetch

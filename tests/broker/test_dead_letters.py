@@ -157,6 +157,31 @@ def test_waiting_consumer_of_the_dead_letter_queue_is_told_at_once(broker: Broke
     assert carol.bodies() == ["x"]
 
 
+def test_message_without_room_whose_sender_would_not_hear_of_it_is_dead() -> None:
+    broker = BrokerHarness(policies=[DestinationPolicy(pattern=QUEUE, max_messages=1)])
+    alice = broker.connect()
+    alice.publish(QUEUE, "fills it", "unheard")
+    alice.publish(QUEUE, "heard", headers=["receipt:r"])
+
+    headers, body = reader(broker).message()
+    assert body == "unheard"
+    assert headers["dead-letter-reason"] == "full"
+    assert headers["dead-letter-from"] == QUEUE
+    assert headers["dead-letter-deliveries"] == "0"
+    assert alice.received()[0][1]["disposition"] == "rejected-full"
+
+
+def test_answer_without_room_in_an_inbox_is_counted_and_not_buried() -> None:
+    inbox = "/queue/nebula.inbox.1"
+    broker = BrokerHarness(policies=[DestinationPolicy(pattern=inbox, max_messages=1)])
+    alice = broker.connect()
+    alice.subscribe(inbox, "exclusive:true", INDIVIDUAL)
+    alice.publish(inbox, "fills it", "unheard")
+
+    assert list(broker.broker.destinations) == [inbox]
+    assert broker.broker.account.dropped == {"rejected-full": 1}
+
+
 # What a dead-letter queue does not do
 
 
