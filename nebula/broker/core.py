@@ -202,6 +202,7 @@ class Broker:
         self.values.end_ephemerals(session)
         self._sending.paused.pop(session, None)
         if lost:
+            if lost:
             self._waiting.pop(session, None)
         if self._sessions.get(session.id) is session:
             del self._sessions[session.id]
