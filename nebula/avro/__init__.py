@@ -4,7 +4,7 @@ fastavro does the Avro; what is here keeps hostile data away from it and names w
 """
 
 from nebula.avro.checks import Check, Finding, bare_check, envelope_check
-from nebula.avro.codec import CONTENT_TYPE, decode, encode, tombstone
+from nebula.avro.codec import CONTENT_TYPE, UnknownSchema, decode, encode, tombstone
 from nebula.avro.envelope import Envelope, Item, decode_envelope, encode_envelope, make_envelope
 from nebula.avro.registry import Registry, SchemaSource
 from nebula.avro.schema import Schema
@@ -18,6 +18,7 @@ __all__ = [
     "Registry",
     "Schema",
     "SchemaSource",
+    "UnknownSchema",
     "bare_check",
     "decode",
     "decode_envelope",

@@ -13,6 +13,18 @@ CONTENT_TYPE = "avro/binary"
 """What our client says of such a body (D.41). Nobody bases a decision on it."""
 
 
+class UnknownSchema(AvroError):
+    """A body was written with a schema that is not at hand: get it by its fingerprint, then try again.
+
+    Attributes:
+        fingerprint: of the schema.
+    """
+
+    def __init__(self, fingerprint: int) -> None:
+        super().__init__(f"the schema {fingerprint:016x} is not known: ask the broker's schema.get")
+        self.fingerprint = fingerprint
+
+
 def encode(value: Any, schema: Schema, *, topic: str | None = None, timestamp_ms: int | None = None) -> bytes:
     """A value in an envelope that says what it was written with.
 
@@ -41,7 +53,8 @@ def decode(body: bytes, schemas: SchemaSource, reader: Schema | None = None) -> 
         reader: what it is to be read as; None: as it was written.
 
     Raises:
-        AvroError: no envelope, an unknown schema, or a datum that cannot be read so.
+        UnknownSchema: `schemas` does not know what the datum was written with.
+        AvroError: no envelope, or a datum that cannot be read so.
     """
     if not body:
         return None
@@ -53,5 +66,5 @@ def decode(body: bytes, schemas: SchemaSource, reader: Schema | None = None) -> 
         raise AvroError("the envelope has no fingerprint or no body")
     writer = schemas.by_fingerprint(fingerprint)
     if writer is None:
-        raise AvroError(f"the schema {fingerprint:016x} is not known: ask the broker's schema.get")
+        raise UnknownSchema(fingerprint)
     return writer.decode(datum, reader)

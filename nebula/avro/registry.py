@@ -45,14 +45,14 @@ class Registry:
             folder.mkdir(parents=True, exist_ok=True)
             files = sorted(folder.glob("*.avsc"))
             for file in files:
-                schema = Schema.from_text(file.read_text(encoding="utf-8"))
+                schema = Schema.from_text(file.read_bytes())
                 # Two files may differ in what a fingerprint leaves out, such as a description.
                 if schema.fingerprint not in self._schemas:
                     self._check(schema)
                     self._add(schema)
         except AvroError as error:
             raise SettingsError(f"{file}: {error}") from error
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise SettingsError(f"schemas {folder}: {error}") from error
 
     def by_fingerprint(self, fingerprint: int) -> Schema | None:

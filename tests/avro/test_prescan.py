@@ -22,13 +22,11 @@ NODE: dict[str, Any] = {
     "name": "Node",
     "fields": [{"name": "next", "type": ["null", "Node"]}],
 }
+_BELOW = {"type": "array", "items": "Tree"}
 TREE: dict[str, Any] = {
     "type": "record",
     "name": "Tree",
-    "fields": [
-        {"name": "name", "type": "string"},
-        {"name": "below", "type": {"type": "array", "items": "Tree"}},
-    ],
+    "fields": [{"name": "name", "type": "string"}, {"name": "below", "type": _BELOW}],
 }
 
 
@@ -44,7 +42,7 @@ def refused(schema: Any, data: bytes, **limits: int) -> str:
 
 def chain(schemas: int, leaf: Any) -> dict[str, Any]:
     """A record that holds two of a record that holds two of … a leaf."""
-    inner = {"type": "record", "name": "T0", "fields": [{"name": "a", "type": leaf}]}
+    inner: dict[str, Any] = {"type": "record", "name": "T0", "fields": [{"name": "a", "type": leaf}]}
     for number in range(1, schemas):
         fields = [{"name": "a", "type": inner}, {"name": "b", "type": f"T{number - 1}"}]
         inner = {"type": "record", "name": f"T{number}", "fields": fields}
