@@ -14,7 +14,7 @@ from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
 from nebula.broker.destinations.topic import Topics
 from nebula.broker.limits import Limits
-from nebula.broker.messages import Content, Head, Kind, Message, Verdict
+from nebula.broker.messages import MESSAGE_COST_BYTES, Content, Head, Kind, Message, Verdict
 from nebula.broker.session import Session
 from nebula.broker.transactions import HeldSend
 from nebula.headers import IN_REPLY_TO, INBOX_PREFIX
@@ -209,7 +209,7 @@ class Sending:
         if not body and session.profile.needs_explicit_length and not head.deletes_explicitly:
             return Verdict.INVALID  # D.28
         topic = self._values.topics.get(head.destination)
-        more = head.cost_bytes + len(body)
+        more = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
         if topic is None:
             # Also a deletion of nothing is kept, while somebody slow has to be told of it.
             has_room = self._places() > 0 and self._account.has_room_for(more)
