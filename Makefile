@@ -16,7 +16,7 @@ INSTALL := $(PYTHON) -m pip install -qq --disable-pip-version-check $(PINS)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check test-foreign bench bench-quick clean
+.PHONY: help demo demo-venue test quick check test-foreign bench bench-quick clean
 
 help: ## show this text
 	@echo "Nebula: microservice verbs and Spark jobs over STOMP. Begin with: make demo"
@@ -25,6 +25,9 @@ help: ## show this text
 
 demo: $(RUNS) ## start a Spark job over 336,776 real flights by a message, and watch it
 	@$(PYTHON) -m services.flights.demo
+
+demo-venue: $(RUNS) ## run fifty gaming machines for a minute: last values, TLS identities, rights, Avro
+	@$(PYTHON) -m services.venue.demo
 
 test: $(TESTS) ## run all tests but those that need foreign programs (some minutes)
 	@echo "All tests, real Spark among them. The quick part alone: make quick"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
@@ -99,6 +100,15 @@ def test_each_topic_has_a_schema_of_its_name() -> None:
         assert schema["name"] == name
         assert name.rpartition(".")[2].startswith(f"{topic}_v")
     assert len(set(SCHEMAS.values())) == len(Topic)
+
+
+def test_state_base_is_the_same_in_each_schema() -> None:
+    # Each schema stands alone, so that its fingerprint says all of it; copies drift.
+    definitions = [json.loads(file.read_text()) for file in _SCHEMAS.glob("*.avsc")]
+    bases = [{**one["fields"][0]["type"], "namespace": "egm"} for one in definitions]
+
+    assert len(bases) == len(Topic)
+    assert all(base == bases[0] for base in bases)
 
 
 def test_published_records_are_of_their_topics_schema(venue: Venue) -> None:

@@ -1,0 +1,112 @@
+"""The venue's service: verbs over the state store, for those who speak Nebulous and no Avro.
+
+NEBULA_BROKER=stomp://LOGIN:PASSCODE@127.0.0.1:61613 nebula run services.venue.app:app
+
+It keeps nothing: each request reads the present values from the store. Money is in cents.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nebula import Responder, VerbError
+from nebula.stomp.client import StompClient
+from services.venue.bodies import AVRO, Bodies, tombstone
+from services.venue.controller import Update
+from services.venue.invariants import Reading
+from services.venue.records import Record
+from services.venue.store import read_values
+from services.venue.topics import Topic, game_topic, gmid_of, machine_topic
+
+app = Responder("venue")
+
+# They become parts of globs, where an asterisk would name every machine.
+Gmid = Annotated[str, Field(pattern=r"^\w+$")]
+GameId = Annotated[str, Field(pattern=r"^\w+:\w+$")]
+
+_bodies = Bodies()
+
+
+class MachineMeters(BaseModel):
+    """The latest reading of one machine: cents since its last RAM clear, times in ms since the epoch."""
+
+    gmid: str
+    wins: int
+    turnover: int
+    credits: int
+    debits: int
+    reset_at: int | None
+    updated_at: int
+
+
+class Machines(BaseModel):
+    """A range of machines, both ends included; an end that is left out is open."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    first: str = Field(default="", alias="from")
+    last: str | None = Field(default=None, alias="to")
+
+    def has(self, gmid: str) -> bool:
+        """Whether a machine is in it."""
+        return self.first <= gmid and (self.last is None or gmid <= self.last)
+
+
+@app.verb
+async def meters(gmid: Gmid) -> MachineMeters:
+    """The latest reading of a machine."""
+    for reading in await _readings(gmid):
+        return MachineMeters.model_validate(reading, from_attributes=True)
+    raise VerbError("not-found", f"no machine {gmid!r} has published a reading")
+
+
+@app.verb
+async def turnover(machines: Machines) -> int:
+    """All money bet on a range of machines since their last RAM clear."""
+    return sum(reading.turnover for reading in await _readings("*") if machines.has(reading.gmid))
+
+
+@app.verb
+async def enable(gmid: Gmid, game: GameId) -> None:
+    """Have a machine offer a game.
+
+    Answered when the desire is written down; the machine follows later, as its detected configuration tells.
+    """
+    async with StompClient() as client:
+        destination, detected = await _detected(client, gmid, game)
+        supported = sorted({*detected["activeDenoms"], *detected["disabledDenoms"]})
+        desired = {name: value for name, value in detected.items() if name != "disabledDenoms"}
+        update = Update(destination, Topic.GAME_DESIRED, {**desired, "activeDenoms": supported})
+        await _send(client, destination, _bodies.encode(update, time.time_ns() // 1_000_000))
+
+
+@app.verb
+async def disable(gmid: Gmid, game: GameId) -> None:
+    """Have a machine offer a game no longer; answered as `enable` is."""
+    async with StompClient() as client:
+        destination, _ = await _detected(client, gmid, game)
+        await _send(client, destination, tombstone(destination))
+
+
+async def _readings(gmid: str) -> list[Reading]:
+    async with StompClient() as client:
+        values = await read_values(client, machine_topic("*", gmid, Topic.METERS))
+    found = ((gmid_of(destination), _bodies.decode(body)) for destination, body in values.items())
+    return [Reading.of(name, record) for name, record in found if record is not None]
+
+
+async def _detected(client: StompClient, gmid: str, game: str) -> tuple[str, Record]:
+    """Where the desired configuration of a game goes, and what the game was found to be."""
+    values = await read_values(client, game_topic("*", gmid, game, Topic.GAME_DETECTED))
+    for destination, body in values.items():
+        record = _bodies.decode(body)
+        if record is not None:
+            return destination.replace(Topic.GAME_DETECTED, Topic.GAME_DESIRED), record
+    raise VerbError("not-found", f"machine {gmid} has no game {game}")
+
+
+async def _send(client: StompClient, destination: str, body: bytes) -> None:
+    await client.send(destination, body, AVRO, receipt=True)
