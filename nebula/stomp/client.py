@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 import anyio
 from anyio.abc import TaskGroup
@@ -49,7 +49,8 @@ class StompClient:
     Frames leave in the order of the calls. What was sent without a receipt may be lost with the
     connection, silently. When the connection ends, everyone who waits gets `ServerError` (the
     broker said why by an ERROR frame) or `ConnectionLost`; later calls get `ConnectionLost`.
-    There is no reconnecting here.
+    There is no reconnecting here: to go on with durable subscriptions make a new client with the same
+    `client_id`, and subscribe by the same names.
 
     Args:
         url: `stomp://[LOGIN:PASSCODE@]HOST[:PORT][/VIRTUAL-HOST]`, or `stomps://…` for TLS, or
@@ -57,6 +58,8 @@ class StompClient:
             `stomp://127.0.0.1:61613`.
         login: instead of the address's.
         passcode: instead of the address's.
+        client_id: names the session, which outlives the connection where it has durable subscriptions. The
+            broker ends an older connection of this name and identity. None: it makes a name, see `session`.
         versions: of STOMP, to offer; the broker takes the highest that it speaks.
         heart_beat: seconds within which we send something, and desire something to come;
             0 is never. The broker's numbers may lengthen both.
@@ -82,6 +85,7 @@ class StompClient:
         *,
         login: str | None = None,
         passcode: str | None = None,
+        client_id: str | None = None,
         versions: Sequence[str] = VERSIONS,
         heart_beat: tuple[float, float] = (10.0, 10.0),
         connect_timeout: float = 10.0,
@@ -95,6 +99,7 @@ class StompClient:
         self._address = parse_address(url)
         self._login = self._address.login if login is None else login
         self._passcode = self._address.passcode if passcode is None else passcode
+        self._client_id = client_id
         self._protocol = ClientProtocol(
             versions=versions,
             heart_beat=(_milliseconds(heart_beat[0]), _milliseconds(heart_beat[1])),
@@ -118,7 +123,7 @@ class StompClient:
 
     @property
     def session(self) -> str | None:
-        """The broker's name for this session, as it came."""
+        """The broker's name for this session, to be presented as the `client_id` that goes on with it."""
         return self._protocol.session
 
     @property
@@ -233,33 +238,27 @@ class StompClient:
 
     @asynccontextmanager
     async def subscribe(
-        self,
-        destination: str,
-        *,
-        ack: AckMode = AckMode.AUTO,
-        headers: Mapping[str, str] | None = None,
-        receipt: bool = True,
-        timeout: float | None = None,
+        self, destination: str, **options: Unpack[SubscribeOptions]
     ) -> AsyncGenerator[Subscription]:
         """SUBSCRIBE for the block: `async for message in subscription`.
 
         Messages wait in memory until they are taken; see `max_buffered_bytes`. In the client
         modes the broker's prefetch bounds them too (ours: `prefetch-count` among `headers`).
+        Leaving the block ends the subscription, and pauses one that is `durable`.
 
         Args:
-            destination: what to subscribe to.
-            ack: when a message counts as consumed; in the client modes call `message.ack()`.
-            headers: the broker's extensions.
-            receipt: wait for the broker's answer before the block begins.
-            timeout: seconds to wait for it; None is for ever.
+            destination: what to subscribe to; a glob where the broker knows them.
+            **options: by name only, see `SubscribeOptions`.
 
         Raises:
-            Refused: the broker ignored it (`ignored`) or did not answer in time (`unanswered`).
+            Refused: the broker ignored it (`ignored`) or did not answer in time (`unanswered`): brokers of
+                MaXaM's profile do not answer what is not permitted, so give a `timeout` there.
+            LocalProtocolError: the durable name is a number, or open on this connection.
             ServerError: the broker answered ERROR and ended the connection.
             ConnectionLost: the connection has ended.
         """
         subscription = Subscription(self._live())
-        await subscription.open(destination, ack, SubscribeOptions(headers or {}, receipt, timeout))
+        await subscription.open(destination, options)
         try:
             yield subscription
         finally:
@@ -270,17 +269,20 @@ class StompClient:
         destination: str,
         on_message: Callable[[Message], None],
         *,
-        ack: AckMode = AckMode.AUTO,
-        headers: Mapping[str, str] | None = None,
-        receipt: bool = True,
-        timeout: float | None = None,
+        on_snapshot: Callable[[], None] | None = None,
+        **options: Unpack[SubscribeOptions],
     ) -> Listener:
         """SUBSCRIBE in push form: `on_message` is called for each message, see `Listener`.
 
-        Calls may come before this returns. Arguments and errors as for `subscribe`.
+        Calls may come before this returns. Other arguments and errors as for `subscribe`.
+
+        Args:
+            destination: what to subscribe to.
+            on_message: what to call.
+            on_snapshot: called once with nothing, when an eager subscription has all that was there.
+            **options: by name only, see `SubscribeOptions`.
         """
-        options = SubscribeOptions(headers or {}, receipt, timeout)
-        return await self._live().listen(destination, on_message, ack, options)
+        return await self._live().listen(destination, on_message, options, on_snapshot=on_snapshot)
 
     # --- the life of the connection ---
 
@@ -336,7 +338,10 @@ class StompClient:
                 )
                 link.start(self._connection, self._tasks)
                 await self._connection.open(
-                    host=self._address.virtual_host, login=self._login, passcode=self._passcode
+                    host=self._address.virtual_host,
+                    login=self._login,
+                    passcode=self._passcode,
+                    client_id=self._client_id,
                 )
         except (OSError, ServerError, ConnectionLost) as error:
             # A TimeoutError of ours has no text, one of the network's has.

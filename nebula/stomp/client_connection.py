@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import count
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import structlog
 
-from nebula.errors import ConnectionLost, NebulaError, Refused, ServerError
-from nebula.headers import RESULT
+from nebula.errors import ConnectionLost, LocalProtocolError, NebulaError, Refused, ServerError
+from nebula.headers import DURABLE, EAGER, IGNORED, REMOVED, RESULT, SNAPSHOT
 from nebula.stomp.client_protocol import ClientProtocol, State
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import BEAT
 from nebula.stomp.link import Link
-from nebula.stomp.subscription import AckMode, Listener, Message, Receipt, SubscribeOptions
+from nebula.stomp.subscription import AckMode, Listener, Message, Receipt, SnapshotGate, SubscribeOptions
 from nebula.stomp.waiter import Waiter, new_waiter
 
 T = TypeVar("T")
 
 log = structlog.get_logger()
-
-# The value of `result` on the RECEIPT of a frame that had no effect (D.5).
-_IGNORED: Final = "ignored"
 
 # The loop may have been busy for longer than the peer's margin, with its beats unread. A
 # moment later they have been.
@@ -129,37 +126,65 @@ class ClientConnection:
         self,
         destination: str,
         on_message: Callable[[Message], None],
-        ack: AckMode,
         options: SubscribeOptions,
+        *,
+        on_snapshot: Callable[[], None] | None = None,
     ) -> Listener:
         """SUBSCRIBE, see `StompClient.listen`."""
         self.check_alive()
-        listener = Listener(self, self.next_id(), destination, ack, on_message)
-        receipt = self.next_id() if options.receipt else None
-        octets = self.protocol.subscribe(listener.id, destination, ack, options.headers, receipt=receipt)
-        self._listeners[listener.id] = listener
+        ack = options.get("ack", AckMode.AUTO)
+        durable = options.get("durable")
+        name = self.next_id() if durable is None else self._free_name(durable)
+        listener = Listener(self, name, destination, ack, on_message, is_durable=durable is not None)
+        if options.get("eager"):
+            listener.on_message = SnapshotGate(listener, on_snapshot)
+        receipt = self.next_id() if options.get("receipt", True) else None
+        octets = self.protocol.subscribe(name, destination, ack, _extensions(options), receipt=receipt)
+        self._listeners[name] = listener
         if receipt is None:
             self.write(octets)
             return listener
         try:
-            answer = await self.ask(receipt, octets, options.timeout)
+            answer = await self.ask(receipt, octets, options.get("timeout"))
         except TimeoutError:
             listener.close()
             raise Refused("unanswered", f"SUBSCRIBE to {destination}") from None
         except BaseException:
             listener.close()
             raise
-        if answer.headers.get(RESULT) == _IGNORED:
+        if answer.headers.get(RESULT) == IGNORED:
             # The server holds no such subscription: it must not be told to end it.
             listener.is_closed = True
             del self._listeners[listener.id]
-            raise Refused(_IGNORED, f"SUBSCRIBE to {destination}")
+            raise Refused(IGNORED, f"SUBSCRIBE to {destination}")
         return listener
+
+    def _free_name(self, durable: str) -> str:
+        # Numbers are ours: under one of them another subscription would end a paused one (D.32).
+        if not durable or durable.isdecimal():
+            raise LocalProtocolError(
+                f"a durable subscription needs a name that is no number, not {durable!r}"
+            )
+        if durable in self._listeners:
+            raise LocalProtocolError(f"the durable subscription {durable!r} is open on this connection")
+        return durable
 
     def unsubscribe(self, listener: Listener) -> None:
         """UNSUBSCRIBE if there is still someone to tell."""
         if self._listeners.pop(listener.id, None) and self.protocol.state is State.CONNECTED:
             self.write(self.protocol.unsubscribe(listener.id))
+
+    async def leave(self, listener: Listener, wanted: str, timeout: float | None) -> None:
+        """UNSUBSCRIBE a durable one and wait for the answer; see `Listener.pause` and `remove`."""
+        listener.is_closed = True
+        self._listeners.pop(listener.id, None)
+        self.check_alive()
+        receipt = self.next_id()
+        octets = self.protocol.unsubscribe(listener.id, removes=wanted == REMOVED, receipt=receipt)
+        answer = await self.ask(receipt, octets, timeout)
+        # Foreign brokers say nothing here.
+        if (result := answer.headers.get(RESULT, wanted)) != wanted:
+            raise Refused(result, f"the durable subscription {listener.id!r} to {listener.destination}")
 
     def ack(self, message: Message, *, transaction: str | None = None) -> None:
         """ACK in the version's form."""
@@ -222,10 +247,12 @@ class ClientConnection:
 
     # --- the life of the connection ---
 
-    async def open(self, *, host: str, login: str | None, passcode: str | None) -> None:
+    async def open(
+        self, *, host: str, login: str | None, passcode: str | None, client_id: str | None = None
+    ) -> None:
         """CONNECT and wait for CONNECTED. The link has been started."""
         self.check_alive()
-        self.write(self.protocol.connect(host=host, login=login, passcode=passcode))
+        self.write(self.protocol.connect(host=host, login=login, passcode=passcode, client_id=client_id))
         await self.wait(self._connected)
 
     async def disconnect(self, timeout: float) -> None:
@@ -342,3 +369,12 @@ class ClientConnection:
         message = frame.headers.get("message", "ERROR")
         self._server_error = ServerError(message, frame.body.decode(errors="replace"))
         self._lose(f"the broker ended the connection: {message}")
+
+
+def _extensions(options: SubscribeOptions) -> dict[str, str]:
+    headers = dict(options.get("headers") or {})
+    if options.get("durable") is not None:
+        headers[DURABLE] = "true"
+    if options.get("eager"):
+        headers |= {EAGER: "true", SNAPSHOT: "true"}
+    return headers

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from nebula.errors import LocalProtocolError, RemoteProtocolError
+from nebula.headers import CLIENT_ID, DURABLE
 from nebula.stomp.codec import FrameLimits, FrameParser, serialize
 from nebula.stomp.dialects import DIALECTS, OPENING, V1_0, Dialect
 from nebula.stomp.frames import SERVER_COMMANDS, Frame
@@ -164,7 +165,14 @@ class ClientProtocol:
 
     # --- what we send ---
 
-    def connect(self, *, host: str, login: str | None = None, passcode: str | None = None) -> bytes:
+    def connect(
+        self,
+        *,
+        host: str,
+        login: str | None = None,
+        passcode: str | None = None,
+        client_id: str | None = None,
+    ) -> bytes:
         """CONNECT, the first frame.
 
         Raises:
@@ -178,9 +186,8 @@ class ClientProtocol:
         if self._versions != [V1_0.version]:
             headers["accept-version"] = ",".join(self._versions)
             headers["heart-beat"] = "{},{}".format(*self._heart_beat)
-        headers |= {
-            name: text for name, text in (("login", login), ("passcode", passcode)) if text is not None
-        }
+        said = {"login": login, "passcode": passcode, CLIENT_ID: client_id}
+        headers |= {name: text for name, text in said.items() if text is not None}
         for name, value in headers.items():
             if "\n" in value or "\r" in value or "\0" in value:
                 raise LocalProtocolError(f"CONNECT cannot express a line's end or a NUL in {name}")
@@ -220,9 +227,13 @@ class ClientProtocol:
         own = {"id": subscription, "destination": destination, "ack": ack}
         return self._frame("SUBSCRIBE", {**headers, **own}, receipt)
 
-    def unsubscribe(self, subscription: str, *, receipt: str | None = None) -> bytes:
-        """UNSUBSCRIBE. What was delivered and not acked goes back to the server."""
-        return self._frame("UNSUBSCRIBE", {"id": subscription}, receipt)
+    def unsubscribe(self, subscription: str, *, removes: bool = False, receipt: str | None = None) -> bytes:
+        """UNSUBSCRIBE. What was delivered and not acked goes back to the server.
+
+        A durable one is paused, or `removes` it for good (D.3).
+        """
+        headers = {"id": subscription} | ({DURABLE: "true"} if removes else {})
+        return self._frame("UNSUBSCRIBE", headers, receipt)
 
     def ack(self, message: Mapping[str, str], *, transaction: str | None = None) -> bytes:
         """ACK the message with these headers, in the version's form."""

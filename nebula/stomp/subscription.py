@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import anyio.lowlevel
 
 from nebula.errors import LocalProtocolError
-from nebula.headers import ACCEPTED, DISPOSITION
+from nebula.headers import ACCEPTED, CONTENT_DISPOSITION, DISPOSITION, PAUSED, REMOVED, SNAPSHOT
 from nebula.stomp.waiter import Waiter, new_waiter
 
 if TYPE_CHECKING:
     from nebula.stomp.client_connection import ClientConnection
 
-# `disposition` in MaXaM's text, `content-disposition` in its RECEIPT section (D.4).
-_DISPOSITION_OF_MAXAM: Final = "content-disposition"
+# What `snapshot` says on the MESSAGE that is the last of it (PROTOCOL G, "Snapshot").
+_END: Final = "end"
 
 # Beside its body a message costs its headers: a dict of ten short strings or so.
 _MESSAGE_OVERHEAD_BYTES = 1024
@@ -55,7 +55,8 @@ class Receipt:
     def verdict(self) -> str:
         """What became of a SEND or COMMIT: `accepted` (also where the server says nothing), or why not."""
         headers = self.headers
-        return headers.get(DISPOSITION) or headers.get(_DISPOSITION_OF_MAXAM) or ACCEPTED
+        # MaXaM's text names the one, its RECEIPT section the other (D.4).
+        return headers.get(DISPOSITION) or headers.get(CONTENT_DISPOSITION) or ACCEPTED
 
     def __repr__(self) -> str:
         return f"Receipt({dict(self.headers)!r})"
@@ -87,6 +88,22 @@ class Message:
         """The server's name for it."""
         return self.headers["message-id"]
 
+    @property
+    def is_deletion(self) -> bool:
+        """On a last-value destination: its value is gone (D.27). Elsewhere: just an empty body.
+
+        One that is delivered as an Avro tombstone has a body, and is not seen here.
+        """
+        return not self.body
+
+    @property
+    def ends_snapshot(self) -> bool:
+        """With it the subscriber has all that was there when it subscribed, see `Subscription.snapshot`.
+
+        There may be none: a snapshot can be empty, or end with a deletion.
+        """
+        return self.headers.get(SNAPSHOT) == _END
+
     def ack(self) -> None:
         """Tell the server that it is consumed (in `client` mode: and all before it).
 
@@ -113,10 +130,24 @@ class Message:
         return f"Message({dict(self.headers)!r}, {len(self.body)} bytes)"
 
 
-class SubscribeOptions(NamedTuple):
-    """How to SUBSCRIBE: the server's extensions, and whether and how long to wait for its answer."""
+class SubscribeOptions(TypedDict, total=False):
+    """How to SUBSCRIBE, by name; each may be left out.
 
-    headers: Mapping[str, str]
+    Attributes:
+        ack: when a message counts as consumed; by default `auto`. In the client modes call `message.ack()`.
+        eager: on last-value destinations: begin with what is there, see `Subscription.snapshot`.
+        durable: a name for it, by which the server keeps it while nobody is there: a client with the same
+            `client_id` that subscribes to the same destination by the same name goes on with it. Its messages
+            want a client mode: what was sent as `auto` and never read is gone. The name is not a number.
+        headers: the server's extensions.
+        receipt: wait for the server's answer, as by default.
+        timeout: seconds to wait for it; None, the default, is for ever.
+    """
+
+    ack: AckMode
+    eager: bool
+    durable: str | None
+    headers: Mapping[str, str] | None
     receipt: bool
     timeout: float | None
 
@@ -132,10 +163,21 @@ class Listener:
         id: unique on this connection.
         destination: as subscribed.
         ack_mode: when a message counts as consumed.
+        is_durable: the server keeps it when it is closed.
         is_closed: no more calls come.
     """
 
-    __slots__ = ("_connection", "ack_mode", "destination", "id", "is_closed", "on_message")
+    __slots__ = (
+        "_connection",
+        "_last_acked",
+        "_marker",
+        "ack_mode",
+        "destination",
+        "id",
+        "is_closed",
+        "is_durable",
+        "on_message",
+    )
 
     def __init__(
         self,
@@ -144,8 +186,13 @@ class Listener:
         destination: str,
         ack_mode: AckMode,
         on_message: Callable[[Message], None],
+        *,
+        is_durable: bool = False,
     ) -> None:
         self._connection = connection
+        self._last_acked: Mapping[str, str] | None = None
+        self._marker: tuple[Mapping[str, str], Message] | None = None
+        self.is_durable = is_durable
         self.id = name
         self.destination = destination
         self.ack_mode = ack_mode
@@ -156,15 +203,66 @@ class Listener:
         """UNSUBSCRIBE. Idempotent; on a connection that has ended, only the calls stop.
 
         What was delivered and not acked goes back to the server; what is under way is dropped.
+        A durable one is paused.
         """
         if not self.is_closed:
             self.is_closed = True
             self._connection.unsubscribe(self)
 
+    async def pause(self, *, timeout: float | None = None) -> None:
+        """Close a durable subscription; the server goes on keeping what comes for it.
+
+        Nothing is to be done for one that is closed: it is paused already.
+
+        Args:
+            timeout: seconds to wait for the server's answer; None is for ever.
+
+        Raises:
+            LocalProtocolError: it is not durable.
+            Refused: the server knows of no such subscription.
+            TimeoutError: no answer in time; no more calls come all the same.
+            ConnectionLost: the connection has ended; the server keeps the subscription.
+        """
+        self.check_durable()
+        if not self.is_closed:
+            await self._connection.leave(self, PAUSED, timeout)
+
+    async def remove(self, *, timeout: float | None = None) -> None:
+        """Close a durable subscription for good, with what the server keeps for it; also one that is paused.
+
+        Arguments and errors as for `pause`; when the connection has ended first, the server may keep it.
+        """
+        self.check_durable()
+        await self._connection.leave(self, REMOVED, timeout)
+
+    def ack_marker(self, marker: Message, newest: Message | None) -> None:
+        """Ack the empty message that ends a snapshot, which nobody is shown.
+
+        In `client` mode that would ack all messages before it as well (D.7): then it is done with
+        the ACK of the newest of them, or goes with one of a later one.
+        """
+        if self.ack_mode is AckMode.AUTO:
+            return
+        is_cumulative = self.ack_mode is AckMode.CLIENT
+        if is_cumulative and newest is not None and newest.headers is not self._last_acked:
+            self._marker = newest.headers, marker
+        else:
+            self._connection.ack(marker)
+
+    def check_durable(self) -> None:
+        """Raise `LocalProtocolError` if the server does not keep it."""
+        if not self.is_durable:
+            raise LocalProtocolError(f"the subscription to {self.destination} is not durable")
+
     def _ack(self, message: Message) -> None:
         self._check_mode()
-        if not self.is_closed:
-            self._connection.ack(message)
+        if self.is_closed:
+            return
+        self._connection.ack(message)
+        self._last_acked = message.headers
+        if self._marker is not None and self._marker[0] is message.headers:
+            self._connection.ack(self._marker[1])
+            self._marker = None
 
     def _nack(self, message: Message, headers: Mapping[str, str]) -> None:
         self._check_mode()
@@ -174,6 +272,38 @@ class Listener:
     def _check_mode(self) -> None:
         if self.ack_mode is AckMode.AUTO:
             raise LocalProtocolError("messages of an auto subscription are consumed already")
+
+
+class SnapshotGate:
+    """Stands before an eager listener's `on_message` until its snapshot has ended, then steps aside.
+
+    Args:
+        listener: the eager one.
+        on_end: called once, after the call for the snapshot's last message.
+    """
+
+    def __init__(self, listener: Listener, on_end: Callable[[], None] | None) -> None:
+        self._listener = listener
+        self._on_message = listener.on_message
+        self._on_end = on_end
+        self._newest: Message | None = None
+
+    def __call__(self, message: Message) -> None:
+        """A message came."""
+        if not message.ends_snapshot:
+            self._newest = message
+            self._on_message(message)
+            return
+        self._listener.on_message = self._on_message
+        try:
+            # A value is not empty: an empty one says that there is no more, and of no destination.
+            if message.body:
+                self._on_message(message)
+            else:
+                self._listener.ack_marker(message, self._newest)
+        finally:
+            if self._on_end is not None:
+                self._on_end()
 
 
 class Subscription(AsyncIterator[Message]):
@@ -191,6 +321,9 @@ class Subscription(AsyncIterator[Message]):
         self._messages: deque[Message] = deque()
         self._waiters: deque[Waiter[None]] = deque()
         self._taken = 0
+        # How many of what waits belong to the snapshot; None: it has not ended.
+        self._snapshot_left: int | None = None
+        self._is_eager = False
 
     @property
     def listener(self) -> Listener:
@@ -198,17 +331,55 @@ class Subscription(AsyncIterator[Message]):
         assert self._listener is not None
         return self._listener
 
-    async def open(self, destination: str, ack: AckMode, options: SubscribeOptions) -> None:
+    async def open(self, destination: str, options: SubscribeOptions) -> None:
         """SUBSCRIBE; called once, by the client."""
-        self._listener = await self._connection.listen(destination, self._put, ack, options)
+        self._is_eager = options.get("eager", False)
+        self._listener = await self._connection.listen(
+            destination, self._put, options, on_snapshot=self._end_snapshot
+        )
 
     def close(self) -> None:
-        """UNSUBSCRIBE; what has come and was not taken is dropped. Idempotent."""
+        """UNSUBSCRIBE; what has come and was not taken is dropped. A durable one is paused. Idempotent."""
         self.listener.close()
-        self._connection.count_buffered(-sum(map(_cost, self._messages)))
-        self._messages.clear()
-        while self._waiters:
-            self._wake_next()
+        self._drop()
+
+    async def pause(self, *, timeout: float | None = None) -> None:
+        """Close a durable subscription, and wait until the server has it so; see `Listener.pause`."""
+        self.listener.check_durable()
+        self._drop()
+        await self.listener.pause(timeout=timeout)
+
+    async def remove(self, *, timeout: float | None = None) -> None:
+        """Close a durable subscription for good; see `Listener.remove`."""
+        self.listener.check_durable()
+        self._drop()
+        await self.listener.remove(timeout=timeout)
+
+    async def snapshot(self) -> AsyncGenerator[Message]:
+        """The messages of an eager subscription until all that was there when it began has come.
+
+        Changes that happen meanwhile are among them; what is deleted before its turn is not. Then
+        `async for message in subscription` goes on with what changes. A broker that knows no
+        such snapshot never ends it: put a scope around it where the broker may not be ours.
+
+        Raises:
+            LocalProtocolError: the subscription is not eager.
+            ConnectionLost, ServerError: as when messages are awaited.
+        """
+        if not self._is_eager:
+            raise LocalProtocolError(f"the subscription to {self.listener.destination} is not eager")
+        while True:
+            if self._taken == _MESSAGES_PER_CHECKPOINT:
+                self._taken = 0
+                await anyio.lowlevel.checkpoint()
+            if self._snapshot_left == 0:
+                return
+            if self._messages:
+                yield self._take()
+            elif self.listener.is_closed:
+                return
+            else:
+                await self._wait()
 
     async def __anext__(self) -> Message:
         if self._taken == _MESSAGES_PER_CHECKPOINT:
@@ -219,8 +390,13 @@ class Subscription(AsyncIterator[Message]):
                 raise StopAsyncIteration
             self._taken = 0
             await self._wait()
+        return self._take()
+
+    def _take(self) -> Message:
         self._taken += 1
         message = self._messages.popleft()
+        if self._snapshot_left:
+            self._snapshot_left -= 1
         self._connection.count_buffered(-_cost(message))
         return message
 
@@ -241,6 +417,20 @@ class Subscription(AsyncIterator[Message]):
         self._messages.append(message)
         self._connection.count_buffered(_cost(message))
         self._wake_next()
+
+    def _end_snapshot(self) -> None:
+        self._snapshot_left = len(self._messages)
+        # It may end without a message for those who wait for one.
+        self._wake_all()
+
+    def _drop(self) -> None:
+        self._connection.count_buffered(-sum(map(_cost, self._messages)))
+        self._messages.clear()
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        while self._waiters:
+            self._wake_next()
 
     def _wake_next(self) -> None:
         if self._waiters:
