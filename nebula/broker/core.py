@@ -21,7 +21,7 @@ from nebula.broker.destinations.topic import Topics
 from nebula.broker.durables import StandingSessions
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
-from nebula.broker.messages import Content, ContentCheck, Kind, Verdict
+from nebula.broker.messages import TOPIC_PREFIX, Content, ContentCheck, Kind, Verdict
 from nebula.broker.policies import PolicyTable
 from nebula.broker.profiles import STANDARD, Profile
 from nebula.broker.sending import Outcome, Sending
@@ -33,10 +33,7 @@ from nebula.broker.transactions import Action, HeldSend, Transaction
 from nebula.errors import Refused
 from nebula.headers import DEAD_LETTER_QUEUE
 
-__all__ = ["TOPIC_PREFIX", "Broker", "Outcome", "SubscribeRequest", "Work"]
-
-QUEUE_PREFIX = "/queue/"
-TOPIC_PREFIX = "/topic/"
+__all__ = ["Broker", "Outcome", "SubscribeRequest", "Work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +199,6 @@ class Broker:
         self.values.end_ephemerals(session)
         self._sending.paused.pop(session, None)
         if lost:
-            if lost:
             self._waiting.pop(session, None)
         if self._sessions.get(session.id) is session:
             del self._sessions[session.id]

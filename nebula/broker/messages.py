@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from nebula import headers
+
+QUEUE_PREFIX: Final = "/queue/"
+TOPIC_PREFIX: Final = "/topic/"
 
 
 class Verdict(Enum):

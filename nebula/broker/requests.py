@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from nebula import headers as names
-from nebula.broker.core import QUEUE_PREFIX, Broker, SubscribeRequest
+from nebula.broker.core import Broker, SubscribeRequest
 from nebula.broker.globs import is_glob
-from nebula.broker.messages import Head, Kind, Verdict
+from nebula.broker.messages import QUEUE_PREFIX, Head, Kind, Verdict
 from nebula.broker.session import Session
 from nebula.broker.subscriptions import AckMode
 from nebula.errors import RemoteProtocolError

@@ -12,7 +12,7 @@ from nebula.broker.destinations.value_feed import ValueFeed
 from nebula.broker.durables import Durable, StandingSession, StandingSessions
 from nebula.broker.globs import compile_glob, is_glob
 from nebula.broker.limits import Limits
-from nebula.broker.messages import Kind
+from nebula.broker.messages import QUEUE_PREFIX, Kind
 from nebula.broker.session import Session
 from nebula.broker.store import PutSubscription
 from nebula.broker.subscriptions import AckMode, Subscription
@@ -66,6 +66,9 @@ class Subscribing:
         name = request.destination
         if request.kind is not Kind.QUEUE and is_glob(name):
             return True  # it gets what its principal may receive
+        is_bare = request.kind is Kind.QUEUE and not name.startswith(QUEUE_PREFIX)
+        if is_bare and not session.profile.bare_names_are_queues:
+            return False  # D.10: there is no such resource
         if name.startswith(INBOX_PREFIX):
             return request.exclusive and self._queues.is_fresh_inbox(name, now)
         return session.rights.may_subscribe(name)
@@ -78,7 +81,7 @@ class Subscribing:
         """
         durable = None
         source: Queue | ValueFeed | None
-        if request.durable and request.kind is not Kind.QUEUE:
+        if request.kind is not Kind.QUEUE and (request.durable or self._is_paused(session, request)):
             _need_glob(request)
             durable = self._durable_for(session, request)
             source = durable.source
@@ -120,6 +123,12 @@ class Subscribing:
             else:
                 self._queues.forget_if_idle(destination, now)
         return None
+
+    def _is_paused(self, session: Session, request: SubscribeRequest) -> bool:
+        """D.32: the same id and destination go on where a durable one was left, also if it is not said."""
+        standing = self._standing.by_id.get(session.id)
+        durable = None if standing is None else standing.durables.get(request.id)
+        return durable is not None and durable.pattern == request.destination
 
     def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
         """Remove a durable subscription that is not served at present; False: there is none."""

@@ -10,7 +10,6 @@ from typing import Protocol
 from nebula.broker.messages import Message
 from nebula.broker.subscriptions import Subscription
 
-
 # What is refused between two looks of the operator's log, beyond which it is only counted.
 _MAX_REFUSALS = 4
 
