@@ -401,7 +401,9 @@ class ServerProtocol:
         if journal is None:
             self.session.say(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=False))
         else:
-            is_kept = journal.count != self._journal_count
+            # Of an ephemeral value the store hears only what it has replaced.
+            is_ephemeral = type(plan) is Head and plan.is_ephemeral
+            is_kept = journal.count != self._journal_count and not is_ephemeral
             self._answer(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=is_kept))
 
     # SUBSCRIBE, UNSUBSCRIBE
