@@ -13,7 +13,19 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from nebula.broker.globs import Matcher, compile_glob, escape_glob
-from nebula.headers import INBOX_PREFIX, JOB_TOPIC_PREFIX, RESERVED_QUEUE_PREFIX
+from nebula.headers import (
+    BROKER_QUEUE,
+    CANCEL_TOPIC_PREFIX,
+    DEAD_LETTER_QUEUE,
+    INBOX_PREFIX,
+    JOB_PREFIX,
+    JOB_TOPIC_PREFIX,
+    RESERVED_QUEUE_PREFIX,
+    RESERVED_TOPIC_PREFIX,
+    RESERVED_VALUE_PREFIX,
+    SERVICE_PREFIX,
+    SERVICES_TOPIC,
+)
 
 IDENTITY: Final = "{identity}"
 BROKERS_OWN: Final = "app:nebula"
@@ -23,20 +35,12 @@ BROKERS_OWN: Final = "app:nebula"
 FREE_VERBS: Final = frozenset({"schema.get", "schema.list"})
 
 _QUEUE: Final = "/queue/"
-_BROKER_QUEUE: Final = "/queue/nebula.broker"
-_SERVICES_TOPIC: Final = "/topic/nebula.services"
-_RESERVED: Final = (RESERVED_QUEUE_PREFIX, "/topic/nebula.", "X/nebula.")
+_RESERVED: Final = (RESERVED_QUEUE_PREFIX, RESERVED_TOPIC_PREFIX, RESERVED_VALUE_PREFIX)
 # Its queue is reserved, so no grant and no open door lets anybody else serve under this name.
 _BROKERS_SERVICE: Final = "nebula"
 
 # What a service says and its callers hear; an instance's or job's name follows the service's.
-_SAID_BY_SERVICE: Final = (
-    "X/nebula.services.",
-    "/topic/nebula.services.",
-    "X/jobs.",
-    JOB_TOPIC_PREFIX,
-)
-_CANCEL: Final = "/topic/nebula.cancel."
+_SAID_BY_SERVICE: Final = (SERVICE_PREFIX, f"{SERVICES_TOPIC}.", JOB_PREFIX, JOB_TOPIC_PREFIX)
 
 # Of one principal, and of names that are not absurdly long: together some megabytes.
 _MAX_ANSWERS: Final = 10_000
@@ -153,8 +157,8 @@ class Rights:
     def _judge_publish(self, destination: str) -> bool:
         if destination.startswith(RESERVED_QUEUE_PREFIX):
             # Its verbs check capabilities themselves.
-            return destination == _BROKER_QUEUE
-        if destination == _SERVICES_TOPIC:
+            return destination == BROKER_QUEUE
+        if destination == SERVICES_TOPIC:
             return True
         if not destination.startswith(_RESERVED) and self._is_granted_publish(destination):
             return True
@@ -207,7 +211,7 @@ class AccessPolicy:
         self,
         grants: Grants | None = None,
         *,
-        dead_letter_queues: frozenset[str] = frozenset({"/queue/DLQ"}),
+        dead_letter_queues: frozenset[str] = frozenset({DEAD_LETTER_QUEUE}),
     ) -> None:
         """Begin with these grants; None leaves everything open that is not reserved.
 
@@ -327,8 +331,8 @@ def _service_speaking(destination: str) -> str | None:
 
 def _service_spoken_to(destination: str) -> str | None:
     """The service that callers cancel at there, or one of whose instances they speak to."""
-    if destination.startswith(_CANCEL):
-        return destination.removeprefix(_CANCEL).partition(".")[0] or None
+    if destination.startswith(CANCEL_TOPIC_PREFIX):
+        return destination.removeprefix(CANCEL_TOPIC_PREFIX).partition(".")[0] or None
     if destination.startswith(_QUEUE):
         return _before_dot(destination.removeprefix(_QUEUE))
     return None
