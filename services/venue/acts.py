@@ -136,11 +136,12 @@ class Play:
         seen = self._auditor.reader
         async with anyio.create_task_group() as visit:
             visit.start_soon(self._auditor.visit, leave)
-            await seen.until(lambda: len(seen.readings) == len(self._venue.machines), _PATIENCE_SECONDS)
+            with anyio.move_on_after(_PATIENCE_SECONDS):
+                await seen.until(lambda: len(seen.readings) == len(self._venue.machines))
             async with Client(self._doors.url_of(Login.GUEST)) as guest:
                 await guest.call(enable, self._desired.gmid, self._desired.id)
-            destination = self._desired.topic(Topic.GAME_DESIRED)
-            await seen.until(lambda: destination in seen.values, _PATIENCE_SECONDS)
+            with anyio.move_on_after(_PATIENCE_SECONDS):
+                await seen.until(lambda: self._desired.topic(Topic.GAME_DESIRED) in seen.values)
             await anyio.sleep_until(end)
             leave.set()
         self._tell("the auditor has left")
@@ -151,7 +152,7 @@ class Play:
             await guest.call(disable, self._desired.gmid, self._desired.id)
         await simulator.publish(self._controller.uninstall(removed.gmid, removed.id))
         self._tell(f"a game was removed from {removed.gmid}, another is not desired on {self._desired.gmid}")
-        letter = Protocol.X_STANDARD if self._converted.protocol is Protocol.QCOM else Protocol.QCOM
+        letter = next(one for one in Protocol if one is not self._converted.protocol)
         await simulator.publish(self._controller.replace_interface(self._converted.gmid, letter, now()))
         self._tell(f"{self._converted.gmid} has a new interface, and another letter in its destinations")
         return [*await self._intrude(), *await self._ask()]
@@ -188,17 +189,20 @@ class Play:
         return [Check("each guest gets the answers to its own questions", evidence, breaches)]
 
     async def _close(self, simulator: Simulator) -> list[Check]:
-        """Wait until everybody has the last values, and check what has to hold then."""
+        """Let what is under way arrive, and check what has to hold then."""
         auditor, accepted, ledger = self._auditor.reader, simulator.accepted, self._venue.ledger
         readers = {"dashboard": self._quick, "slow reader": self._slow, "auditor": auditor}
-        for reader in readers.values():
-            await reader.until(partial(_is_up_to_date, reader, accepted), _PATIENCE_SECONDS)
-        gmids = sorted(self._venue.machines)
-        ends = {"from": gmids[0], "to": gmids[-1]}
-        async with Client(self._doors.url_of(Login.GUEST)) as guest:
-            turnover = await guest.call("venue", "turnover", ends, result=int)
         removed = [self._removed.topic(Topic.GAME_DETECTED), self._desired.topic(Topic.GAME_DESIRED)]
         detected = self._desired.topic(Topic.GAME_DETECTED)
+        # What does not arrive is for the checks to tell.
+        with anyio.move_on_after(_PATIENCE_SECONDS):
+            await auditor.until(lambda: closing.removals_were_told(auditor, removed).holds)
+            await auditor.until(lambda: closing.desire_was_followed(auditor, self._bodies, detected).holds)
+            for reader in readers.values():
+                await reader.until(partial(_is_up_to_date, reader, accepted))
+        gmids = sorted(self._venue.machines)
+        async with Client(self._doors.url_of(Login.GUEST)) as guest:
+            turnover = await guest.call("venue", "turnover", {"from": gmids[0], "to": gmids[-1]}, result=int)
         return [
             closing.meters_rise(readers),
             closing.books_agree(auditor, ledger, len(gmids)),

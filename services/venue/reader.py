@@ -87,9 +87,7 @@ class Reader:
                 await anyio.sleep(pause())
                 message.ack()
 
-    async def until(self, is_so: Callable[[], bool], seconds: float) -> bool:
-        """Wait for messages until something is so; returns whether it came to that in time."""
-        with anyio.move_on_after(seconds):
-            while not is_so():
-                await self._news.wait()
-        return is_so()
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for messages until something is so. Put a scope around it: it may never be."""
+        while not is_so():
+            await self._news.wait()

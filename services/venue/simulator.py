@@ -27,12 +27,10 @@ class Simulator:
 
     Attributes:
         accepted: what the broker has taken.
-        obeyed: games whose desired state was followed.
     """
 
     def __init__(self, client: StompClient, bodies: Bodies, controller: SiteController) -> None:
         self.accepted = Accepted()
-        self.obeyed = 0
         self._client = client
         self._bodies = bodies
         self._controller = controller
@@ -61,9 +59,7 @@ class Simulator:
                 # Desired no longer is desired off: nothing is left of the configuration then.
                 is_desired = self._bodies.decode(message.body) is not None
                 gmid, game = gmid_of(message.destination), game_of(message.destination)
-                updates = self._controller.follow(gmid, game, is_desired=is_desired, now=now())
-                await self.publish(updates)
-                self.obeyed += len(updates)
+                await self.publish(self._controller.follow(gmid, game, is_desired=is_desired, now=now()))
                 message.ack()
 
     async def publish(self, updates: Iterable[Update]) -> None:

@@ -64,6 +64,22 @@ def test_venue_demo_that_is_ended_early_leaves_nothing_running(mark: str, number
     assert _running(mark) == []
 
 
+def test_venue_demo_without_a_broker_says_why_and_exits_with_1(mark: str) -> None:
+    demo = subprocess.run(
+        _COMMAND,
+        cwd=_ROOT,
+        env={**_environment(mark), "NEBULA_SERVER_STORE": "paper"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert demo.returncode == 1
+    assert "the broker ended before it was ready" in demo.stderr
+    assert "NEBULA_SERVER_STORE" in demo.stderr
+    assert "Traceback" not in demo.stderr
+
+
 def _running(mark: str) -> list[list[str]]:
     return [process.cmdline() for process in psutil.process_iter() if _bears(process, mark)]
 

@@ -39,13 +39,15 @@ async def floor(venue: Venue, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     with anyio.fail_after(_SECONDS):
         async with embedded(app) as url, Client(url) as client:
             monkeypatch.setenv("NEBULA_BROKER", url)
-            await publish(client, *updates)
+            await publish(client, updates)
             yield client
 
 
-async def publish(client: Client, *updates: Update) -> None:
-    for update in updates:
-        await client.stomp.send(update.destination, Bodies().encode(update, _NOON), AVRO, receipt=True)
+async def publish(client: Client, updates: list[Update]) -> None:
+    """Have the store hold what is left of these when all of them were published."""
+    bodies = Bodies()
+    for destination, update in {update.destination: update for update in updates}.items():
+        await client.stomp.send(destination, bodies.encode(update, _NOON), AVRO, receipt=True)
 
 
 async def desires(client: Client) -> dict[str, Record | None]:
