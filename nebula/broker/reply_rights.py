@@ -31,8 +31,8 @@ class ReplyRights:
     __slots__ = ("_count", "_found", "_rights")
 
     def __init__(self) -> None:
-        # Oldest first, in both.
-        self._rights: dict[_Key, list[_Right]] = {}
+        # Oldest first. One key has hardly ever more than one right: only then it has a list.
+        self._rights: dict[_Key, _Right | list[_Right]] = {}
         self._count = 0
         self._found: _Key | None = None
 
@@ -48,14 +48,7 @@ class ReplyRights:
             reply_id = message.header(REPLY_ID)
         until = message.expires_at
         assert head.reply_to is not None
-        key = (head.reply_to, reply_id)
-        right = (now + _SECONDS if until is None else until, head.sender)
-        rights = self._rights.get(key)
-        if rights is None:
-            self._rights[key] = [right]
-        else:
-            rights.append(right)
-        self._count += 1
+        self._add((head.reply_to, reply_id), (now + _SECONDS if until is None else until, head.sender))
 
     def find(self, destination: str, reply_id: str | None, now: float) -> str | None:
         """Whose request may be answered at `destination` with this id; None: nobody's.
@@ -63,8 +56,8 @@ class ReplyRights:
         What was found last is what `spend` spends.
         """
         key = (destination, reply_id)
-        while rights := self._rights.get(key):
-            until, requester = rights[0]
+        while (held := self._rights.get(key)) is not None:
+            until, requester = held[0] if isinstance(held, list) else held
             if until > now:
                 self._found = key
                 return requester
@@ -84,12 +77,24 @@ class ReplyRights:
     def give_back(self, spent: tuple[_Key, _Right]) -> None:
         """Nothing came of the answer after all."""
         key, right = spent
-        self._rights.setdefault(key, []).insert(0, right)
+        held = self._rights.pop(key, None)
+        self._rights[key] = right if held is None else [right, *(held if isinstance(held, list) else [held])]
+        self._count += 1
+
+    def _add(self, key: _Key, right: _Right) -> None:
+        held = self._rights.get(key)
+        if held is None:
+            self._rights[key] = right
+        elif isinstance(held, list):
+            held.append(right)
+        else:
+            self._rights[key] = [held, right]
         self._count += 1
 
     def _take(self, key: _Key) -> _Right:
-        rights = self._rights[key]
         self._count -= 1
-        if len(rights) == 1:
-            del self._rights[key]
-        return rights.pop(0)
+        held = self._rights[key]
+        if isinstance(held, list) and len(held) > 1:
+            return held.pop(0)
+        del self._rights[key]
+        return held[0] if isinstance(held, list) else held
