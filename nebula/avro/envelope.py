@@ -32,7 +32,7 @@ SCHEMA: Final[dict[str, Any]] = {
 """The published one, with both records in the namespace that it declares (D.16)."""
 
 # An envelope has a handful of items; one of two octets each could be made of any body.
-_MAX_ITEMS: Final = 1_000
+MAX_ITEMS: Final = 1_000
 _LEAST_KEY: Final = -(1 << 31)
 _GREATEST_KEY: Final = (1 << 31) - 1
 
@@ -150,8 +150,8 @@ def decode_envelope(data: bytes) -> Envelope:
     met: set[int] = set()
     count, end, position = read_block(data, 0, NO_END)
     while count:
-        if len(items) + count > _MAX_ITEMS:
-            raise AvroError(f"more than {_MAX_ITEMS} items")
+        if len(items) + count > MAX_ITEMS:
+            raise AvroError(f"more than {MAX_ITEMS} items")
         for _ in range(count):
             key, position = read_long(data, position)
             length, position = read_long(data, position)

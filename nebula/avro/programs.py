@@ -50,7 +50,7 @@ _MAX_PROGRAM_BYTES: Final = 200_000
 _MAX_INLINED_STEPS: Final = 16
 
 # `re` cannot count higher in one repetition, and no real fixed is as large.
-_MAX_FIXED_BYTES: Final = 1 << 20
+MAX_FIXED_BYTES: Final = 1 << 20
 
 # An unscaled decimal is turned into digits in quadratic time: 400 kB of one took half a minute. This many
 # octets are 308 digits.
@@ -301,7 +301,7 @@ def _fixed(schema: Mapping[str, Any]) -> _Part:
     size = schema["size"]
     if not isinstance(size, int) or size < 0:
         raise AvroError(f"{schema['name']}: the size of a fixed is a number of octets")
-    most = MAX_DECIMAL_BYTES if _is_decimal(schema) else _MAX_FIXED_BYTES
+    most = MAX_DECIMAL_BYTES if _is_decimal(schema) else MAX_FIXED_BYTES
     if size > most:
         raise AvroError(f"{schema['name']}: has {size} octets, {most} are allowed")
     return _Regular(b".{%d}" % size if size else b"", 1, 0)

@@ -14,7 +14,7 @@ from nebula.avro.prescan import compile_schema, scan
 from nebula.errors import AvroError
 
 MAX_SCHEMA_BYTES: Final = 256 * 1024
-_MAX_SCHEMA_DEPTH: Final = 64
+MAX_SCHEMA_DEPTH: Final = 64
 
 
 class Schema:
@@ -129,11 +129,11 @@ def _has_logical_types(parsed: Any) -> bool:
 def _check_depth(definition: Any) -> None:
     """A library would go down as deep as the schema does, by recursion."""
     level = [definition]
-    for _ in range(_MAX_SCHEMA_DEPTH):
+    for _ in range(MAX_SCHEMA_DEPTH):
         below: list[Any] = []
         for each in level:
             below += each.values() if isinstance(each, Mapping) else each if isinstance(each, list) else ()
         if not below:
             return
         level = below
-    raise AvroError(f"a schema deeper than {_MAX_SCHEMA_DEPTH} levels")
+    raise AvroError(f"a schema deeper than {MAX_SCHEMA_DEPTH} levels")
