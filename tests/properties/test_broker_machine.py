@@ -1,6 +1,7 @@
 """The broker against a model: peers come, go, block, ack and give back in any order that Hypothesis finds.
 
-The model knows of each message whether it waits, is held, or is gone, and how often it failed. The
+They do so at once or in transactions. The model knows of each message whether it waits, is held, is
+gone, or lies in the dead-letter queue, and how often it failed. The
 harness checks the broker's own invariants after every step; what is checked here is what peers see.
 A failure prints the transcript of its steps, to be pasted into tests/conformance.
 """
@@ -18,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from nebula.broker.limits import Limits
 from nebula.broker.policies import DestinationPolicy
+from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
 
@@ -27,7 +29,11 @@ MAX_DELIVERIES = 3
 MAX_PEERS = 5
 MAX_SUBSCRIPTIONS = 6
 LIMITS = Limits(max_deliveries=MAX_DELIVERIES, outbox_high_water_bytes=5000)
-POLICIES = [DestinationPolicy(pattern="/queue/*", max_messages=6)]
+POLICIES = [
+    DestinationPolicy(pattern=DEAD_LETTER_QUEUE, max_messages=10_000),
+    DestinationPolicy(pattern="/queue/*", max_messages=6),
+]
+COMMANDS = ["ack", "ack", "nack", "nack", "drop"]
 
 
 @dataclass(eq=False)
@@ -55,6 +61,19 @@ class Subscribed:
     held: dict[str, Received] = field(default_factory=dict)  # by body, in the order of delivery
 
 
+@dataclass(eq=False)
+class Opened:
+    """What the model knows of one transaction: its SENDs, and what it settles, in order."""
+
+    peer: Peer
+    name: str
+    actions: list[tuple[str, str] | tuple[Subscribed, str, str]] = field(default_factory=list)
+
+    def may_settle(self, subscribed: Subscribed) -> bool:
+        """What it gives back comes again at once, so that what is settled behind that depends on luck."""
+        return not any(action[0] is subscribed and action[2:] == ("nack",) for action in self.actions)
+
+
 PEER = st.integers(0, MAX_PEERS - 1)
 
 
@@ -65,6 +84,9 @@ class BrokerMachine(RuleBasedStateMachine):
         self.peers: list[Peer] = []
         self.subscribed: list[Subscribed] = []
         self.queues: dict[str, dict[str, Entry]] = {name: {} for name in QUEUES}
+        self.opened: list[Opened] = []
+        self.committed: dict[str, Opened] = {}  # by the receipt of the COMMIT
+        self.dead: list[str] = []
         self.last_first: defaultdict[int, int] = defaultdict(int)
         self.count = 0
 
@@ -138,27 +160,62 @@ class BrokerMachine(RuleBasedStateMachine):
         for peer in self.chosen(who, reads=True):
             self.count += 1
             body = f"m{self.count}"
-            for each in self.subscribed:
-                if each.destination == TOPIC and each.ack == "auto":
-                    each.expected.append(body)
-                elif each.destination == TOPIC:
-                    each.entries[body] = Entry(body, "waiting")
+            self.accept(TOPIC, body)
             peer.publish(TOPIC, body)
             self.collect()
 
     @precondition(lambda self: any(each.held for each in self.subscribed))
-    @rule(which=st.integers(0, 99), command=st.sampled_from(["ack", "ack", "nack", "nack", "drop"]))
+    @rule(which=st.integers(0, 99), command=st.sampled_from(COMMANDS))
     def settle(self, which: int, command: str) -> None:
         held = [(each, body) for each in self.subscribed for body in each.held]
-        for subscribed, body in [held[which % len(held)]]:
-            frame = subscribed.held[body]
-            bodies = list(subscribed.held)
-            scope = bodies[: bodies.index(body) + 1] if subscribed.ack == "client" else [body]
-            for each in scope:
-                del subscribed.held[each]
-                self.give_back(subscribed.entries[each], counted=True, gone=command != "nack")
-            say = subscribed.peer.ack if command == "ack" else subscribed.peer.nack
-            say(frame, *(["requeue:false"] if command == "drop" else []))
+        subscribed, body = held[which % len(held)]
+        frame = subscribed.held[body]
+        self.settled(subscribed, body, command)
+        self.say(subscribed, frame, command)
+        self.collect()
+
+    # Transactions
+
+    @precondition(lambda self: len(self.opened) < MAX_PEERS)
+    @rule(who=PEER)
+    def open(self, who: int) -> None:
+        for peer in self.chosen(who, reads=True):
+            self.count += 1
+            self.opened.append(Opened(peer, f"t{self.count}"))
+            peer.say(f"BEGIN transaction:t{self.count}")
+
+    @precondition(lambda self: self.opened)
+    @rule(which=PEER, destination=st.sampled_from([*QUEUES, TOPIC]), many=st.integers(1, 3))
+    def publish_in_transaction(self, which: int, destination: str, many: int) -> None:
+        for opened in self.chosen_transaction(which):
+            for _ in range(many):
+                self.count += 1
+                opened.actions.append((destination, f"m{self.count}"))
+                headers = [f"transaction:{opened.name}", f"receipt:held-{self.count}"]
+                opened.peer.publish(destination, f"m{self.count}", headers=headers)
+            self.collect()
+
+    @precondition(lambda self: self.opened)
+    @rule(which=PEER, message=st.integers(0, 99), command=st.sampled_from(COMMANDS))
+    def settle_in_transaction(self, which: int, message: int, command: str) -> None:
+        for opened in self.chosen_transaction(which):
+            theirs = [each for each in self.subscribed if each.peer is opened.peer]
+            held = [(each, body) for each in theirs if opened.may_settle(each) for body in each.held]
+            for subscribed, body in held and [held[message % len(held)]]:
+                opened.actions.append((subscribed, body, command))
+                self.say(subscribed, subscribed.held[body], command, f"transaction:{opened.name}")
+                self.collect()
+
+    @precondition(lambda self: self.opened)
+    @rule(which=PEER, does=st.sampled_from(["COMMIT", "COMMIT", "ABORT"]))
+    def close(self, which: int, does: str) -> None:
+        for opened in self.chosen_transaction(which):
+            if opened.peer.is_blocked:
+                continue  # its RECEIPT would come too late to know what others are told
+            self.opened.remove(opened)
+            if does == "COMMIT":
+                self.committed[f"committed-{opened.name}"] = opened
+            opened.peer.say(f"{does} transaction:{opened.name}; receipt:committed-{opened.name}")
             self.collect()
 
     @precondition(lambda self: len(self.peers) > 2)
@@ -168,6 +225,7 @@ class BrokerMachine(RuleBasedStateMachine):
             for subscribed in [each for each in self.subscribed if each.peer is peer]:
                 self.end(subscribed, counted=ending == "lose")
             self.peers.remove(peer)
+            self.opened = [each for each in self.opened if each.peer is not peer]
             leave: Callable[[], None] = getattr(peer, ending)
             leave()
             self.collect()
@@ -202,6 +260,8 @@ class BrokerMachine(RuleBasedStateMachine):
             may = {body for body, each in entries.items() if each.place == "sent" or body in waiting}
             assert must <= set(left) <= may, self.broker.transcript
             assert len(left) == len(set(left)), self.broker.transcript
+        reader.subscribe(DEAD_LETTER_QUEUE)
+        assert sorted(reader.bodies()) == sorted(self.dead), self.broker.transcript
         reader.disconnect()
         assert self.broker.broker.destinations == {}
         assert self.broker.broker.account.stored_bytes == 0
@@ -214,17 +274,70 @@ class BrokerMachine(RuleBasedStateMachine):
             if not (reads and peer.is_held_back):
                 yield peer
 
+    def chosen_transaction(self, which: int) -> Iterator[Opened]:
+        """The transaction of that place, if its peer is read."""
+        opened = self.opened[which % len(self.opened)]
+        if not opened.peer.is_held_back:
+            yield opened
+
+    def say(self, subscribed: Subscribed, frame: Received, command: str, *headers: str) -> None:
+        say = subscribed.peer.ack if command == "ack" else subscribed.peer.nack
+        say(frame, *(["requeue:false"] if command == "drop" else []), *headers)
+
     def has_expired(self, entry: Entry) -> bool:
         return entry.expires_at is not None and entry.expires_at <= self.broker.now
 
     def end(self, subscribed: Subscribed, *, counted: bool) -> None:
         self.subscribed.remove(subscribed)
         for body in subscribed.held:
-            self.give_back(subscribed.entries[body], counted=counted, gone=False)
+            self.give_back(subscribed, body, counted=counted)
 
-    def give_back(self, entry: Entry, *, counted: bool, gone: bool) -> None:
+    def accept(self, destination: str, body: str) -> None:
+        """A message without a time to live was accepted."""
+        if destination in self.queues:
+            self.queues[destination][body] = Entry(body, "waiting")
+        for each in self.subscribed:
+            if each.destination == destination == TOPIC and each.ack == "auto":
+                each.expected.append(body)
+            elif each.destination == destination == TOPIC:
+                each.entries[body] = Entry(body, "waiting")
+
+    def settled(self, subscribed: Subscribed, body: str, command: str) -> None:
+        """An ACK or NACK of `body` takes effect."""
+        bodies = list(subscribed.held)
+        scope = bodies[: bodies.index(body) + 1] if subscribed.ack == "client" else [body]
+        for each in scope:
+            del subscribed.held[each]
+            if command == "nack":
+                self.give_back(subscribed, each, counted=True)
+            else:
+                subscribed.entries[each].place = "gone"
+                if command == "drop":
+                    self.bury(subscribed, each)
+
+    def give_back(self, subscribed: Subscribed, body: str, *, counted: bool) -> None:
+        entry = subscribed.entries[body]
         entry.attempts = (entry.attempts or 0) + counted
-        entry.place = "gone" if gone or entry.attempts >= MAX_DELIVERIES else "waiting"
+        entry.place = "waiting"
+        if entry.attempts >= MAX_DELIVERIES:
+            entry.place = "gone"
+            self.bury(subscribed, body)
+
+    def bury(self, subscribed: Subscribed, body: str) -> None:
+        """Only queues have dead letters, transient subscriptions to topics have none."""
+        if subscribed.destination in self.queues:
+            self.dead.append(body)
+
+    def commit(self, opened: Opened) -> None:
+        """All of a transaction takes effect, in order."""
+        for action in opened.actions:
+            if len(action) == 2:
+                self.accept(*action)
+                continue
+            subscribed, body, command = action
+            # It may have been settled in another way meanwhile, which is no fault.
+            if subscribed in self.subscribed and body in subscribed.held:
+                self.settled(subscribed, body, command)
 
     def collect(self) -> None:
         """Read what all peers were told, and see that it is what the model allows."""
@@ -248,7 +361,18 @@ class BrokerMachine(RuleBasedStateMachine):
             raise
 
     def read_receipt(self, frame: Received) -> None:
-        body, verdict = frame[1]["receipt-id"], frame[1]["disposition"]
+        body, verdict = frame[1]["receipt-id"], frame[1].get("disposition")
+        if body in self.committed:
+            opened = self.committed.pop(body)
+            if verdict == "accepted":
+                self.commit(opened)
+            else:
+                assert verdict == "rejected-full"
+                assert any(action[0] in self.queues for action in opened.actions if len(action) == 2)
+            return
+        if verdict is None:
+            assert body.startswith(("held-", "committed-")), "only what is held has no verdict"
+            return
         (entry,) = (entries[body] for entries in self.queues.values() if body in entries)
         if verdict == "accepted":
             if entry.place == "sent":
