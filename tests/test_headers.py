@@ -1,8 +1,14 @@
-"""The page of headers has what `nebula.headers` has, and both are extensions that the protocol knows."""
+"""The page of headers has every extension of the protocol, and says truly which of them are built.
+
+Built is what has a constant in `nebula.headers`, a use in the code and a test.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,37 +21,168 @@ PROTOCOL = ROOT.parent / "shared" / "PROTOCOL.md"
 
 CONSTANTS = {name: value for name, value in vars(headers).items() if name.isupper()}
 
-# The Nebulous Protocol's own headers are not extensions: they stand in the protocol's own section.
-NEBULOUS = {headers.REPLY_TO, headers.REPLY_ID, headers.IN_REPLY_TO}
+NEBULOUS = "The Nebulous Protocol's own"
+MAXAM = "MaXaM's own"
+DESTINATIONS = "Destinations"
+# What PROTOCOL tells of in a cell or in prose, not in a row.
+VALUES = ("Verdicts", "Results")
+RESERVED = {value for name, value in CONSTANTS.items() if name.startswith("RESERVED_")}
 
 
-def rows() -> list[str]:
-    """The first cell of each row of each table; of a destination, what comes before its variable part."""
-    cells = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    return [cell.partition("<")[0] for cell in cells]
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the page. The name of a destination ends where its variable part begins."""
+
+    section: str
+    name: str
+    built: str
 
 
-def test_each_constant_has_its_row_and_each_row_its_constant() -> None:
-    assert sorted(rows()) == sorted(CONSTANTS.values())
+def read_rows() -> Iterator[Row]:
+    for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
+        title = section.partition("\n")[0]
+        for line in re.findall(r"^\| `.+\|$", section, re.MULTILINE):
+            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+            yield Row(title, cells[0].strip("`").partition("<")[0], cells[-1])
 
 
-def test_no_header_of_ours_is_written_out_elsewhere_in_the_code() -> None:
-    found = {
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in (ROOT / "nebula").rglob("*.py")
-        for name in re.findall(r"""["']neb-[a-z-]+["']""", path.read_text(encoding="utf-8"))
-        if path != Path(headers.__file__)
+ROWS = list(read_rows())
+BUILT = {row.name for row in ROWS if row.built != "no"}
+UNBUILT = {row.name for row in ROWS if row.built == "no"}
+
+
+@functools.cache
+def texts(folder: str) -> dict[str, str]:
+    """The code of a folder by path, and transcripts; without the module of the names, and this one."""
+    paths = [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".txt")]
+    left_out = {Path(headers.__file__), Path(__file__)}
+    return {
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+        for path in paths
+        if path not in left_out
     }
 
-    assert found == set()
+
+def as_written(value: str) -> re.Pattern[str]:
+    """What finds a name in a frame, a quoted string or a transcript, and not in prose."""
+    text = re.escape(value)
+    if "/" in value:
+        return re.compile(text)
+    begins = r"(?:(?<![\w-])|\\n)"
+    return re.compile(rf"{begins}{text}:|:{text}(?![\w-])|([\"']){text}\1|[\"']{text}=")
 
 
-@pytest.mark.skipif(not PROTOCOL.exists(), reason="PROTOCOL.md is not beside this checkout")
+def users_of(name: str) -> set[str]:
+    """The modules that use a constant."""
+    return {path for path, text in texts("nebula").items() if re.search(rf"\b{name}\b", text)}
+
+
+def is_tested(name: str) -> bool:
+    constant = re.compile(rf"\b(?:names|headers)\.{name}\b")
+    literal = as_written(CONSTANTS[name])
+    return any(constant.search(text) or literal.search(text) for text in texts("tests").values())
+
+
+def test_each_row_says_whether_it_is_built() -> None:
+    assert {row.built for row in ROWS} <= {"yes", "no", "rights"}
+
+
+def test_each_constant_has_a_built_row_and_each_built_row_a_constant() -> None:
+    assert sorted(set(CONSTANTS.values()) - BUILT) == []
+    assert sorted(BUILT - set(CONSTANTS.values())) == []
+
+
+def test_no_row_that_is_not_built_has_a_constant() -> None:
+    assert sorted(UNBUILT & set(CONSTANTS.values())) == []
+
+
 @pytest.mark.parametrize("name", CONSTANTS)
-def test_name_stands_in_the_protocol(name: str) -> None:
-    text = PROTOCOL.read_text(encoding="utf-8")
-    section = "## C.2 " if CONSTANTS[name] in NEBULOUS else "# G. "
-    _, _, begun = text.partition(f"\n{section}")
-    extensions = begun.partition("\n## C.3 ")[0] if CONSTANTS[name] in NEBULOUS else begun
+def test_what_is_built_is_used_and_tested(name: str) -> None:
+    assert users_of(name)
+    assert is_tested(name), f"no file under tests/ has {name} or {CONSTANTS[name]!r}"
 
-    assert re.search(f"`{re.escape(CONSTANTS[name])}[`<*]", extensions)
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.built == "rights"], ids=lambda row: row.name)
+def test_what_is_built_in_rights_alone_is_used_nowhere_else(row: Row) -> None:
+    (name,) = [name for name, value in CONSTANTS.items() if value == row.name]
+
+    assert users_of(name) == {"nebula/broker/access.py"}
+
+
+def test_search_for_a_test_is_not_content_with_prose() -> None:
+    assert as_written("result").search('alice.say("UNSUBSCRIBE\\nresult:ignored")')
+    assert as_written("ignored").search("alice< RECEIPT receipt-id:1; result:ignored")
+    assert as_written("requeue").search('{"requeue": "false"}')
+    assert not as_written("result").search("the result of a job: its content")
+    assert not as_written("durable").search("not-durable:true")
+
+
+def test_no_name_of_ours_is_written_out_elsewhere_in_the_code() -> None:
+    ours = re.compile(r"""["'](?:neb-[a-z-]+["']|/(?:queue|topic)/(?:nebula|jobs)\.|X/(?:nebula|jobs)\.)""")
+    found = {path: match[0] for path, text in texts("nebula").items() for match in ours.finditer(text)}
+
+    assert found == {}
+
+
+def section(title: str) -> str:
+    """A part of PROTOCOL.md, up to the next one of its rank."""
+    text = PROTOCOL.read_text(encoding="utf-8")
+    rank = title.partition(" ")[0]
+    return re.split(rf"\n{rank} ", text.partition(f"\n{title}")[2])[0]
+
+
+def extensions() -> set[str]:
+    """The headers of PROTOCOL's table of them, section G."""
+    cells = re.findall(r"^\| (`[^|]+) \|", section("# G. "), re.MULTILINE)
+    return {name for cell in cells for name in re.findall("`([^`]+)`", cell)}
+
+
+def destinations() -> set[str]:
+    """Those of section G that begin with more than the prefix of all queues."""
+    listed = section("# G. ").partition("\nDestinations of ours: ")[2].partition("\n")[0]
+    return {name.partition("<")[0] for name in re.findall("`([^`]+)`", listed)} - {"/queue/"}
+
+
+needs_protocol = pytest.mark.skipif(not PROTOCOL.exists(), reason="PROTOCOL.md is not beside this checkout")
+
+
+@needs_protocol
+def test_page_has_every_extension_of_the_protocol_and_no_other() -> None:
+    others = {NEBULOUS, MAXAM, DESTINATIONS, *VALUES}
+
+    assert {row.name for row in ROWS if row.section not in others} == extensions()
+
+
+@needs_protocol
+def test_page_has_every_destination_of_the_protocol_and_no_other() -> None:
+    rows = {row.name for row in ROWS if row.section == DESTINATIONS}
+
+    assert rows - RESERVED == destinations()
+
+
+@needs_protocol
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_reserved_name_stands_in_the_protocol(name: str) -> None:
+    assert name in {"/queue/nebula.", "/topic/nebula.", "X/nebula."}
+    assert "all else under `nebula.` is refused" in section("# G. ")
+
+
+@needs_protocol
+@pytest.mark.parametrize("row", [row for row in ROWS if row.section in VALUES], ids=lambda row: row.name)
+def test_value_stands_in_the_protocol(row: Row) -> None:
+    header = {"Verdicts": "disposition", "Results": "result"}[row.section]
+    (cells,) = re.findall(rf"^\| `{header}` \|.+$", section("# G. "), re.MULTILINE)
+
+    assert f"`{row.name}`" in cells
+
+
+@needs_protocol
+@pytest.mark.parametrize("row", [row for row in ROWS if row.section == NEBULOUS], ids=lambda row: row.name)
+def test_header_of_the_nebulous_protocol_stands_in_its_part(row: Row) -> None:
+    assert f"`{row.name}`" in section("## C.2 ")
+
+
+@needs_protocol
+@pytest.mark.parametrize("row", [row for row in ROWS if row.section == MAXAM], ids=lambda row: row.name)
+def test_header_of_maxam_stands_in_its_part(row: Row) -> None:
+    assert re.search(rf"^\| [^|]*\| {row.name} \|", section("## B.1 "), re.MULTILINE)

@@ -12,13 +12,13 @@ from pydantic import BaseModel
 from nebula.avro import Registry, Schema
 from nebula.broker.assembly import Assembly
 from nebula.errors import AvroError, SettingsError
+from nebula.headers import BROKER_QUEUE
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.responder import Responder
 
 # The principal of what is hosted is `app:` and its name; this one alone may serve reserved queues.
 NAME = "nebula"
-QUEUE = "nebula.broker"
 
 _RELOAD_SECONDS = 10.0
 
@@ -40,7 +40,7 @@ class SchemaText(SchemaEntry):
 
 def own_responder(assembly: Assembly) -> Responder:
     """The responder of a broker that was assembled from settings. Host it beside the others."""
-    responder = Responder(NAME, queues=[QUEUE])
+    responder = Responder(NAME, queues=[BROKER_QUEUE])
     may_call = _gate(assembly)
 
     @responder.verb(name="rights.reload")
