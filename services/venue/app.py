@@ -8,6 +8,7 @@ It keeps nothing: each request reads the present values from the store. Money is
 from __future__ import annotations
 
 import time
+from functools import cache
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -27,7 +28,10 @@ app = Responder("venue")
 Gmid = Annotated[str, Field(pattern=r"^\w+$")]
 GameId = Annotated[str, Field(pattern=r"^\w+:\w+$")]
 
-_bodies = Bodies()
+
+@cache
+def _bodies() -> Bodies:
+    return Bodies()
 
 
 class MachineMeters(BaseModel):
@@ -58,9 +62,10 @@ class Machines(BaseModel):
 @app.verb
 async def meters(gmid: Gmid) -> MachineMeters:
     """The latest reading of a machine."""
-    for reading in await _readings(gmid):
-        return MachineMeters.model_validate(reading, from_attributes=True)
-    raise VerbError("not-found", f"no machine {gmid!r} has published a reading")
+    readings = await _readings(gmid)
+    if not readings:
+        raise VerbError("not-found", f"no machine {gmid!r} has published a reading")
+    return MachineMeters.model_validate(readings[0], from_attributes=True)
 
 
 @app.verb
@@ -80,7 +85,7 @@ async def enable(gmid: Gmid, game: GameId) -> None:
         supported = sorted({*detected["activeDenoms"], *detected["disabledDenoms"]})
         desired = {name: value for name, value in detected.items() if name != "disabledDenoms"}
         update = Update(destination, Topic.GAME_DESIRED, {**desired, "activeDenoms": supported})
-        await _send(client, destination, _bodies.encode(update, time.time_ns() // 1_000_000))
+        await _send(client, destination, _bodies().encode(update, time.time_ns() // 1_000_000))
 
 
 @app.verb
@@ -94,7 +99,7 @@ async def disable(gmid: Gmid, game: GameId) -> None:
 async def _readings(gmid: str) -> list[Reading]:
     async with StompClient() as client:
         values = await read_values(client, machine_topic("*", gmid, Topic.METERS))
-    found = ((gmid_of(destination), _bodies.decode(body)) for destination, body in values.items())
+    found = ((gmid_of(destination), _bodies().decode(body)) for destination, body in values.items())
     return [Reading.of(name, record) for name, record in found if record is not None]
 
 
@@ -102,7 +107,7 @@ async def _detected(client: StompClient, gmid: str, game: str) -> tuple[str, Rec
     """Where the desired configuration of a game goes, and what the game was found to be."""
     values = await read_values(client, game_topic("*", gmid, game, Topic.GAME_DETECTED))
     for destination, body in values.items():
-        record = _bodies.decode(body)
+        record = _bodies().decode(body)
         if record is not None:
             return destination.replace(Topic.GAME_DETECTED, Topic.GAME_DESIRED), record
     raise VerbError("not-found", f"machine {gmid} has no game {game}")
