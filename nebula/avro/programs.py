@@ -46,7 +46,7 @@ _ONE_OCTET_INDEXES: Final = 64
 # that hold records that hold records … would double it at each step.
 _MAX_PATTERN_BYTES: Final = 4000
 _MAX_REPEATED_BYTES: Final = 400
-_MAX_PROGRAM_BYTES: Final = 200_000
+_MAX_PROGRAM_BYTES: Final = 1_000_000
 _MAX_INLINED_STEPS: Final = 16
 
 # `re` cannot count higher in one repetition, and no real fixed is as large.
@@ -131,7 +131,10 @@ class _Compiler:
         self._bytes = 0
 
     def program(self, schema: Any) -> Program:
-        return self._fill(Program(), self._of(schema))
+        parts = self._of(schema)
+        if isinstance(schema, Mapping) and schema["type"] in _RECORDS:
+            return self._programs[str(schema["name"])]
+        return self._fill(Program(), parts)
 
     def _fill(self, program: Program, parts: list[_Part]) -> Program:
         program.steps = tuple(self._step(part) for part in parts)

@@ -100,3 +100,16 @@ def test_a_datum_that_the_reader_cannot_read_is_refused() -> None:
 
     with pytest.raises(AvroError, match="no datum of string"):
         Schema("string").decode(datum, Schema("int"))
+
+
+def test_a_schema_of_many_fields_is_compiled_and_one_of_too_many_copies_is_not() -> None:
+    def record(name: str, fields: list[Any]) -> dict[str, Any]:
+        named = [{"name": f"f{number}", "type": field} for number, field in enumerate(fields)]
+        return {"type": "record", "name": name, "fields": named}
+
+    wide = Schema(record("Wide_v1", [["null", "long"]] * 4000))
+    assert wide.is_datum(wide.encode({f"f{number}": number for number in range(4000)}))
+
+    copied = record("Inner_v1", ["long"] * 10)
+    with pytest.raises(AvroError, match="too large"):
+        Schema(record("Outer_v1", [copied, *["Inner_v1"] * 9000]))
