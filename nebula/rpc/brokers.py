@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from nebula.headers import AUTO_DELETE, EXCLUSIVE, PREFETCH_COUNT, TIMEOUT
+from nebula.headers import AUTO_DELETE, EXCLUSIVE, JOB_PREFIX, JOB_TOPIC_PREFIX, PREFETCH_COUNT, TIMEOUT
 
 # What a peer wrote into a header and we write into another may be longer there: the name is, and escapes
 # may be; and a broker ends the connection over a line that is too long. In characters, of which each is
@@ -28,6 +28,7 @@ class Brand:
             one that they do not know, and a caller must not be able to end a service. None: any.
         requeues_on_unsubscribe: UNSUBSCRIBE gives back what was not acked.
         expiry: headers of a message that is worth nothing after so many milliseconds.
+        job_prefix: what the destinations begin with that jobs' statuses are told on.
     """
 
     prefetch_count: str = PREFETCH_COUNT
@@ -36,6 +37,12 @@ class Brand:
     destinations: re.Pattern[str] | None = None
     requeues_on_unsubscribe: bool = True
     expiry: Callable[[int], dict[str, str]] = lambda milliseconds: {TIMEOUT: str(milliseconds)}
+    job_prefix: str = JOB_TOPIC_PREFIX
+
+    @property
+    def has_last_values(self) -> bool:
+        """There are destinations that keep their last message, and jobs' statuses are told on such."""
+        return self.job_prefix == JOB_PREFIX
 
     def may_reply_to(self, destination: str) -> bool:
         """Whether an answer may be sent there."""
@@ -57,7 +64,8 @@ def _expires(milliseconds: int) -> dict[str, str]:
     return {TIMEOUT: str(milliseconds), "expires": str(int(time.time() * 1000) + milliseconds)}
 
 
-NEBULA = Brand()
+NEBULA = Brand(job_prefix=JOB_PREFIX)
+OTHER = Brand()
 # Its UNSUBSCRIBE leaves what was not acked with the connection, where nobody can get it.
 RABBITMQ = Brand(
     reply_to=_under_amq,
@@ -74,9 +82,13 @@ ACTIVEMQ = Brand(
 
 
 def brand_of(server: str | None) -> Brand:
-    """The brand, by CONNECTED's `server` header; what we do not know is spoken to like ours."""
-    name = (server or "").partition("/")[0]
-    return {"RabbitMQ": RABBITMQ, "ActiveMQ": ACTIVEMQ}.get(name, NEBULA)
+    """The brand, by CONNECTED's `server` header.
+
+    What we do not know is spoken to like ours, but that it need not have last values. Who does not say
+    its name may be ours: MaXaM's profile has no such header.
+    """
+    name = (server or "nebula").partition("/")[0]
+    return {"nebula": NEBULA, "RabbitMQ": RABBITMQ, "ActiveMQ": ACTIVEMQ}.get(name, OTHER)
 
 
 def whole_milliseconds(seconds: float) -> int:

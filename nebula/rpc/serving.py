@@ -101,7 +101,8 @@ class Serving:
             return
         async with anyio.create_task_group() as tasks:
             started = anyio.Event()
-            tasks.start_soon(partial(self._jobs.run, client.post, started=started), name="jobs")
+            brand = brand_of(client.server)
+            tasks.start_soon(partial(self._jobs.run, client.post, brand=brand, started=started), name="jobs")
             await started.wait()
             yield
             tasks.cancel_scope.cancel()

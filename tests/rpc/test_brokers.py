@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nebula.rpc.brokers import ACTIVEMQ, NEBULA, RABBITMQ, Brand, brand_of, whole_milliseconds
+from nebula.rpc.brokers import ACTIVEMQ, NEBULA, OTHER, RABBITMQ, Brand, brand_of, whole_milliseconds
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,8 @@ from nebula.rpc.brokers import ACTIVEMQ, NEBULA, RABBITMQ, Brand, brand_of, whol
         ("nebula/0.1.0", NEBULA),
         ("RabbitMQ/3.10.8", RABBITMQ),
         ("ActiveMQ/5.17.2", ACTIVEMQ),
-        ("apache-apollo/1.7", NEBULA),
+        ("apache-apollo/1.7", OTHER),
+        ("nebula", NEBULA),
         (None, NEBULA),
     ],
 )

@@ -11,11 +11,13 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from nebula.errors import JobEnded, RemoteError
+from nebula.rpc.brokers import brand_of
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.identifiers import unqualified
 from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.states import JobState, JobStatus
 from nebula.rpc.jobs.telling import status_destination
+from nebula.stomp.client import AckMode
 
 __all__ = ["JobClient", "JobHandle"]
 
@@ -29,10 +31,15 @@ class _Message(Protocol):
     @property
     def body(self) -> bytes: ...
 
+    def ack(self) -> None: ...
+
 
 class _Stomp(Protocol):
+    @property
+    def server(self) -> str | None: ...
+
     def subscribe(
-        self, destination: str, *, receipt: bool = True
+        self, destination: str, *, ack: AckMode = ..., eager: bool = ..., receipt: bool = ...
     ) -> AbstractAsyncContextManager[AsyncIterator[_Message]]: ...
 
 
@@ -73,8 +80,8 @@ class JobHandle:
             raise ValueError(f"{job!r} does not say whose job it is: reports/{ulid} would")
         self.id = job
         self._client, self._ask_after = client, ask_after
+        self._service, self._ulid = service, ulid
         self._queue = via or f"/queue/{service}"
-        self._destination = status_destination(service, ulid)
 
     async def status(self) -> JobStatus:
         """How the job is now."""
@@ -86,8 +93,9 @@ class JobHandle:
         It may skip statuses and never goes back. It ends with the job, however that ends, also when it had
         ended before; and it asks where nothing is heard for a while, so that a lost message does not matter.
         """
-        # Subscribed before asked: what happens between the two is seen twice rather than not at all.
-        async with self._client.stomp.subscribe(self._destination, receipt=True) as events:
+        # Subscribed before asked: what happens between the two is seen twice rather than not at all. And
+        # with ACKs: a watcher that is slow gets the last status (PROTOCOL B.5), not all that there were.
+        async with self._events() as events:
             status = await self.status()
             yield status
             while not status.is_final:
@@ -95,6 +103,13 @@ class JobHandle:
                 if newer.seq > status.seq:
                     status = newer
                     yield status
+
+    def _events(self) -> AbstractAsyncContextManager[AsyncIterator[_Message]]:
+        stomp = self._client.stomp
+        brand = brand_of(stomp.server)
+        destination = status_destination(self._service, self._ulid, brand)
+        is_eager = brand.has_last_values
+        return stomp.subscribe(destination, ack=AckMode.CLIENT_INDIVIDUAL, eager=is_eager, receipt=True)
 
     async def wait(self) -> JobStatus:
         """The job's last status, once it has ended. Use an anyio scope to wait only so long."""
@@ -150,6 +165,7 @@ class JobHandle:
     async def _next(self, events: AsyncIterator[_Message]) -> JobStatus:
         with anyio.move_on_after(self._ask_after):
             async for message in events:
+                message.ack()
                 # An empty one says that the service is away, not that the job has ended (DESIGN 6).
                 if message.body:
                     return JobStatus.from_json(from_json(message.body))

@@ -48,7 +48,7 @@ _INSERT: Final = f"INSERT INTO jobs ({_LISTED}) VALUES ({', '.join('?' * len(_CO
 _UPDATE: Final = f"UPDATE jobs SET {', '.join(f'{one} = ?' for one in _COLUMNS)} WHERE id = ?"  # noqa: S608
 _SELECT: Final = f"SELECT {_LISTED} FROM jobs"  # noqa: S608
 _ENDED: Final = ", ".join(f"'{state}'" for state in sorted(END_STATES))
-_PRUNABLE: Final = f"""
+_OLD: Final = f"""
 {_SELECT} WHERE state IN ({_ENDED}) AND (ended_at < ? OR number IN
 (SELECT number FROM jobs WHERE state IN ({_ENDED}) ORDER BY number DESC LIMIT -1 OFFSET ?))
 """  # noqa: S608
@@ -174,6 +174,10 @@ class JobRegistry:
         query = f"{_SELECT} {where} ORDER BY number DESC LIMIT ?"
         return list(map(_record, self._db.execute(query, (*values, limit))))
 
+    def old_jobs(self, ended_before: float, keep: int) -> list[JobRecord]:
+        """The jobs that ended before this time, and the oldest beyond `keep`; never an open one."""
+        return list(map(_record, self._db.execute(_OLD, (ended_before, keep))))
+
     def lines(self, job: str, limit: int) -> list[LogLine]:
         """The last lines of a job's log, the oldest first."""
         query = "SELECT at, text FROM lines WHERE job = ? ORDER BY number DESC LIMIT ?"
@@ -215,17 +219,11 @@ class JobRegistry:
             (job, MAX_LOG_LINES),
         )
 
-    def prune(self, ended_before: float, keep: int) -> list[JobRecord]:
-        """Forget jobs that ended before this time, and the oldest beyond `keep`; never an open one.
-
-        Returns:
-            what was forgotten.
-        """
-        forgotten = list(map(_record, self._db.execute(_PRUNABLE, (ended_before, keep))))
-        names = [(record.id,) for record in forgotten]
+    def forget(self, jobs: Iterable[str]) -> None:
+        """Remove jobs, by ULID, with their logs."""
+        names = [(job,) for job in jobs]
         self._db.executemany("DELETE FROM lines WHERE job = ?", names)
         self._db.executemany("DELETE FROM jobs WHERE id = ?", names)
-        return forgotten
 
 
 def peek(folder: Path, read: Callable[[JobRegistry], JobRecord | None]) -> JobRecord | None:

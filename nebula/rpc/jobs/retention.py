@@ -9,6 +9,8 @@ from typing import Protocol, TypeVar
 
 import anyio.to_thread
 
+from nebula.errors import NebulaError
+from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.registry import JobRegistry
 
 __all__ = ["forget_old_jobs"]
@@ -22,19 +24,29 @@ class _Do(Protocol):
     def __call__(self, do: Callable[[JobRegistry], _T], /) -> Awaitable[_T]: ...
 
 
-async def forget_old_jobs(do: _Do, folder: Path, ended_before: float, keep: int) -> None:
-    """Forget jobs as `JobRegistry.prune` does, then remove their results.
+async def forget_old_jobs(
+    do: _Do, tell: Callable[[Iterable[str]], None], folder: Path, limits: JobLimits, now: float
+) -> None:
+    """Forget the jobs that `limits` no longer keep: what is told of them, they themselves, their results.
 
-    A crash between the two leaves files that nobody knows of, and never a job without its result.
+    A crash on the way leaves jobs that the next time forgets, or files that nobody knows of; never a job
+    without its result, and never the status of a job that is forgotten.
 
     Args:
         do: on the registry.
+        tell: deletes the last statuses of these jobs. Where it cannot, they are kept till the next time.
         folder: the instance's: only results in there are ours to remove.
-        ended_before: seconds since the epoch.
-        keep: how many ended jobs are kept at most.
+        limits: say how long and how many.
+        now: seconds since the epoch.
     """
-    forgotten = await do(lambda registry: registry.prune(ended_before, keep))
-    paths = [record.output.path for record in forgotten if record.output is not None]
+    old = await do(lambda registry: registry.old_jobs(now - limits.keep_for, limits.keep_jobs))
+    ulids = [record.id for record in old]
+    try:
+        tell(ulids)
+    except NebulaError:
+        return
+    await do(lambda registry: registry.forget(ulids))
+    paths = [record.output.path for record in old if record.output is not None]
     ours = [path for path in map(Path, filter(None, paths)) if path.is_relative_to(folder)]
     if ours:
         await anyio.to_thread.run_sync(_remove, ours)

@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from nebula.rpc.brokers import NEBULA, Brand
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.board import JobBoard
@@ -27,8 +28,8 @@ from nebula.rpc.jobs.registry import REGISTRY_FILE, JobRegistry
 from nebula.rpc.jobs.retention import forget_old_jobs
 from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.jobs.state_folder import StateFolder
-from nebula.rpc.jobs.states import JobStatus
-from nebula.rpc.jobs.telling import Publish, Teller, status_destination
+from nebula.rpc.jobs.states import JobState, JobStatus
+from nebula.rpc.jobs.telling import Publish, Teller
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.jobs.work import Cancel, Ended, Submit, Work
 from nebula.rpc.jobs.writer import RegistryClosed, RegistryWriter
@@ -181,7 +182,7 @@ class JobService:
             "job": qualified(self.name, record.id),
             "state": str(record.state),
             "position": position,
-            "status": status_destination(self.name, record.id),
+            "status": self._teller.destination(record.id),
             "via": via,
         }
 
@@ -195,7 +196,9 @@ class JobService:
 
     # --- living ---
 
-    async def run(self, publish: Publish, *, started: anyio.Event | None = None) -> None:
+    async def run(
+        self, publish: Publish, *, brand: Brand = NEBULA, started: anyio.Event | None = None
+    ) -> None:
         """Keep jobs going until cancelled.
 
         First what an earlier process left: waiting jobs wait on; of the others, those that may run twice
@@ -204,12 +207,13 @@ class JobService:
 
         Args:
             publish: sends a message at once; it may raise a `NebulaError` where there is no connection.
+            brand: of the broker that it sends to.
             started: set when jobs are taken.
 
         Raises:
             ExceptionGroup: the registry cannot be read or written, or a runner failed: nothing goes on.
         """
-        self._teller = Teller(self.name, self.via, publish)
+        self._teller = Teller(self.name, self.via, publish, brand)
         file = self._state.path / REGISTRY_FILE
         registry = await anyio.to_thread.run_sync(partial(JobRegistry, file, connect=self._connect))
         writer = self._opened_writer = RegistryWriter(registry)
@@ -254,11 +258,15 @@ class JobService:
                 tasks.cancel_scope.cancel()
 
     async def _recover(self) -> None:
-        await self._prune()
+        await self.prune()
         found = await self.read(JobRegistry.open_jobs)
         now = self._clock.now()
         for record in found:
             self._board.recover(record, now)
+        for record in found:
+            # What was told of it went with the last process. The others' new states are told when written.
+            if record.state is JobState.QUEUED:
+                self._teller.tell(record, self._board.position(record.id))
         if found:
             _log.info("open jobs found", service=self.name, jobs=len(found))
         self.advance()
@@ -275,11 +283,12 @@ class JobService:
     async def _prune_often(self) -> None:
         while True:
             await anyio.sleep(_PRUNE_EVERY)
-            await self._prune()
+            await self.prune()
 
-    async def _prune(self) -> None:
-        before = self._clock.wall() - self.limits.keep_for
-        await forget_old_jobs(self.read, self._state.path, before, self.limits.keep_jobs)
+    async def prune(self) -> None:
+        """Forget what need not be remembered any longer. The service does it at its start and each hour."""
+        now = self._clock.wall()
+        await forget_old_jobs(self.read, self._teller.forget, self._state.path, self.limits, now)
 
     def advance(self) -> None:
         """Do what is due by now. The service's own timer does it; who moves the clock by hand does it too."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 import structlog
 
 from nebula import headers as names
 from nebula.errors import NebulaError
-from nebula.rpc.brokers import LONGEST_HEADER
+from nebula.rpc.brokers import LONGEST_HEADER, NEBULA, Brand
 from nebula.rpc.envelope import JSON_TYPE, dump_json
 from nebula.rpc.jobs.identifiers import qualified
 from nebula.rpc.jobs.record import JobRecord
@@ -26,9 +26,9 @@ class Publish(Protocol):
     def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None: ...
 
 
-def status_destination(service: str, ulid: str) -> str:
-    """Where the statuses of a job are published."""
-    return f"{names.JOB_TOPIC_PREFIX}{service}.{ulid}"
+def status_destination(service: str, ulid: str, brand: Brand) -> str:
+    """Where the statuses of a job are published on a broker of this brand."""
+    return f"{brand.job_prefix}{service}.{ulid}"
 
 
 # They have no verb, and this header too keeps a service that gets one from answering it (D.46).
@@ -38,14 +38,22 @@ _HEADERS: Final = {"content-type": JSON_TYPE, names.RESPONSE: "true"}
 class Teller:
     """Tells the statuses of one instance's jobs.
 
+    Where the broker keeps last values, the status of an open job goes with the connection that told it: a
+    watcher gets an empty message when the service is away. That of one that has ended stays until `forget`.
+
     Args:
         service: its name.
         via: the instance's own queue.
         publish: sends a message at once. Without a connection the telling is dropped: who watches asks.
+        brand: of the broker.
     """
 
-    def __init__(self, service: str, via: str, publish: Publish) -> None:
-        self._service, self._via, self._publish = service, via, publish
+    def __init__(self, service: str, via: str, publish: Publish, brand: Brand = NEBULA) -> None:
+        self._service, self._via, self._publish, self._brand = service, via, publish, brand
+
+    def destination(self, ulid: str) -> str:
+        """Where a job's statuses are told."""
+        return status_destination(self._service, ulid, self._brand)
 
     def status(self, record: JobRecord, position: int | None) -> JobStatus:
         """What is told of a job."""
@@ -66,11 +74,26 @@ class Teller:
         """Send a job's status to its watchers, and to where its caller asked for."""
         body = dump_json(self.status(record, position).to_json())
         try:
-            self._publish(status_destination(self._service, record.id), body, _HEADERS)
+            self._publish(self.destination(record.id), body, self._headers(record))
             if record.notify is not None:
                 self._publish(record.notify, body, _notify_headers(record))
         except NebulaError as error:
             _log.info("job status not told", job=record.id, state=str(record.state), error=str(error))
+
+    def forget(self, ulids: Iterable[str]) -> None:
+        """Delete the last statuses of jobs that nobody remembers any longer.
+
+        Raises:
+            NebulaError: there is no connection; some are still there.
+        """
+        if self._brand.has_last_values:
+            for ulid in ulids:
+                self._publish(self.destination(ulid), b"", {})
+
+    def _headers(self, record: JobRecord) -> Mapping[str, str]:
+        if record.has_ended or not self._brand.has_last_values:
+            return _HEADERS
+        return {**_HEADERS, names.EPHEMERAL: "true"}
 
 
 def _notify_headers(record: JobRecord) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import anyio
 
 from nebula import headers as names
+from nebula.rpc.brokers import NEBULA
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import Envelope
 from nebula.rpc.jobs.context import Job
@@ -103,18 +104,31 @@ class Published:
     """What the service sent, in order. Where it went is for `then` to say, which may fail."""
 
     messages: list[tuple[str, JobStatus, Mapping[str, str]]] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
     changed: anyio.Event = field(default_factory=anyio.Event)
+    prefix: str = names.JOB_PREFIX
     then: Publish = lambda _destination, _body, _headers: None
 
     def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
-        self.messages.append((destination, JobStatus.from_json(json.loads(body)), headers))
+        if body:
+            self.messages.append((destination, JobStatus.from_json(json.loads(body)), headers))
+        else:
+            self.deleted.append(destination)
         self.changed.set()
         self.then(destination, body, headers)
 
     def statuses(self, job: str) -> list[JobStatus]:
-        """What was told of a job on its topic."""
-        ulid = job.rpartition("/")[2]
-        return [status for where, status, _ in self.messages if where == f"/topic/jobs.counting.{ulid}"]
+        """What was told of a job on its destination."""
+        return [status for where, status, _ in self.messages if where == self.destination(job)]
+
+    def kept(self, job: str) -> list[str]:
+        """The states that the broker keeps although nobody is there who told them."""
+        own = [told for told in self.messages if told[0] == self.destination(job)]
+        return [status.state for _, status, headers in own if names.EPHEMERAL not in headers]
+
+    def destination(self, job: str) -> str:
+        """Where a job's statuses go."""
+        return f"{self.prefix}counting.{job.rpartition('/')[2]}"
 
     def states(self, job: str) -> list[str]:
         """Its states, each once."""
@@ -143,6 +157,7 @@ class House:
         self.runner = FakeRunner()
         self.published = Published()
         self.limits = JobLimits()
+        self.brand = NEBULA
         self.options: dict[str, Any] = {}
         self._ids = itertools.count(1)
 
@@ -158,7 +173,8 @@ class House:
     @asynccontextmanager
     async def living(self) -> AsyncIterator[JobService]:
         """The service, from its start to a cancellation."""
-        self.runner, self.published = FakeRunner(self.runner.max_running), Published()
+        self.runner = FakeRunner(self.runner.max_running)
+        self.published = Published(prefix=self.brand.job_prefix)
         folder = StateFolder.take("counting", lambda: f"i{next(self._ids)}", self.root)
         with folder:
             service = JobService(
@@ -177,7 +193,7 @@ class House:
                 async with anyio.create_task_group() as tasks:
 
                     async def run() -> None:
-                        await service.run(self.published, started=started)
+                        await service.run(self.published, brand=self.brand, started=started)
 
                     tasks.start_soon(run)
                     await started.wait()

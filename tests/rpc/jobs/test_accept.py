@@ -48,7 +48,7 @@ async def test_early_success_says_which_job_and_where_to_look(house: House) -> N
         "job": f"counting/{_ULID}",
         "state": "queued",
         "position": 1,
-        "status": f"/topic/jobs.counting.{_ULID}",
+        "status": f"X/jobs.counting.{_ULID}",
         "via": service.via,
     }
     assert (second["position"], third["position"]) == (1, 2)

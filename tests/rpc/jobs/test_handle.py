@@ -17,6 +17,7 @@ from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress
 from nebula.rpc.jobs.service import JobService
+from nebula.stomp.client import AckMode
 from tests.rpc.jobs.harness import House, ask
 
 pytestmark = pytest.mark.anyio
@@ -28,9 +29,14 @@ _STEPS = ["subscribing", "subscribed", "asking", "answered", "watching"]
 class FakeMessage:
     body: bytes
 
+    def ack(self) -> None:
+        pass
+
 
 class FakeStomp:
     """Topics: what is published reaches those that subscribed before."""
+
+    server = "nebula/test"
 
     def __init__(self, at: Callable[[str], Any]) -> None:
         self._at = at
@@ -44,9 +50,11 @@ class FakeStomp:
 
     @asynccontextmanager
     async def subscribe(
-        self, destination: str, *, receipt: bool = True
+        self, destination: str, *, ack: AckMode = AckMode.AUTO, eager: bool = False, receipt: bool = True
     ) -> AsyncIterator[AsyncIterator[FakeMessage]]:
         assert receipt
+        assert eager
+        assert ack is AckMode.CLIENT_INDIVIDUAL
         await self._at("subscribing")
         send, receive = anyio.create_memory_object_stream[FakeMessage](1000)
         self._listeners.append((destination, send))
@@ -173,7 +181,7 @@ async def test_empty_message_says_nothing_of_the_job(tmp_path: Path) -> None:
     async with watching(tmp_path) as job:
 
         async def be_away() -> None:
-            job.client.stomp.publish(f"/topic/jobs.counting.{job.key[0]}", b"", {})
+            job.client.stomp.publish(f"X/jobs.counting.{job.key[0]}", b"", {})
             await job.end()
 
         job.client.at["watching"] = be_away
@@ -191,7 +199,7 @@ async def test_state_that_nobody_knows_does_not_end_the_watch(tmp_path: Path) ->
 
         async def be_newer() -> None:
             body = json.dumps({"job": job.handle.id, "seq": 3, "state": "paused"} | {"seq": 4}).encode()
-            job.client.stomp.publish(f"/topic/jobs.counting.{job.key[0]}", body, {})
+            job.client.stomp.publish(f"X/jobs.counting.{job.key[0]}", body, {})
             job.house.pass_time(job.service, 1.0)
             job.house.runner.listener.on_progress(*job.key, Progress(0.5))
             await job.house.published.until(job.handle.id, "running", 0.5)

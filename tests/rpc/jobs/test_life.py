@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from nebula.errors import ConnectionLost
+from nebula.rpc.brokers import RABBITMQ
+from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress
 from nebula.rpc.jobs.states import JobStatus
 from tests.rpc.jobs.harness import House, ask
@@ -178,3 +180,31 @@ async def test_open_jobs_are_told_again_after_a_reconnect(house: House) -> None:
     assert [(status.job, status.state) for _, status, _ in house.published.messages] == [
         (running["job"], "running")
     ]
+
+
+async def test_only_the_end_outlives_the_service_where_the_broker_keeps_last_values(house: House) -> None:
+    async with house.living() as service:
+        receipt = await house.accept(service)
+        task = await house.runner.next_task()
+        house.runner.listener.on_started(task.job, 1)
+        house.runner.listener.on_done(task.job, 1, JobOutput(value=1))
+        await house.published.until(receipt["job"], "done")
+
+    assert receipt["status"] == house.published.destination(receipt["job"])
+    assert house.published.states(receipt["job"]) == ["queued", "starting", "running", "done"]
+    assert house.published.kept(receipt["job"]) == ["done"]
+
+
+async def test_statuses_stay_on_a_topic_where_the_broker_has_no_last_values(house: House) -> None:
+    house.brand = RABBITMQ
+    house.limits = JobLimits(keep_jobs=0)
+    async with house.living() as service:
+        receipt = await house.accept(service)
+        task = await house.runner.next_task()
+        house.runner.listener.on_failed(task.job, 1, JobFailure("data", "bad"))
+        await house.published.until(receipt["job"], "failed")
+        await service.prune()
+
+    assert receipt["status"] == f"/topic/jobs.{receipt['job'].replace('/', '.')}"
+    assert house.published.kept(receipt["job"]) == ["queued", "starting", "failed"]
+    assert house.published.deleted == []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from nebula.errors import ConnectionLost
 from nebula.rpc.jobs.limits import JobLimits
-from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.jobs.runner import JobFailure, JobOutput
 from tests.rpc.jobs.harness import House, ask
 
 pytestmark = pytest.mark.anyio
@@ -118,6 +120,17 @@ async def test_job_to_be_run_again_waits_for_the_next_start(house: House) -> Non
     assert (again.job, again.attempt) == (task.job, 2)
 
 
+async def test_what_waits_is_told_again_after_a_restart(house: House) -> None:
+    house.runner.max_running = 0
+    async with house.living() as service:
+        receipt = await house.accept(service)
+    async with house.living():
+        pass
+
+    (status,) = house.published.statuses(receipt["job"])
+    assert (status.state, status.seq, status.position) == ("queued", 1, 1)
+
+
 async def test_old_jobs_are_forgotten_with_results_of_our_own_making(house: House, tmp_path: Path) -> None:
     house.limits = JobLimits(keep_for=100.0)
     elsewhere = tmp_path / "mine.parquet"
@@ -125,8 +138,9 @@ async def test_old_jobs_are_forgotten_with_results_of_our_own_making(house: Hous
     async with house.living() as service:
         folder = house.registry_file.parent / "results"
         (folder / "a.parquet").mkdir(parents=True)
+        ended = []
         for number, path in enumerate((folder / "a.parquet", elsewhere), start=1):
-            await house.accept(service)
+            ended.append((await house.accept(service))["job"])
             task = await house.runner.next_task(number)
             house.runner.listener.on_started(task.job, 1)
             house.runner.listener.on_done(task.job, 1, JobOutput(path=str(path)))
@@ -135,6 +149,31 @@ async def test_old_jobs_are_forgotten_with_results_of_our_own_making(house: Hous
     async with house.living() as service:
         listed = await ask(service, "job.list")
 
+        assert sorted(house.published.deleted) == sorted(map(house.published.destination, ended))
+
     assert listed["jobs"] == []
     assert not (folder / "a.parquet").exists()
     assert elsewhere.exists()
+
+
+async def test_job_whose_status_cannot_be_deleted_is_remembered(house: House) -> None:
+    house.limits = JobLimits(keep_for=100.0)
+
+    def be_away(destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        raise ConnectionLost("gone")
+
+    async with house.living() as service:
+        receipt = await house.accept(service)
+        task = await house.runner.next_task()
+        house.runner.listener.on_failed(task.job, 1, JobFailure("data", "bad"))
+        await house.published.until(receipt["job"], "failed")
+        house.time.seconds += 101.0
+        house.published.then = be_away
+        await service.prune()
+        kept = await ask(service, "job.status", {"job": receipt["job"]})
+        house.published.then = lambda _destination, _body, _headers: None
+        await service.prune()
+        listed = await ask(service, "job.list")
+
+    assert kept["state"] == "failed"
+    assert listed["jobs"] == []

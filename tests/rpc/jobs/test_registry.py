@@ -165,13 +165,19 @@ def test_log_keeps_its_last_lines(registry: JobRegistry) -> None:
     assert registry.lines("other", 5) == [LogLine(0.0, "not mine")]
 
 
+def prune(registry: JobRegistry, *, ended_before: float, keep: int) -> list[JobRecord]:
+    old = registry.old_jobs(ended_before, keep)
+    registry.forget(one.id for one in old)
+    return old
+
+
 def test_old_jobs_are_forgotten_with_their_logs_and_keys(registry: JobRegistry) -> None:
     registry.insert(job(1, state=JobState.DONE, ended_at=10.0, dedupe="key 1"))
     registry.insert(job(2, state=JobState.FAILED, ended_at=20.0))
     registry.insert(job(3))
     registry.add_lines(job(1).id, [LogLine(1.0, "gone")])
 
-    forgotten = registry.prune(ended_before=15.0, keep=100)
+    forgotten = prune(registry, ended_before=15.0, keep=100)
 
     assert [int(one.id) for one in forgotten] == [1]
     assert registry.lines(job(1).id, 10) == []
@@ -184,7 +190,7 @@ def test_more_ended_jobs_than_wanted_are_forgotten_the_oldest_first(registry: Jo
         registry.insert(job(number, state=JobState.DONE, ended_at=100.0))
     registry.insert(job(6))
 
-    forgotten = registry.prune(ended_before=0.0, keep=2)
+    forgotten = prune(registry, ended_before=0.0, keep=2)
 
     assert sorted(int(one.id) for one in forgotten) == [1, 2, 3]
     assert [int(one.id) for one in registry.page(JobFilter(), 10)] == [6, 5, 4]
