@@ -1,0 +1,154 @@
+"""The page of profiles says what their code says; `python -m tests.test_profiles_page` writes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+from nebula.broker.profiles import MAXAM, PROFILES, STANDARD, Profile
+from nebula.broker.settings import load_broker_settings
+from nebula.stomp.dialects import Dialect
+from tests.docs_runner import read_page
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "profiles.md"
+
+OPENING = """\
+# Profiles
+
+STOMP leaves choices to a server, and MaXaM's text makes some of them otherwise than clients expect that
+speak plain STOMP. So a listener has a profile: `standard`, for any STOMP client, or `maxam`, for those of
+MaXaM.
+
+```toml
+# nebula.toml
+[[listener]]                       # services and tools of this machine
+port = 61613
+
+[[listener]]                       # the venue's machines
+host = "0.0.0.0"
+port = 61614
+profile = "maxam"
+tls_cert = "server.pem"
+tls_key = "server.key"
+client_ca = "ca.pem"
+```
+
+Both lead to one broker: what comes in by one listener goes out by the other, and each peer is told of it in
+the way of its own profile. A listener with `maxam` and without `client_ca` is a mistake, and the broker does
+not start. WebSockets may be `maxam` too, with the same certificates.
+"""
+
+CLOSING = """\
+## What does not differ
+
+- The kinds of [destinations](destinations.md): globs, `eager`, `durable`, verdicts and schemas are in both.
+- What is MaXaM's for ACK is so on last-value destinations alone. Queues and topics, which MaXaM does not
+  have, follow STOMP in both: a cumulative `client`, a true `client-individual`, NACK that requeues.
+- NACK of a last value is ignored in both, with `result:ignored`: it stays in flight until its ACK.
+- [Headers of ours](headers.md) that a peer asks for by a header of its own.
+- [Limits](settings.md) and [rights](rights.md).
+
+In code a profile is one frozen row, `nebula.broker.profiles.Profile`. Nothing else asks which profile it is.
+"""
+
+WHY = {
+    "dialects": "MaXaM implements 1.1 and 1.2; some clients of plain STOMP speak 1.0 unless told otherwise",
+    "heart_beat": "MaXaM's server gives 10 s or more; a plain client may want to learn of a loss sooner",
+    "max_client_heart_beat": "MaXaM's text: a client MUST send the header, both numbers 10 s at most",
+    "virtual_host": "MaXaM's text: `host` must be that; elsewhere virtual hosts are not separate worlds here",
+    "needs_certificate": "MaXaM's identity is the fingerprint of the client's certificate, and nothing else",
+    "has_transactions": "MaXaM's text: BEGIN, COMMIT, ABORT and a SEND in a transaction are an error",
+    "acks_alone": "MaXaM: an ACK for each message; a cumulative one would release values not done with",
+    "ignores_silently": "MaXaM's text: may get no RECEIPT; a plain client would wait for it for ever",
+    "names_twice": "MaXaM's text has two names for the same thing",
+    "annotates": "what nobody asked for has no place in MaXaM",
+    "names_server": "MaXaM's table: not implemented",
+    "bare_names_are_queues": "many plain clients send to `orders`; in MaXaM such a name is no resource",
+    "needs_explicit_length": "MaXaM's text says `content-length:0`; in STOMP the header may be left out",
+    "false_removes": "MaXaM's table says that `durable:false` removes, its text that `durable:true` does",
+}
+
+NAMES = [field.name for field in dataclasses.fields(Profile) if field.name != "name"]
+DIFFERENT = [name for name in NAMES if getattr(STANDARD, name) != getattr(MAXAM, name)]
+
+
+def attributes() -> dict[str, str]:
+    """What the class says of each field."""
+    _, _, listed = inspect.cleandoc(Profile.__doc__ or "").partition("Attributes:\n")
+    entries = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", listed, re.MULTILINE)
+    return {name: " ".join(text.split()).rstrip(".") for name, text in entries}
+
+
+def shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(item.version if isinstance(item, Dialect) else f"{item:,}" for item in value)
+    return f"{value:,}" if isinstance(value, int) else f"`{value}`"
+
+
+def row(name: str) -> str:
+    values = " | ".join(shown(getattr(profile, name)) for profile in PROFILES.values())
+    return f"| `{name}` | {attributes()[name]} | {values} | {WHY[name]} |"
+
+
+def page() -> str:
+    head = [
+        f"| | what | {' | '.join(f'`{name}`' for name in PROFILES)} | why |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    same = [name for name in NAMES if name not in DIFFERENT]
+    return "\n".join(
+        [
+            OPENING,
+            "## What differs\n",
+            "The numbers in brackets are decisions about the texts, which cite them.\n",
+            *head,
+            *map(row, DIFFERENT),
+            "\n## Switches of a listener\n",
+            "The same in both, and turned on by the listener's setting `durable_false_removes`.\n",
+            *head,
+            *map(row, same),
+            "",
+            CLOSING,
+        ]
+    )
+
+
+def test_page_says_what_the_code_says() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tests.test_profiles_page"
+
+
+def test_each_field_is_explained() -> None:
+    assert sorted(WHY) == sorted(NAMES)
+    assert sorted(attributes()) == sorted([*NAMES, "name"])
+
+
+def test_only_the_switch_is_the_same_in_both() -> None:
+    assert set(NAMES) - set(DIFFERENT) == {"false_removes"}
+
+
+def test_file_on_the_page_is_a_good_one(tmp_path: Path) -> None:
+    (tmp_path / "nebula.toml").write_text(read_page(PAGE).files["nebula.toml"])
+
+    settings = load_broker_settings(tmp_path / "nebula.toml").value
+
+    assert [listener.profile for listener in settings.listener] == list(PROFILES)
+
+
+def test_no_other_code_compares_profiles() -> None:
+    code = Path(inspect.getfile(Profile)).parent
+    compared = re.compile(r"profile(?:\.name)? (?:==|is|is not|!=) (?!None)")
+    found = {path.name for path in code.rglob("*.py") if compared.search(path.read_text(encoding="utf-8"))}
+
+    # Settings say which files a profile needs before any Profile is made.
+    assert found <= {"settings.py"}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
