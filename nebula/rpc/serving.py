@@ -11,6 +11,7 @@ from typing import Final
 import anyio
 import structlog
 
+from nebula import headers as names
 from nebula.errors import NebulaError
 from nebula.rpc.answering import Answerer, AnswerRules
 from nebula.rpc.brokers import Brand, brand_of
@@ -131,4 +132,5 @@ class Serving:
             # Enough for each worker to find its next request waiting when it has answered one.
             headers = {brand.prefetch_count: str(2 * lane.concurrency)}
             await client.listen(destination, lane.put, ack=AckMode.CLIENT_INDIVIDUAL, headers=headers)
-        _log.info("service started", service=self._name, queues=list(self.lanes))
+        if names.BROKER_QUEUE not in self.lanes:  # that a broker has its own verbs is no news
+            _log.info("service started", service=self._name, queues=list(self.lanes))
