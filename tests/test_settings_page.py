@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from nebula.broker.limits import Limits
 from nebula.broker.settings import (
     BrokerSettings,
     DestinationSettings,
+    IdentitySettings,
+    LastValueSettings,
     ListenerSettings,
     load_broker_settings,
 )
@@ -29,26 +33,69 @@ one of `--config`, else `./nebula.toml`, if there is one. `nebula broker --print
 and where it came from. A mistake in any of them is told with file, place and what would be right, all at
 once, and the broker does not start.
 
+Nothing has to be set. This is a broker with nearly all there is:
+
 ```toml
 # nebula.toml
+store = "sqlite"
+data = "/var/lib/nebula"                   # one broker at a time
+rights = ["rights.toml", "identities.toml"]
+schemas = "schemas"
+app = ["prices:app"]                       # runs in the broker's process
 log_level = "warning"
 
-[[listener]]
+[[listener]]                               # this machine: logins
 port = 61613
 
-[limits]
-max_body_bytes = 1_000_000
+[[listener]]                               # other machines: certificates
+host = "0.0.0.0"
+port = 61614
+profile = "maxam"
+tls_cert = "server.pem"
+tls_key = "server.key"
+client_ca = "ca.pem"
+deny = "deny.txt"
+
+[[listener]]                               # web pages: logins
+host = "0.0.0.0"
+port = 61680
+http = true
+origins = ["https://shop.example"]
+tls_cert = "server.pem"
+tls_key = "server.key"
+
+[identity]
+users = "users.toml"
+
+[last_value]
+prefixes = ["X/"]
+key_patterns = ["EGM.<protocol>.**"]       # a machine that changes its protocol keeps its key
+
+[[destination]]
+pattern = "X/EGM.*.*.EGMStatus"
+avro = "egm.EGMStatus_v1"
 
 [[destination]]
 pattern = "/queue/logs.*"
 max_messages = 10_000
+
+[limits]
+max_body_bytes = 1_000_000
 ```
 
+Paths are relative to the folder in which the broker was started. Without `data` it keeps its store in the
+folder `broker` of `NEBULA_STATE`, else of the user's state folder (`~/.local/state/nebula`). SIGHUP, or the
+verb `rights.reload` on `/queue/nebula.broker`, makes it read again what `rights`, `users`, `jwks`, `deny` and
+the certificates' files hold; everything else wants a restart.
+
 In the environment a name is `NEBULA_SERVER_` and the setting in capitals, with two underscores after a table:
-`NEBULA_SERVER_LOG_LEVEL=debug`, `NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000`. `NEBULA_SERVER_HOST` and
-`NEBULA_SERVER_PORT` are those of the first listener. `NEBULA_BROKER` is no setting of the broker: it is the
-address that clients and services connect to.
+`NEBULA_SERVER_LOG_LEVEL=debug`, `NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000`. Lists are JSON:
+`NEBULA_SERVER_RIGHTS='["rights.toml"]'`. `NEBULA_SERVER_HOST` and `NEBULA_SERVER_PORT` are those of the first
+listener. `NEBULA_BROKER` is no setting of the broker: it is the address that clients and services connect to.
 """
+
+
+HEAD = ["| setting | default | |", "| --- | --- | --- |"]
 
 
 def field_rows(fields: dict[str, FieldInfo]) -> Iterator[str]:
@@ -69,22 +116,44 @@ def limit_rows() -> Iterator[str]:
         yield f"| `{limit.name}` | {default:,} | {limit.metadata['why']} | {limit.metadata['at_it']} |"
 
 
+ABOUT = {
+    "[[listener]]": """\
+An address where the broker listens. [Profiles](profiles.md), [TLS](../how-to/certificates.md),
+[WebSocket](../how-to/browser.md). Beyond loopback each needs `client_ca`, or `users` or `jwks` under
+`[identity]`, or `anonymous = true`.
+""",
+    "[identity]": """\
+How peers without a client certificate say who they are, on all listeners without `client_ca`.
+""",
+    "[[destination]]": """\
+What differs for the destinations that a pattern names. The first pattern that matches counts, and
+what it leaves out is as in `[limits]`.
+""",
+    "[last_value]": """\
+[Last-value destinations](destinations.md#last-values).
+""",
+}
+
+TABLES: dict[str, type[BaseModel]] = {
+    "[[listener]]": ListenerSettings,
+    "[identity]": IdentitySettings,
+    "[[destination]]": DestinationSettings,
+    "[last_value]": LastValueSettings,
+}
+
+
+def table(title: str) -> Iterator[str]:
+    yield from (f"\n## `{title}`\n", ABOUT[title], *HEAD, *field_rows(TABLES[title].model_fields))
+
+
 def page() -> str:
-    head = ["| setting | default | |", "| --- | --- | --- |"]
     return "\n".join(
         [
             OPENING,
             "## Top level\n",
-            *head,
+            *HEAD,
             *field_rows(BrokerSettings.model_fields),
-            "\n## `[[listener]]`\n",
-            *head,
-            *field_rows(ListenerSettings.model_fields),
-            "\n## `[[destination]]`\n",
-            "What differs for the queues that a pattern names. The first pattern that matches counts, and",
-            "what it leaves out is as in `[limits]`.\n",
-            *head,
-            *field_rows(DestinationSettings.model_fields),
+            *(line for title in TABLES for line in table(title)),
             "\n## `[limits]`\n",
             "What a peer may use at most. Times are seconds.\n",
             "| setting | default | why this number | what happens at it |",
@@ -105,7 +174,19 @@ def test_file_on_the_page_is_a_good_one(tmp_path: Path) -> None:
     settings = load_broker_settings(tmp_path / "nebula.toml").value
 
     assert settings.limits.max_body_bytes == 1_000_000
-    assert settings.destination[0].max_messages == 10_000
+    assert settings.destination[1].max_messages == 10_000
+    assert [listener.profile for listener in settings.listener] == ["standard", "maxam", "standard"]
+
+
+def test_each_table_of_the_model_has_its_part_of_the_page() -> None:
+    tables = {name for name, field in BrokerSettings.model_fields.items() if not field.description}
+
+    assert tables == {*(title.strip("[]") for title in TABLES), "limits"}
+
+
+@pytest.mark.parametrize("model", TABLES.values())
+def test_each_setting_of_a_table_is_described(model: type[BaseModel]) -> None:
+    assert [name for name, field in model.model_fields.items() if not field.description] == []
 
 
 if __name__ == "__main__":
