@@ -7,39 +7,23 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.access import BROKERS_OWN, Capability, Grants
+from nebula.broker.access import BROKERS_OWN, Grants
 from nebula.broker.profiles import MAXAM, STANDARD, Profile
 from nebula.headers import DEAD_LETTER_QUEUE
-from tests.broker.harness import BrokerHarness, Peer
-from tests.broker.script import Received
-
-INBOX = "/queue/nebula.inbox.alice"
-IGNORED: Received = ("RECEIPT", {"receipt-id": "r", "result": "ignored"})
-SUBSCRIBED: Received = ("RECEIPT", {"receipt-id": "r"})
-ACCEPTED, UNAUTHORISED = "accepted", "rejected-unauthorised"
-
-CAPABILITIES = {
-    "own": Capability(
-        publish=("*/{identity}.*", "/*/{identity}.*"), subscribe=("*/{identity}.*", "/*/{identity}.*")
-    ),
-    "public": Capability(
-        publish=("/topic/public.*", "X/public.*"), subscribe=("/topic/public.*", "X/public.*")
-    ),
-    "auditor": Capability(subscribe=("/topic/**", "X/**", "/queue/**")),
-    "asks prices": Capability(publish=("/queue/prices",)),
-    "is prices": Capability(subscribe=("/queue/prices",)),
-}
-EVERYBODY = {
-    "alice": ("own", "public", "asks prices"),
-    "mallory": ("own", "public", "asks prices"),
-    "bob": ("is prices",),
-    "audrey": ("auditor",),
-}
-
-
-def grants(**changes: tuple[str, ...]) -> Grants:
-    """Everybody's capabilities, with these changes."""
-    return Grants(CAPABILITIES, {**EVERYBODY, **changes})
+from tests.broker.guarded import (
+    ACCEPTED,
+    CAPABILITIES,
+    IGNORED,
+    INBOX,
+    PRIVATE,
+    SUBSCRIBED,
+    UNAUTHORISED,
+    connect,
+    grants,
+    review,
+    verdict,
+)
+from tests.broker.harness import BrokerHarness
 
 
 @pytest.fixture
@@ -48,26 +32,7 @@ def broker() -> BrokerHarness:
     return BrokerHarness(grants=grants())
 
 
-def connect(broker: BrokerHarness, who: str, *, profile: Profile = STANDARD, client_id: str = "") -> Peer:
-    return broker.connect(principal=who, profile=profile, heart_beat="10000,10000", client_id=client_id)
-
-
-def verdict(peer: Peer, destination: str, *headers: str) -> str:
-    """What a SEND there is answered with."""
-    peer.publish(destination, "intrusion", headers=[*headers, "receipt:sent"])
-    (answer,) = (frame[1] for frame in peer.received() if frame[1].get("receipt-id") == "sent")
-    return answer["disposition"]
-
-
-def review(broker: BrokerHarness, **changes: tuple[str, ...]) -> None:
-    """Reload the rights."""
-    broker.broker.review(grants(**changes), broker.now)
-    broker.settle()
-
-
 # SEND and SUBSCRIBE, in both profiles
-
-PRIVATE = ["/queue/alice.1", "/topic/alice.1", "X/alice.1"]
 
 
 @pytest.mark.parametrize("destination", PRIVATE)
@@ -410,134 +375,3 @@ def test_session_id_that_the_broker_made_is_as_well_guarded(broker: BrokerHarnes
 
     assert mallory.received()[0][0] == "ERROR"
     assert not alice.is_closed
-
-
-def test_durable_subscription_is_not_resumed_after_its_right_was_withdrawn(broker: BrokerHarness) -> None:
-    writer = connect(broker, "alice")
-    reader = connect(broker, "mallory", client_id="m")
-    reader.subscribe("/topic/public.1", "durable:true")
-    reader.lose()
-    writer.publish("/topic/public.1", "while it was permitted")
-    review(broker, mallory=("own",))
-    writer.publish("/topic/public.1", "while it was not")
-    again = connect(broker, "mallory", client_id="m")
-    again.subscribe("/topic/public.1", "durable:true", "receipt:r")
-    assert again.received() == [IGNORED]
-
-    review(broker)
-    again.subscribe("/topic/public.1", "durable:true")
-
-    assert again.bodies() == ["while it was permitted"]
-
-
-def test_durable_glob_that_is_resumed_shows_nothing_that_was_withdrawn(broker: BrokerHarness) -> None:
-    writer = connect(broker, "alice")
-    reader = connect(broker, "mallory", client_id="m")
-    for id_, pattern in (("t", "/topic/*"), ("x", "X/*")):
-        reader.subscribe(pattern, "durable:true", id=id_)
-    reader.lose()
-    for destination in ("/topic/public.1", "X/public.1"):
-        writer.publish(destination, "withdrawn")
-    review(broker, mallory=("own",))
-    again = connect(broker, "mallory", client_id="m")
-    for id_, pattern in (("t", "/topic/*"), ("x", "X/*")):
-        again.subscribe(pattern, "durable:true", id=id_)
-
-    assert again.bodies() == []
-
-
-# Rights that change while somebody is subscribed (D.36)
-
-
-@pytest.mark.parametrize("ack", ["ack:auto", "ack:client"])
-@pytest.mark.parametrize("destination", ["/queue/alice.1", "/topic/alice.1", "X/alice.1"])
-def test_withdrawn_right_ends_the_flow_and_what_it_gives_back_begins_it_again(
-    broker: BrokerHarness, destination: str, ack: str
-) -> None:
-    broker.broker.review(
-        Grants(
-            {**CAPABILITIES, "reader": Capability(subscribe=(destination,))},
-            {"alice": ("own",), "bob": ("reader",)},
-        ),
-        broker.now,
-    )
-    alice, bob = connect(broker, "alice"), connect(broker, "bob")
-    bob.subscribe(destination, ack)
-    alice.publish(destination, "before")
-    (frame,) = bob.received()
-    if ack == "ack:client":
-        bob.ack(frame)
-    with_reader = broker.broker.access._grants
-
-    broker.broker.review(Grants(CAPABILITIES, {"alice": ("own",)}), broker.now)
-    alice.publish(destination, "meanwhile")
-    assert bob.received() == []
-
-    broker.broker.review(with_reader, broker.now)
-    broker.settle()
-    alice.publish(destination, "after")
-
-    # A queue keeps what nobody took; the others never deliver what was sent meanwhile.
-    kept = ["meanwhile"] if destination.startswith("/queue/") else []
-    assert bob.bodies() == [*kept, "after"]
-
-
-def test_suspended_consumer_leaves_the_queue_to_others(broker: BrokerHarness) -> None:
-    alice, bob, carol = connect(broker, "alice"), connect(broker, "bob"), connect(broker, "carol")
-    bob.subscribe("/queue/prices", "ack:client")
-    review(broker, bob=(), carol=("is prices",))
-    carol.subscribe("/queue/prices")
-    alice.publish("/queue/prices", "1", "2", "3")
-
-    assert carol.bodies() == ["1", "2", "3"]
-    assert bob.received() == []
-
-
-def test_suspended_consumer_may_still_settle_what_it_has(broker: BrokerHarness) -> None:
-    alice, bob = connect(broker, "alice"), connect(broker, "bob")
-    bob.subscribe("/queue/prices", "ack:client-individual")
-    alice.publish("/queue/prices", "1", "2")
-    one, two = bob.received()
-    review(broker, bob=())
-    bob.ack(one)
-    bob.nack(two)
-
-    assert bob.received() == []
-    assert broker.broker.queues.by_name["/queue/prices"].depth == 1
-
-
-def test_own_inbox_is_never_suspended(broker: BrokerHarness) -> None:
-    alice = connect(broker, "alice")
-    alice.subscribe(INBOX, "exclusive:true")
-    review(broker, alice=())
-    alice.publish(INBOX, "to myself")
-
-    assert alice.bodies() == ["to myself"]
-
-
-@pytest.mark.parametrize("destination", PRIVATE)
-def test_right_to_publish_that_is_withdrawn_holds_for_headers_that_were_seen_before(
-    broker: BrokerHarness, destination: str
-) -> None:
-    alice = connect(broker, "alice")
-    assert verdict(alice, destination) == ACCEPTED
-    review(broker, alice=())
-    assert verdict(alice, destination) == UNAUTHORISED
-    review(broker)
-
-    assert verdict(alice, destination) == ACCEPTED
-
-
-def test_rights_that_come_later_hold_for_who_is_there_already() -> None:
-    broker = BrokerHarness()
-    alice, mallory = connect(broker, "alice"), connect(broker, "mallory")
-    for id_, destination in enumerate(PRIVATE):
-        mallory.subscribe(destination, id=str(id_))
-        alice.publish(destination, "open")
-    assert mallory.bodies() == ["open"] * 3
-
-    review(broker)
-    for destination in PRIVATE:
-        alice.publish(destination, "secret")
-
-    assert mallory.received() == []

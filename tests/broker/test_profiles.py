@@ -1,4 +1,4 @@
-"""The two profiles, difference by difference: in each field of the table but that of TLS (tests/broker/test_tls.py)."""
+"""The two profiles, difference by difference: each field of the table but the one that is TLS's."""
 
 from __future__ import annotations
 
