@@ -18,6 +18,7 @@ from nebula.cli.cert import cert, passcode
 from nebula.cli.exits import exit_of, foreseen_in, sentence_of
 from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.service import run
+from nebula.cli.sub import sub
 from nebula.errors import NebulaError
 
 __all__ = ["main"]
@@ -30,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (broker, run, call, describe, jobs, watch, cancel, passcode):
+for command in (broker, run, call, describe, sub, jobs, watch, cancel, passcode):
     app.command()(command)
 app.add_typer(cert)
 

@@ -372,6 +372,9 @@ class ClientConnection:
 
 
 def _extensions(options: SubscribeOptions) -> dict[str, str]:
+    # A misspelt `durable` that went unnoticed would lose what it was to keep.
+    if unknown := options.keys() - SubscribeOptions.__annotations__.keys():
+        raise TypeError(f"subscriptions have no option {', '.join(sorted(unknown))}")
     headers = dict(options.get("headers") or {})
     if options.get("durable") is not None:
         headers[DURABLE] = "true"

@@ -169,6 +169,13 @@ async def test_durable_name_is_no_number_and_open_once(brokers: Brokers, subject
                         pass
 
 
+async def test_misspelt_option_is_refused(brokers: Brokers, subject: str) -> None:
+    with anyio.fail_after(DEADLINE):
+        async with StompClient(brokers.standard) as client:
+            with pytest.raises(TypeError, match="durabel"):
+                await client.listen(subject, print, durabel="mine")  # type: ignore[call-arg]
+
+
 async def test_subscribe_that_is_silently_ignored_is_refused_in_time(brokers: Brokers, subject: str) -> None:
     with anyio.fail_after(DEADLINE):
         async with StompClient(brokers.maxam) as client:

@@ -1,0 +1,109 @@
+"""`nebula sub`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from typer import Argument, BadParameter, Option
+
+from nebula.cli.options import AsJson, Url
+from nebula.cli.render import Output
+
+if TYPE_CHECKING:
+    from nebula.stomp.client import Message
+
+_SPACES: Final = str.maketrans("", "", "\t\r\n")
+
+
+def sub(
+    destination: Annotated[
+        str,
+        Argument(metavar="DEST", help="What to read: /queue/…, /topic/…, X/…; * ? [a-z] ** but on queues."),
+    ],
+    *,
+    eager: Annotated[
+        bool, Option("--eager", help="Begin with the values that are there already (X/…).")
+    ] = False,
+    durable: Annotated[
+        str | None,
+        Option(metavar="NAME", help="Go on where this name left; with --client-id. Implies --ack."),
+    ] = None,
+    client_id: Annotated[
+        str | None, Option(metavar="ID", help="The session that durable names belong to.")
+    ] = None,
+    ack: Annotated[
+        bool, Option("--ack", help="A message is consumed once it is shown. Without it: once it is sent.")
+    ] = False,
+    broker: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the messages of a destination as they come, each on a line, until Ctrl-C.
+
+    What is shown of a queue is taken from it. A value that was deleted is shown as such.
+
+    \b
+    Examples:
+      nebula sub 'X/EGM.*' --eager
+      nebula sub /topic/news --durable reader --client-id me
+      nebula sub /queue/DLQ --ack | jq .headers
+    """
+    # The broker would make an id that nobody knows the next time, and keep what nobody comes for.
+    if (durable is None) != (client_id is None):
+        raise BadParameter(
+            "--durable and --client-id go together: the one names what the other comes back for"
+        )
+    import anyio
+
+    from nebula.stomp.client import AckMode, StompClient
+
+    output = Output(as_json=as_json)
+    mode = AckMode.CLIENT_INDIVIDUAL if ack or durable is not None else AckMode.AUTO
+
+    async def read() -> None:
+        async with (
+            StompClient(broker, client_id=client_id) as client,
+            client.subscribe(destination, ack=mode, eager=eager, durable=durable) as messages,
+        ):
+            async for message in messages:
+                output.event(line_of(message), **facts_of(message))
+                if mode is not AckMode.AUTO:
+                    message.ack()
+
+    anyio.run(read)
+
+
+def facts_of(message: Message) -> dict[str, Any]:
+    """A message for programs: its body as text, or as base64 where it is none."""
+    text = _text(message.body)
+    body = {"body_base64": base64.b64encode(message.body).decode()} if text is None else {"body": text}
+    gone = {"deleted": True} if _is_deleted(message) else {}
+    return {"destination": message.destination, **gone, **body, "headers": dict(message.headers)}
+
+
+def line_of(message: Message) -> str:
+    """A message for people, who must not meet a stranger's escape sequences."""
+    if _is_deleted(message):
+        return f"{_shown(message.destination)}  (deleted)"
+    text = _text(message.body)
+    body = f"({len(message.body)} bytes)" if text is None else _shown(text)
+    return f"{_shown(message.destination)}  {body}"
+
+
+def _text(body: bytes) -> str | None:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.translate(_SPACES).isprintable() else None
+
+
+def _shown(text: str) -> str:
+    return text if text.isprintable() else json.dumps(text)
+
+
+def _is_deleted(message: Message) -> bool:
+    # Last values stand under a prefix of their own; elsewhere an empty body is a message like any other.
+    destination = message.destination
+    return message.is_deletion and "/" in destination and not destination.startswith("/")
