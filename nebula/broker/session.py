@@ -105,6 +105,11 @@ class Session:
         """Who it is; stamped on what it sends."""
         return self.rights.principal
 
+    @property
+    def takes_values(self) -> bool:
+        """One more last value may be sent, and none waits for that."""
+        return not (self.value_feeds or self.is_choked) and self.value_credit > 0
+
     def choke(self) -> None:
         """The high-water mark is reached: no more from queues, and an end to what is far above it."""
         self.is_choked = True

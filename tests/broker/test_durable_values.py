@@ -29,6 +29,11 @@ def told(peer: Peer) -> list[tuple[str, str]]:
     return pairs
 
 
+def told_at_once(peer: Peer) -> list[tuple[str, str]]:
+    """The same in the mode auto."""
+    return [(headers["destination"], "".join(body)) for _, headers, *body in peer.received()]
+
+
 def test_resumed_session_is_told_the_last_of_each_key_that_changed(broker: BrokerHarness) -> None:
     bob = broker.connect()
     for key in "abc":
@@ -153,6 +158,19 @@ def test_same_id_with_another_destination_replaces(broker: BrokerHarness) -> Non
     reader.lose()
     bob.publish("X/a", "3")
     assert told(come(broker)) == []
+
+
+def test_same_id_and_destination_go_on_also_if_durable_is_not_said(broker: BrokerHarness) -> None:
+    bob = broker.connect()
+    come(broker).lose()
+    bob.publish("X/a", "1")
+    reader = broker.connect(client_id="reader", principal="reader")
+    reader.subscribe("X/*")
+    assert told_at_once(reader) == [("X/a", "1")]
+    reader.lose()
+    bob.publish("X/a", "2")
+
+    assert told(come(broker)) == [("X/a", "2")]
 
 
 def test_same_id_while_it_is_active_is_an_error(broker: BrokerHarness) -> None:

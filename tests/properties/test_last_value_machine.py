@@ -9,7 +9,6 @@ own invariants after every step.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,11 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from nebula.broker.access import Capability, Grants
-from nebula.broker.globs import compile_glob
 from nebula.broker.limits import Limits
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received
+from tests.properties.last_values import Subscribed, Value
 
 KEYS = ("X/a", "X/b", "X/c", "X/d.e")
 PATTERNS = ("X/a", "X/*", "X/[!a]*", "X/**")
@@ -40,42 +39,6 @@ def grants(*, withdrawn: bool) -> Grants:
     }
     read = dict.fromkeys(READERS, ("all",)) | {"r2": ("some",) if withdrawn else ("all",)}
     return Grants(capabilities, {"publisher": ("publish",), **read})
-
-
-@dataclass(eq=False)
-class Value:
-    """The present one of a key."""
-
-    body: str
-    owner: Peer | None
-
-
-@dataclass(eq=False)
-class Subscribed:
-    """What the model knows of one subscription."""
-
-    reader: str
-    pattern: str
-    ack: str
-    is_durable: bool
-    is_away: bool = False
-    is_receipted: bool = True
-    due: set[str] = field(default_factory=set)
-    possible: set[str] = field(default_factory=set)
-    told: dict[str, str] = field(default_factory=dict)  # what it believes, by key
-    in_flight: dict[str, Received] = field(default_factory=dict)  # in the order of delivery
-    snapshot: set[str] | None = None
-    owes_marker: bool = False
-
-    def matches(self, key: str) -> bool:
-        return bool(compile_glob(self.pattern)(key))
-
-    def land(self) -> None:
-        self.due |= set(self.in_flight) - {""}
-        self.in_flight.clear()
-        self.is_away = True
-        self.snapshot = None
-        self.owes_marker = False
 
 
 class LastValueMachine(RuleBasedStateMachine):
@@ -183,7 +146,7 @@ class LastValueMachine(RuleBasedStateMachine):
         peer = self.readers.get(reader)
         if peer is None or not (former is None or former.is_away):
             return
-        if former is None or not durable or former.pattern != pattern:
+        if former is None or former.pattern != pattern:  # D.32: otherwise it goes on, said or not
             former = Subscribed(reader, pattern, ack, durable)
         subscribed = self.subscribed[reader, id_] = former
         subscribed.ack, subscribed.is_away, subscribed.is_receipted = ack, False, not receipt

@@ -89,9 +89,8 @@ class LastValues:
         topic.is_live = not deletes
         self._account.stored_bytes += message.size_bytes
         topic.users += 1  # ours, until everybody has been told
-        is_owed = False
+        is_owed, is_judged = False, self._is_judged(destination)
         groups = self._table.matching(destination)
-        is_judged = self._is_judged(destination)
         if sum(map(len, groups)) > 1:
             message.shared = {}
             self._shared.add(topic)
@@ -99,13 +98,9 @@ class LastValues:
             for feed in feeds:
                 if deletes and feed.snapshot is not None:
                     self._strike_silently(feed, topic)
-                # What comes and goes with a publisher is not kept for who is away, save that it put
-                # an end to what they know of (PROTOCOL G, "Ephemeral").
-                is_unknown = owner is not None or (deletes and topic.comes_and_goes_since > feed.seen_number)
-                is_passing = feed.subscription is None and not was_ordinary and is_unknown
-                if not is_passing and not (is_judged and not feed.rights.may_receive(destination)):
-                    feed.notify(topic)
-                if feed.subscription is not None:
+                if not is_judged or feed.rights.may_receive(destination):
+                    self._tell_of(feed, topic, was_ordinary=was_ordinary)
+                elif feed.subscription is not None:  # there may be the marker to send
                     self._line_up(feed, feed.subscription.session)
                 is_owed = is_owed or (feed.is_durable and feed.knows(topic))
         self._record(topic, is_owed=is_owed)
@@ -315,6 +310,25 @@ class LastValues:
         # What is reserved is shown only to whom it is meant for, also where no rights are configured.
         return self.is_judged or destination.startswith(RESERVED_VALUE_PREFIX)
 
+    def _tell_of(self, feed: ValueFeed, topic: LastValueTopic, *, was_ordinary: bool) -> None:
+        """`topic` has changed. Now if nothing is before it, otherwise when its turn comes."""
+        subscription = feed.subscription
+        if subscription is None:
+            # What comes and goes with a publisher is not kept for who is away, save that it put an
+            # end to what they know of (PROTOCOL G, "Ephemeral").
+            is_unknown = not topic.is_live and topic.comes_and_goes_since > feed.seen_number
+            if was_ordinary or not (is_unknown or topic.owner is not None):
+                feed.notify(topic)
+        elif subscription.session.takes_values and feed.is_free_for(topic):
+            # As by way of the line, in a third of the time.
+            if subscription.ack_mode is not AckMode.AUTO:
+                topic.users += 1
+                self._put_in_flight(feed, subscription, topic)
+            subscription.deliver(topic.value)
+        else:
+            feed.notify(topic)
+            self._line_up(feed, subscription.session)
+
     def _line_up(self, feed: ValueFeed, session: Session) -> None:
         if feed.is_ready and not feed.in_line:
             feed.in_line = True
@@ -352,12 +366,15 @@ class LastValues:
         if subscription.ack_mode is AckMode.AUTO:
             feed.let_go(topic)
         else:
-            feed.send(topic)
-            subscription.unacked[message.number] = message
-            subscription.session.value_credit -= 1
+            self._put_in_flight(feed, subscription, topic)
         subscription.deliver(message, SNAPSHOT_END if ends else None)
         if not is_marker:
             self._forget_if_idle(topic)
+
+    def _put_in_flight(self, feed: ValueFeed, subscription: Subscription, topic: LastValueTopic) -> None:
+        feed.send(topic)
+        subscription.unacked[topic.value.number] = topic.value
+        subscription.session.value_credit -= 1
 
     def _strike(self, feed: ValueFeed, topic: LastValueTopic) -> bool:
         """Strike a destination off the snapshot; whether it was the last."""

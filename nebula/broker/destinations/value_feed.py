@@ -106,6 +106,10 @@ class ValueFeed:
         """Messages that were sent and not ACKed."""
         return len(self._in_flight)
 
+    def is_free_for(self, topic: LastValueTopic) -> bool:
+        """Nothing is to be sent before `topic`, and no message of it is in flight."""
+        return not (self._line or self.is_held or topic in self._states)
+
     def knows(self, topic: LastValueTopic) -> bool:
         """Whether `topic` has to be kept for this feed."""
         return topic in self._states
