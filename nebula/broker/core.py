@@ -377,6 +377,11 @@ class Broker:
             queue.restore([self.journal.restore(each, Kind.QUEUE) for each in messages])
         self.values.sweep()
 
+    @property
+    def awaits_store(self) -> bool:
+        """RECEIPTs wait for a batch, which may have become empty meanwhile."""
+        return bool(self._waiting)
+
     def hold_receipt(self, session: Session, octets: bytes, batch: int) -> None:
         """Say `octets` when the store has this batch, and what the session was told before."""
         session.held.append((batch, octets))

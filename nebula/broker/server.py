@@ -226,7 +226,12 @@ class Server:
         finally:
             self._is_working = False
         journal = self.broker.journal
-        if journal is not None and not journal.is_empty and self._writer is not None:
+        # What was dropped again before it was written leaves no row, but its RECEIPT still waits.
+        if (
+            journal is not None
+            and self._writer is not None
+            and (not journal.is_empty or self.broker.awaits_store)
+        ):
             self._writer.write(journal)
 
     def _on_committed(self, batch: int) -> None:

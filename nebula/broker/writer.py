@@ -47,9 +47,9 @@ class Writer:
             raise
 
     def write(self, journal: Journal) -> None:
-        """Write what the journal has, now or as soon as the batch at hand is done."""
+        """Write what the journal has, be it nothing, now or as soon as the batch at hand is done."""
         self._journal = journal
-        if self._writing is not None or self._has_failed or journal.is_empty:
+        if self._writing is not None or self._has_failed:
             return
         batch, writes = journal.take()
         loop = asyncio.get_running_loop()
@@ -78,5 +78,5 @@ class Writer:
             self._on_failed(error if isinstance(error, Exception) else RuntimeError(str(error)))
             return
         self._on_committed(batch)
-        if self._journal is not None:
+        if self._journal is not None and not self._journal.is_empty:
             self.write(self._journal)
