@@ -152,7 +152,9 @@ class Sending:
             self._publish(session, message, now)
         else:
             queue = self._queues.get(head.destination) or self._queues.create(head.destination)
-            queue.send(message, now)
+            if queue.send(message, now) is Verdict.FULL:
+                # What the transaction itself has caused elsewhere took the room.
+                self._queues.bury(message, head.destination, "full", 0)
 
     def bury(self, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float) -> None:
         """A message had no room, and nobody is told: it is kept as a dead letter, if it was for a queue."""

@@ -424,3 +424,16 @@ def test_reader_of_a_dead_request_may_not_answer_it_unless_its_sender_could_rece
     dave.publish(DEAD_LETTER_QUEUE, "answer", headers=["neb-in-reply-to:1", "receipt:r"])
 
     assert dave.received()[0][1]["disposition"] == "rejected-unauthorised"
+
+
+def test_request_that_is_over_is_counted_and_no_dead_letter(broker: BrokerHarness) -> None:
+    alice, bob = broker.connect(), broker.connect()
+    bob.subscribe("/queue/a", "ack:client-individual")
+    alice.publish("/queue/a", "late", headers=["neb-timeout:1000"])
+    (message,) = bob.received()
+
+    broker.advance(2)
+    bob.nack(message, "requeue:false")
+
+    assert "/queue/DLQ" not in broker.broker.destinations
+    assert broker.broker.account.dropped["expired"] == 1

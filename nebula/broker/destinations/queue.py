@@ -179,7 +179,7 @@ class Queue:
             subscription.in_turn = False
         messages = list(subscription.unacked.values())
         subscription.unacked.clear()
-        self._take_back(messages, counted=lost)
+        self._take_back(messages, now, counted=lost)
         if self.auto_delete and not self._subscriptions:
             self.clear("deleted")
         self._pump(now)
@@ -207,11 +207,11 @@ class Queue:
     ) -> None:
         """Requeue at the front, or let them die: by `requeue`, or because too many deliveries failed."""
         if requeue:
-            self._take_back(messages, counted=True)
+            self._take_back(messages, now, counted=True)
         else:
             self._unacked_count -= len(messages)
             for message in messages:
-                self._let_die(message, "rejected", self._attempts.get(message.number, 0) + 1)
+                self._let_die(message, "rejected", self._attempts.get(message.number, 0) + 1, now)
         self.resume(subscription, now)
 
     def resume(self, subscription: Subscription, now: float) -> None:
@@ -292,14 +292,14 @@ class Queue:
                 takers.rotate(-1)
         taker.deliver(message, attempts)
 
-    def _take_back(self, messages: Iterable[Message], *, counted: bool) -> None:
+    def _take_back(self, messages: Iterable[Message], now: float, *, counted: bool) -> None:
         """Requeue what a subscription did not consume, at the front and in order of arrival."""
         returned = []
         for message in messages:
             self._unacked_count -= 1
             attempts = self._attempts.get(message.number, 0) + counted
             if self._max_deliveries is not None and attempts >= self._max_deliveries:
-                self._let_die(message, "exhausted", attempts)
+                self._let_die(message, "exhausted", attempts, now)
             else:
                 self._attempts[message.number] = attempts
                 returned.append(message)
@@ -351,10 +351,10 @@ class Queue:
             if self._journal is not None and self._keeps(message):
                 self._journal.drop_message(self.name, message)
 
-    def _let_die(self, message: Message, reason: str, deliveries: int) -> None:
-        """To the dead-letter queue, or nowhere."""
-        if self._bury is None:
-            self._drop([message], reason)
+    def _let_die(self, message: Message, reason: str, deliveries: int, now: float) -> None:
+        """To the dead-letter queue, or nowhere: what is over by now is of use to nobody."""
+        if self._bury is None or message.has_expired(now):
+            self._drop([message], "expired" if message.has_expired(now) else reason)
             return
         self._forget(message)
         # Not our name: that of a queue which is bound to topics is no destination.
