@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import copy
 import math
-import secrets
-import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 import anyio
 from anyio.abc import TaskGroup
 
 from nebula.errors import CallTimeout, ConnectionLost, LocalProtocolError
-from nebula.headers import JOB_ID, NO_REPLY, PERSISTENT, REQUIRE_CONSUMERS
+from nebula.headers import NO_REPLY, PERSISTENT, REQUIRE_CONSUMERS
 from nebula.rpc.brokers import whole_milliseconds
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import JSON_TYPE, dump_json, encode, encode_free
-from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.inbox import Inbox
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle
-from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
 from nebula.rpc.replies import read_value, reader_of
 from nebula.rpc.resolving import destination_of, resolve
-from nebula.rpc.start_options import StartOptions, start_headers
+from nebula.rpc.start_options import StartOptions
+from nebula.rpc.starting import start_job
+from nebula.rpc.values import Schemas, Values, avro_body, subscribed
 from nebula.rpc.verbs import Target
 from nebula.stomp.client import Message, StompClient
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.link import Link
+from nebula.stomp.subscription import SubscribeOptions, Subscription
+
+if TYPE_CHECKING:
+    from nebula.avro import Schema
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,6 +51,7 @@ class Client:
     Args:
         url: of the broker, see `StompClient`.
         timeout: seconds that a call waits unless it, or an anyio scope around it, says otherwise.
+        client_id: names the session that durable subscriptions belong to, see `StompClient`.
         reply_to: a queue that answers shall come to, shared with other requesters; each takes its own.
             By default the client has an inbox of its own, which is faster.
         tls: for `stomps://` and `wss://`, see `TlsOptions`; None is what the environment says.
@@ -59,11 +63,13 @@ class Client:
         url: str | None = None,
         *,
         timeout: float = 30.0,
+        client_id: str | None = None,
         reply_to: str | None = None,
         tls: TlsOptions | None = None,
         link: Callable[[], Awaitable[Link]] | None = None,
     ) -> None:
-        self._stomp = StompClient(url, tls=tls, link=link)
+        self._stomp = StompClient(url, client_id=client_id, tls=tls, link=link)
+        self._schemas = Schemas(self.call_queue)
         self._default_timeout = timeout
         self._reply_to = None if reply_to is None else destination_of(reply_to)
         self._timeout: float | None = None
@@ -295,26 +301,16 @@ class Client:
     async def _start(
         self, target: Target, parameters: Any, timeout: float | None, options: StartOptions
     ) -> JobHandle:
-        queue = target.destination
-        job = new_ulid(int(time.time() * 1000), secrets.token_bytes(RANDOM_BYTES))
-        inbox = self._open_inbox()
-        headers = {"content-type": JSON_TYPE, PERSISTENT: "true", JOB_ID: job}
-        headers |= start_headers(options, inbox.brand)
-        try:
-            answer = await inbox.ask(
-                queue,
-                _request_body(target.verb, parameters),
-                headers,
-                timeout=self._seconds(timeout),
-                wants_verdict=self._stomp.is_nebula,
-            )
-        except CallTimeout:
-            # The id is ours, so the job can be asked about even if its service was away all the time.
-            return JobHandle(self, qualified(target.service, job), via=queue)
-        early = read_value(answer, None)
-        if not isinstance(early, dict) or "job" not in early:
-            raise UnexpectedReply(f"{target.verb!r} of {queue} is not a job: it answered at once")
-        return JobHandle(self, early["job"], via=early.get("via"))
+        body = _request_body(target.verb, parameters)
+        return await start_job(
+            self,
+            self._open_inbox(),
+            target,
+            body,
+            options,
+            timeout=self._seconds(timeout),
+            wants_verdict=self._stomp.is_nebula,
+        )
 
     def job(self, job: str) -> JobHandle:
         """The handle of a job that was started before, here or elsewhere, by its id `<service>/<ulid>`.
@@ -386,6 +382,49 @@ class Client:
         """
         fields = {"content-type": content_type, PERSISTENT: "true", **(headers or {})}
         await self._deliver(destination, encode_free(content_type, body), fields)
+
+    async def send_avro(
+        self, destination: str, value: Any, schema: Schema, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Publish a value as Avro, in an envelope that names its schema.
+
+        Args:
+            destination: above all a last-value one.
+            value: a pydantic model or what Avro makes of the schema; None deletes, by a tombstone. An
+                `AvroError` says that it is not of the schema, and then nothing was sent.
+            schema: what it is written with. Readers ask the broker for it: see its verb `schema.register`.
+            headers: more of them.
+
+        Raises:
+            Rejected, CallTimeout, ConnectionLost, ServerError: as for `send`.
+        """
+        body, own = avro_body(destination, value, schema)
+        await self._deliver(destination, body, own | {PERSISTENT: "true", **(headers or {})})
+
+    # --- receiving ---
+
+    @overload
+    def subscribe(
+        self, destination: str, **options: Unpack[SubscribeOptions]
+    ) -> AbstractAsyncContextManager[Subscription]: ...
+    @overload
+    def subscribe(
+        self, destination: str, *, as_: type[T], **options: Unpack[SubscribeOptions]
+    ) -> AbstractAsyncContextManager[Values[T]]: ...
+    def subscribe(self, destination: str, *, as_: Any = None, **options: Unpack[SubscribeOptions]) -> Any:
+        """Subscribe for the block: `async for message in subscription`, see `StompClient.subscribe`.
+
+        Args:
+            destination: what to subscribe to; a glob where the broker knows them.
+            as_: read each message as this type, from Avro or JSON: a pydantic model, `dict`, …; what comes is
+                a `Received`, with the `message` and its `value`.
+            **options: by name only, see `SubscribeOptions`.
+
+        Raises:
+            Refused, ConnectionLost, ServerError: as for `StompClient.subscribe`.
+        """
+        opening = self._stomp.subscribe(destination, **options)
+        return opening if as_ is None else subscribed(opening, reader_of(as_), self._schemas)
 
     async def _deliver(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
         self._open_inbox()
