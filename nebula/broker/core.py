@@ -204,6 +204,14 @@ class Broker:
             del self._sessions[session.id]
             self.standing.leave(session.id, now)
 
+    def quiesce(self) -> None:
+        """Everybody is about to be ended: nobody gets what another one gives back.
+
+        A message would go from one to the next, and count each as an attempt that failed.
+        """
+        for session in self._sessions.values():
+            session.is_choked = True
+
     def review(self, grants: Grants | None, now: float) -> None:
         """Rights have changed: what a subscription may have from now on is judged anew (D.36)."""
         self.access.replace(grants)

@@ -169,8 +169,7 @@ class Server:
     async def stop(self) -> None:
         """End all connections with an ERROR that says so, within about half a second. Idempotent."""
         self._close_listeners()
-        for connection in list(self._connections):
-            connection.end("the broker is shutting down")
+        self._end_all("the broker is shutting down")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_SECONDS):
                 while self._connections:
@@ -240,8 +239,7 @@ class Server:
 
     def _on_store_failed(self, error: Exception) -> None:
         _log.critical("store failed", error=str(error))
-        for connection in list(self._connections):
-            connection.end("the broker cannot keep messages")
+        self._end_all("the broker cannot keep messages")
         if self._on_failure is not None:
             self._on_failure(error)
 
@@ -260,6 +258,11 @@ class Server:
             host, port = socket.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             self.urls.append(f"{listener.scheme}://{shown}:{port}")
+
+    def _end_all(self, reason: str) -> None:
+        self.broker.quiesce()
+        for connection in list(self._connections):
+            connection.end(reason)
 
     def _close_listeners(self) -> None:
         for server in self._servers:

@@ -91,6 +91,22 @@ def test_server_stops_in_time_also_when_a_peer_reads_nothing(any_broker: Served)
     assert time.monotonic() - begin < 4.5  # a peer that is to be told why gets 5 s
 
 
+def test_stop_hands_what_one_consumer_held_to_no_other(broker: Served) -> None:
+    # Each of them would count as an attempt that failed, and the message might end as a dead letter.
+    wires = [broker.connect() for _ in range(5)]
+    for wire in wires:
+        wire.say("SUBSCRIBE id:s; destination:/queue/a; ack:client")
+        assert wire.is_in_order()
+    sender = broker.connect()
+    sender.say(*(f"SEND destination:/queue/a | {number}" for number in range(20)))
+    sender.probe()
+
+    broker.stop()
+
+    bodies = [frame[2] for wire in wires for frame in wire.rest() if frame[0] == "MESSAGE"]
+    assert sorted(bodies, key=int) == [str(number) for number in range(20)]
+
+
 def test_stop_twice_is_stop_once(broker: Served) -> None:
     broker.stop()
     broker.stop()
