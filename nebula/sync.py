@@ -7,11 +7,22 @@ is done. The loop that does the work runs on a thread of its own.
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -23,9 +34,15 @@ from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle as AsyncJobHandle
 from nebula.rpc.jobs.states import JobStatus
 from nebula.rpc.start_options import StartOptions
+from nebula.rpc.values import Received, Values
 from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.subscription import Message, SubscribeOptions
+from nebula.stomp.subscription import Subscription as AsyncSubscription
 
-__all__ = ["Client", "JobHandle"]
+if TYPE_CHECKING:
+    from nebula.avro import Schema
+
+__all__ = ["Client", "JobHandle", "Subscription"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -86,14 +103,66 @@ class JobHandle:
         return f"JobHandle({self.id!r})"
 
 
-async def _next_of(statuses: AsyncIterator[JobStatus]) -> JobStatus | None:
-    return await anext(statuses, None)
+async def _next_of(things: AsyncIterator[T]) -> T | None:
+    return await anext(things, None)
 
 
-async def _close(statuses: AsyncIterator[JobStatus]) -> None:
-    # A generator, which holds a subscription until it is closed.
-    if isinstance(statuses, AsyncGenerator):
-        await statuses.aclose()
+async def _close(things: AsyncIterator[Any]) -> None:
+    # A generator, which may hold a subscription until it is closed.
+    if isinstance(things, AsyncGenerator):
+        await things.aclose()
+
+
+class Subscription(Iterator[T], Generic[T]):
+    """What comes by a subscription: `for message in subscription`. See `nebula.stomp.client.Subscription`.
+
+    Its items are messages, or `Received` where a type was asked for. Ack them here: their own `ack` is for
+    the loop's thread.
+    """
+
+    def __init__(self, subscription: AsyncSubscription | Values[Any], do: _Do) -> None:
+        self._items: Any = subscription
+        self._raw = subscription.subscription if isinstance(subscription, Values) else subscription
+        self._do = do
+
+    def __next__(self) -> T:
+        item: T | None = self._do(partial(_next_of, self._items))
+        if item is None:
+            raise StopIteration
+        return item
+
+    def snapshot(self) -> Iterator[T]:
+        """What is there at first, where it is eager."""
+        items = self._items.snapshot()
+        try:
+            while (item := self._do(partial(_next_of, items))) is not None:
+                yield item
+        finally:
+            self._do(partial(_close, items))
+
+    def ack(self, item: Message | Received[Any]) -> None:
+        """Tell the broker that it is consumed."""
+        self._do(partial(_soon, _message_of(item).ack))
+
+    def nack(self, item: Message | Received[Any], **headers: str) -> None:
+        """Tell the broker that it is not consumed."""
+        self._do(partial(_soon, partial(_message_of(item).nack, **headers)))
+
+    def pause(self, *, timeout: float | None = None) -> None:
+        """Close a durable one, and wait until the broker has it so."""
+        self._do(partial(self._raw.pause, timeout=timeout))
+
+    def remove(self, *, timeout: float | None = None) -> None:
+        """Close a durable one for good."""
+        self._do(partial(self._raw.remove, timeout=timeout))
+
+
+async def _soon(call: Callable[[], None]) -> None:
+    call()
+
+
+def _message_of(item: Message | Received[Any]) -> Message:
+    return item.message if isinstance(item, Received) else item
 
 
 class Client:
@@ -104,13 +173,19 @@ class Client:
     Args:
         url: of the broker.
         timeout: seconds that a call waits unless it says otherwise.
+        client_id: names the session that durable subscriptions belong to.
         tls: for `stomps://` and `wss://`: whom to trust, and our own certificate.
     """
 
     def __init__(
-        self, url: str | None = None, *, timeout: float = 30.0, tls: TlsOptions | None = None
+        self,
+        url: str | None = None,
+        *,
+        timeout: float = 30.0,
+        client_id: str | None = None,
+        tls: TlsOptions | None = None,
     ) -> None:
-        self._client = AsyncClient(url, timeout=timeout, tls=tls)
+        self._client = AsyncClient(url, timeout=timeout, client_id=client_id, tls=tls)
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
 
@@ -199,6 +274,31 @@ class Client:
         send = partial(self._client.publish, content_type=content_type, headers=headers)
         self._do(partial(send, destination, body))
 
+    def send_avro(
+        self, destination: str, value: Any, schema: Schema, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Publish a value as Avro, in an envelope that names its schema."""
+        self._do(partial(self._client.send_avro, destination, value, schema, headers=headers))
+
+    @overload
+    def subscribe(
+        self, destination: str, **options: Unpack[SubscribeOptions]
+    ) -> AbstractContextManager[Subscription[Message]]: ...
+    @overload
+    def subscribe(
+        self, destination: str, *, as_: type[T], **options: Unpack[SubscribeOptions]
+    ) -> AbstractContextManager[Subscription[Received[T]]]: ...
+    def subscribe(self, destination: str, *, as_: Any = None, **options: Unpack[SubscribeOptions]) -> Any:
+        """Subscribe for the block: `for message in subscription`; read as a type if one is given."""
+        return self._subscribed(self._client.subscribe(destination, as_=as_, **options))
+
+    @contextmanager
+    def _subscribed(
+        self, opening: AbstractAsyncContextManager[AsyncSubscription | Values[Any]]
+    ) -> Generator[Subscription[Any]]:
+        with self._live().wrap_async_context_manager(opening) as subscription:
+            yield Subscription(subscription, self._do)
+
     @overload
     def start(
         self,
@@ -233,6 +333,9 @@ class Client:
         return view
 
     def _do(self, work: Callable[[], Awaitable[T]]) -> T:
+        return self._live().call(work)
+
+    def _live(self) -> BlockingPortal:
         if self._portal is None:
             raise LocalProtocolError("the client is not connected: enter it with `with`")
-        return self._portal.call(work)
+        return self._portal

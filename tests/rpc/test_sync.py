@@ -17,7 +17,8 @@ from anyio.from_thread import start_blocking_portal
 from nebula.errors import CallTimeout, ConnectFailed, JobEnded, LocalProtocolError, NoResponder, RemoteError
 from nebula.rpc.responder import Responder
 from nebula.rpc.verbs import verb
-from nebula.sync import Client
+from nebula.stomp.client import AckMode
+from nebula.sync import Client, Subscription
 
 _state = Path(tempfile.mkdtemp(prefix="nebula-"))
 app = Responder(f"shop-{uuid4().hex}", state=_state)
@@ -153,3 +154,33 @@ def test_watching_may_stop_early(client: Client) -> None:
     job.cancel()
 
     assert job.wait().state == "cancelled"
+
+
+def test_subscription_gives_its_snapshot_and_what_changes(client: Client) -> None:
+    destination = f"X/{uuid4().hex}"
+    client.publish(destination, {"n": 1})
+    mode = AckMode.CLIENT_INDIVIDUAL
+    with client.subscribe(destination, as_=dict, ack=mode, eager=True) as values:
+        (first,) = values.snapshot()
+        client.publish(destination, {"n": 2})
+        # Not sent before the first one was acked.
+        values.ack(first)
+        second = next(values)
+        values.nack(second)
+
+    assert (first.value, second.value) == ({"n": 1}, {"n": 2})
+
+
+def test_durable_subscription_is_paused_and_removed(client: Client) -> None:
+    destination = f"X/{uuid4().hex}"
+    for end, is_kept in ((Subscription.pause, True), (Subscription.remove, False)):
+        with client.subscribe(destination, ack=AckMode.CLIENT, durable="mine") as messages:
+            end(messages)
+            assert list(messages) == []
+        client.publish(destination, "missed")
+        with client.subscribe(destination, ack=AckMode.CLIENT, durable="mine") as messages:
+            client.publish(destination, "later")
+            seen = next(messages)
+            messages.remove()
+
+        assert seen.body == (b'"missed"' if is_kept else b'"later"')
