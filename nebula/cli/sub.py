@@ -20,7 +20,7 @@ _SPACES: Final = str.maketrans("", "", "\t\r\n")
 def sub(
     destination: Annotated[
         str,
-        Argument(metavar="DEST", help="What to read: /queue/…, /topic/…, X/…; * ? [a-z] ** but on queues."),
+        Argument(metavar="DEST", help="What to read: a queue, or topics or values by name or glob."),
     ],
     *,
     eager: Annotated[
