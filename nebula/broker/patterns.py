@@ -12,6 +12,9 @@ T = TypeVar("T")
 # Destinations whose matches are remembered; beyond it the oldest are worked out anew.
 _MAX_WARM = 100_000
 
+# Senders choose the names: those that are absurdly long are worked out each time.
+_MAX_WARM_CHARACTERS = 256
+
 
 class _Match(Generic[T]):
     """The patterns that one destination matches, as far as they were looked at."""
@@ -83,9 +86,11 @@ class PatternTable(Generic[T]):
     def _matching_globs(self, destination: str) -> list[tuple[str, T]]:
         match = self._warm.get(destination)
         if match is None:
-            if len(self._warm) >= _MAX_WARM:
-                del self._warm[next(iter(self._warm))]
-            match = self._warm[destination] = _Match()
+            match = _Match()
+            if len(destination) <= _MAX_WARM_CHARACTERS:
+                if len(self._warm) >= _MAX_WARM:
+                    del self._warm[next(iter(self._warm))]
+                self._warm[destination] = match
         if match.removals != self._removals:
             match.removals = self._removals
             match.found = [each for each in match.found if self._things.get(each[0]) is each[1]]

@@ -10,8 +10,10 @@ from nebula.headers import REPLY_ID
 # A request without a time to live may be answered for an hour.
 _SECONDS = 3600.0
 
-# A consumer that never answers collects rights: so many are kept, the oldest are forgotten first.
+# A consumer that never answers collects rights: so many are kept, the oldest are forgotten first. A
+# requester may write addresses and ids as long as a header line, so what is counted is text too.
 _MAX_RIGHTS = 100_000
+_MAX_CHARACTERS = 16 * 1024 * 1024
 
 
 _Key: TypeAlias = tuple[str, str | None]
@@ -28,17 +30,18 @@ class ReplyRights:
     be answered once each.
     """
 
-    __slots__ = ("_count", "_found", "_rights")
+    __slots__ = ("_characters", "_count", "_found", "_rights")
 
     def __init__(self) -> None:
         # Oldest first. One key has hardly ever more than one right: only then it has a list.
         self._rights: dict[_Key, _Right | list[_Right]] = {}
         self._count = 0
+        self._characters = 0
         self._found: _Key | None = None
 
     def grant(self, message: Message, now: float) -> None:
         """The connection receives a request: it may answer once where that asks for the answer."""
-        if self._count >= _MAX_RIGHTS:
+        while self._count >= _MAX_RIGHTS or self._characters >= _MAX_CHARACTERS:
             self._take(next(iter(self._rights)))
         head = message.head
         exchange = message.exchange
@@ -80,6 +83,7 @@ class ReplyRights:
         held = self._rights.pop(key, None)
         self._rights[key] = right if held is None else [right, *(held if isinstance(held, list) else [held])]
         self._count += 1
+        self._characters += _length(key)
 
     def _add(self, key: _Key, right: _Right) -> None:
         held = self._rights.get(key)
@@ -90,11 +94,18 @@ class ReplyRights:
         else:
             self._rights[key] = [held, right]
         self._count += 1
+        self._characters += _length(key)
 
     def _take(self, key: _Key) -> _Right:
         self._count -= 1
+        self._characters -= _length(key)
         held = self._rights[key]
         if isinstance(held, list) and len(held) > 1:
             return held.pop(0)
         del self._rights[key]
         return held[0] if isinstance(held, list) else held
+
+
+def _length(key: _Key) -> int:
+    destination, reply_id = key
+    return len(destination) + len(reply_id or "")

@@ -73,6 +73,14 @@ def test_only_so_many_destinations_are_remembered(monkeypatch: pytest.MonkeyPatc
     assert len(table._warm) == 2
 
 
+def test_names_that_are_absurdly_long_are_not_remembered() -> None:
+    table: PatternTable[int] = PatternTable()
+    table.add("/topic/*", 1)
+
+    assert table.matching("/topic/" + "n" * 10_000) == [1]
+    assert not table._warm
+
+
 @given(
     st.lists(
         st.one_of(

@@ -103,7 +103,9 @@ def test_stop_hands_what_one_consumer_held_to_no_other(broker: Served) -> None:
 
     broker.stop()
 
-    bodies = [frame[2] for wire in wires for frame in wire.rest() if frame[0] == "MESSAGE"]
+    bodies = [
+        frame[2] for wire in wires for frame in wire.rest() if len(frame) == 3 and frame[0] == "MESSAGE"
+    ]
     assert sorted(bodies, key=int) == [str(number) for number in range(20)]
 
 
