@@ -48,7 +48,7 @@ test-foreign: $(TESTS) ## run ours against RabbitMQ, and clients in six language
 bench: $(TESTS) ## measure beside RabbitMQ, ActiveMQ and NATS (Debian: installs them)
 	@$(PYTHON) -m benchmarks
 
-bench-quick: $(TESTS) ## measure Nebula alone, in a minute
+bench-quick: $(TESTS) ## measure Nebula alone, in two minutes
 	@$(PYTHON) -m benchmarks --quick
 
 clean: ## remove the environment and everything that was made

@@ -44,7 +44,7 @@ def main(
         float, typer.Option(min=0.2, help="How long each contestant is measured in a round.")
     ] = 2.0,
     quick: Annotated[
-        bool, typer.Option(help="A minute: one short round, without the others; writes nothing.")
+        bool, typer.Option(help="Two minutes: one short round, without the others; writes nothing.")
     ] = False,
     profile: Annotated[
         str, typer.Option(metavar="ROW", help="Show the broker's ten busiest lines in this row, and stop.")
@@ -56,7 +56,7 @@ def main(
     """Measure Nebula beside RabbitMQ, ActiveMQ Classic, NATS micro and FastStream.
 
     The others come from Debian's packages and are installed if they are missing (as root). Everything runs on
-    loopback, on ports and in folders of its own, and is ended again. A whole run takes some 10 minutes and
+    loopback, on ports and in folders of its own, and is ended again. A whole run takes some 20 minutes and
     writes benchmarks/results.md; with --rows nothing is written. Noisy machine? More --rounds.
     """
     signal.signal(
@@ -160,7 +160,9 @@ def _warm_up(rows: Sequence[Row], broker: Broker, progress: Progress) -> None:
 
 
 def _versions(brokers: Mapping[str, Broker]) -> dict[str, str]:
-    found = {broker.name: broker.version for name, broker in brokers.items() if name != "nebula --app"}
+    found = {
+        broker.name: broker.version for name, broker in brokers.items() if not name.startswith("nebula ")
+    }
     libraries = ["uvloop", "pydantic", *(["nats-py", "faststream"] if "nats" in brokers else [])]
     return {**found, "Python": platform.python_version(), **{name: version(name) for name in libraries}}
 

@@ -38,6 +38,13 @@ def queue_receipts(broker: Broker, seconds: float) -> Measurement:
         return stream.measure(seconds)
 
 
+def queue_persistent(broker: Broker, seconds: float) -> Measurement:
+    """The same, and every message is to be on disk before its RECEIPT unless it was consumed by then."""
+    with Stream(broker, _fresh("/queue/"), receipts=True, headers="persistent:true\n") as stream:
+        stream.add_consumer(Link(broker))
+        return stream.measure(seconds)
+
+
 def fan_out(broker: Broker, seconds: float) -> Measurement:
     """Send to a topic with ten subscribers, each on a connection of its own; counts deliveries."""
     with Stream(broker, _fresh("/topic/")) as stream:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,21 +15,53 @@ from benchmarks.processes import Unavailable, running, wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("nebula"))
 APP = "benchmarks.rpc.with_nebula:app"
+# What the rows send to and consume from, for who has no name: all that a row does has to be looked up.
+RIGHTS = """
+[capability.Bench]
+publish = ["/queue/bench-*", "/topic/bench-*"]
+subscribe = ["/queue/bench-*", "/topic/bench-*"]
+
+[identity]
+anonymous = ["Bench"]
+"""
 
 _ADDRESS = re.compile(r"127\.0\.0\.1:(\d+)")
 
 
 @contextmanager
-def nebula_broker(*, app: str | None = None) -> Iterator[Broker]:
-    """`nebula broker` on a free port, messages in memory; with `app` it hosts those verbs itself."""
+def nebula_broker(
+    *,
+    app: str | None = None,
+    store: str = "memory",
+    rights: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Broker]:
+    """`nebula broker` on a free port.
+
+    Args:
+        app: verbs that it hosts itself.
+        store: where it keeps messages; `sqlite` in a folder that goes with it.
+        rights: the text of a file of rights.
+        environment: more settings, as `NEBULA_SERVER_...`.
+    """
     if not Path(PROGRAM).exists():
         raise Unavailable("the command `nebula` is not installed beside this Python: run `pip install -e .`")
-    command = [PROGRAM, "broker", "--port", "0", "--store", "memory", *(["--app", app] if app else [])]
     with TemporaryDirectory(prefix="nebula-") as folder:
+        command = [*_command(Path(folder), store, rights), *(["--app", app] if app else [])]
         log = Path(folder, "broker.log")
-        with running(command, log=log) as process:
+        with running(command, log=log, environment=environment) as process:
             wait_until(lambda: _ADDRESS.search(log.read_text()) is not None, process, log=log)
             found = _ADDRESS.search(log.read_text())
             assert found is not None
             name = "Nebula, verbs in broker" if app else "Nebula"
             yield Broker(name, nebula.__version__, process.pid, int(found[1]))
+
+
+def _command(folder: Path, store: str, rights: str | None) -> Sequence[str]:
+    command = [PROGRAM, "broker", "--port", "0", "--store", store]
+    if store != "memory":
+        command += ["--data", str(folder / "data")]
+    if rights is not None:
+        (folder / "rights.toml").write_text(rights)
+        command += ["--rights", str(folder / "rights.toml")]
+    return command

@@ -32,6 +32,10 @@ class Line:
     p50: float | None
     p99: float | None
     busy: float | None
+    received: float | None
+    slow_received: float | None
+    took: float | None
+    size_bytes: float | None
     ratio: float | None
 
 
@@ -47,6 +51,10 @@ def lines(row: Row, rounds: Rounds) -> list[Line]:
             _median(m.p50 for m in taken),
             _median(m.p99 for m in taken),
             _median(m.busy for m in taken),
+            _median(m.received for m in taken),
+            _median(m.slow_received for m in taken),
+            _median(m.took for m in taken),
+            _median(m.size_bytes for m in taken),
             None if ours is None or contestant is row.contestants[0] else ours / _merit(row, taken),
         )
         for contestant, taken in measured
@@ -91,9 +99,10 @@ def _page(
     yield (
         f"Medians of {count} rounds of {seconds:g} s, the contestants interleaved within each round, one"
         " machine, one run: read the ratios, the absolute figures of another machine are others. Bodies of"
-        " 200 bytes, nothing kept on disk. *Times*: how many times that contestant Nebula is, by rate, or by"
-        " median latency where a request goes alone. *Load*: the part of a core that the load itself took."
-        " *Spread*: from the slowest round to the fastest, as a part of the median.\n"
+        " 200 bytes, nothing kept on disk unless it says so. *Times*: how many times that contestant the"
+        " first line is, by rate, or by median latency where a request goes alone. *Load*: the part of a core"
+        " that the load itself took. *Spread*: from the slowest round to the fastest, as a part of the"
+        " median.\n"
     )
     yield f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
     yield ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n"
@@ -114,7 +123,8 @@ def _markdown_table(row: Row, rounds: Rounds) -> Iterator[str]:
 
 def _cells(row: Row, rounds: Rounds) -> list[list[str]]:
     # A heading and a line for each contestant, without the columns in which nobody has anything.
-    heading = ["", f"{row.unit}/s", "spread", "p50 µs", "p99 µs", "load", "times"]
+    heading = ["", f"{row.unit}/s", "spread", "p50 µs", "p99 µs", "s", "MB", "received", "slow reader"]
+    heading += ["load", "times"]
     grid = [heading, *(_line_cells(line) for line in lines(row, rounds))]
     kept = [place for place in range(len(heading)) if place == 0 or any(line[place] for line in grid[1:])]
     return [[line[place] for place in kept] for line in grid]
@@ -127,13 +137,21 @@ def _line_cells(line: Line) -> list[str]:
         f"{line.spread:.0%}",
         _microseconds(line.p50),
         _microseconds(line.p99),
-        f"{line.busy:.0%}" if line.busy is not None else "",
+        f"{line.took:.2f}" if line.took is not None else "",
+        f"{line.size_bytes / 1e6:.1f}" if line.size_bytes is not None else "",
+        _part(line.received),
+        _part(line.slow_received),
+        _part(line.busy),
         f"{line.ratio:.2f}" if line.ratio is not None else "",
     ]
 
 
 def _microseconds(seconds: float | None) -> str:
     return f"{seconds * 1e6:,.0f}" if seconds is not None else ""
+
+
+def _part(value: float | None) -> str:
+    return f"{value:.0%}" if value is not None else ""
 
 
 def _median(values: Iterator[float | None]) -> float | None:

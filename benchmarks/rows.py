@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks import echo, load, peers
-from benchmarks.own import APP, nebula_broker
+from benchmarks import echo, load, peers, publish, values
+from benchmarks.own import APP, RIGHTS, nebula_broker
 from benchmarks.peers import Broker
 from benchmarks.rpc import contestants as rpc
 from benchmarks.stream import Measurement
@@ -19,6 +19,10 @@ Measure = Callable[[Broker, float], Measurement]
 BROKERS: dict[str, Callable[[], AbstractContextManager[Broker]]] = {
     "nebula": nebula_broker,
     "nebula --app": partial(nebula_broker, app=APP),
+    "nebula --rights": partial(nebula_broker, rights=RIGHTS),
+    "nebula --store sqlite": partial(nebula_broker, store="sqlite"),
+    # By default it has room for a hundred thousand, and some rows want one more.
+    "nebula large": partial(nebula_broker, environment={"NEBULA_SERVER_LIMITS__MAX_DESTINATIONS": "200000"}),
     "rabbitmq": peers.rabbitmq,
     "activemq": peers.activemq,
     "nats": peers.nats,
@@ -89,6 +93,20 @@ def _beside_a_verb() -> list[Contestant]:
     ]
 
 
+def _with_rights(measure: Measure) -> list[Contestant]:
+    return [
+        Contestant("Nebula, rights configured", "nebula --rights", measure),
+        Contestant("Nebula, none", "nebula", measure),
+    ]
+
+
+def _beside_a_crowd(measure: Callable[..., Measurement], broker: str) -> list[Contestant]:
+    crowds = {"10,000 globs": "*", "10,000 literal": "x", "no others": ""}
+    return [
+        Contestant(f"Nebula, {name}", broker, partial(measure, crowd=crowd)) for name, crowd in crowds.items()
+    ]
+
+
 ROWS = (
     Row(
         "queue-auto",
@@ -146,6 +164,90 @@ ROWS = (
         "connects",
         _stomp(load.connects),
         aim=2.5,
+    ),
+    Row(
+        "queue-persistent",
+        "Queue on disk, a receipt per message",
+        "The same with `persistent:true`, on a broker that keeps its queues on disk.",
+        "messages",
+        [
+            Contestant("Nebula", "nebula --store sqlite", load.queue_persistent),
+            Contestant("RabbitMQ", "rabbitmq", load.queue_persistent),
+        ],
+    ),
+    Row(
+        "rights-queue",
+        "Queue, auto acks, with rights",
+        "What it costs to judge each message by capabilities of globs.",
+        "messages",
+        _with_rights(load.queue_auto),
+    ),
+    Row(
+        "rights-topic",
+        "Topic, fan-out 1 to 10, with rights",
+        "The same where each delivery is judged too.",
+        "deliveries",
+        _with_rights(load.fan_out),
+    ),
+    Row(
+        "values",
+        "Last values, 100,000 keys, 100 subscribers",
+        "One connection changes 1,000 of the keys, over and over in turn. *Received*: the messages that one"
+        " subscriber had, as a part of the changes that it was to be told of, until it had every last value;"
+        " *slow reader*: the same of one who ACKs and takes a dozen messages twice a second. That its last"
+        " values are right is checked in each round. The others have no equal: RabbitMQ's STOMP keeps no last"
+        " value, ActiveMQ shows it to new subscribers only, and NATS has it on JetStream, as a stream.",
+        "changes",
+        [
+            Contestant(
+                "Nebula, each watches all", "nebula large", partial(values.updates, each_its_part=False)
+            ),
+            Contestant(
+                "Nebula, each its hundredth", "nebula large", partial(values.updates, each_its_part=True)
+            ),
+        ],
+    ),
+    Row(
+        "snapshot",
+        "Last values, an eager snapshot of 100,000 keys",
+        "One new subscriber with `eager`: seconds from SUBSCRIBE to the last value, and what came over the"
+        " wire. With client acks a thousand may be un-ACKed.",
+        "values",
+        [
+            Contestant("Nebula, auto acks", "nebula large", partial(values.snapshot, ack="auto")),
+            Contestant("Nebula, client acks", "nebula large", partial(values.snapshot, ack="client")),
+        ],
+    ),
+    Row(
+        "destinations",
+        "Last values, beside 100,000 other destinations",
+        "One connection changes the value of one destination that nobody watches.",
+        "changes",
+        [
+            Contestant(
+                "Nebula, 100,000 others", "nebula large", partial(publish.beside_values, others=100_000)
+            ),
+            Contestant("Nebula, no others", "nebula large", partial(publish.beside_values, others=0)),
+        ],
+    ),
+    Row(
+        "globs",
+        "Last values, beside 10,000 subscriptions elsewhere",
+        "The same, with 10,000 subscriptions on ten connections that do not match it.",
+        "changes",
+        _beside_a_crowd(publish.beside_globs, "nebula large"),
+    ),
+    Row(
+        "topic-globs",
+        "Topic, beside 10,000 subscriptions elsewhere",
+        "One connection sends to a topic with one subscriber; 10,000 subscriptions on ten connections do not"
+        " match it.",
+        "messages",
+        [
+            *_beside_a_crowd(publish.beside_topic_globs, "nebula"),
+            # It takes a third of a minute to make them, so that it is asked no more than it has to be.
+            Contestant("ActiveMQ, 10,000 globs", "activemq", partial(publish.beside_topic_globs, crowd="*")),
+        ],
     ),
     Row(
         "rpc-1",

@@ -30,21 +30,32 @@ class Measurement:
         rate: messages, deliveries, requests or connects per second.
         p50: the median latency of one request in seconds, where the row measures it; `p99` likewise.
         busy: the part of a core that the load itself needed; near 1 the load is the limit, not the broker.
+        received: messages that a reader had for each change of a value that it watches; below 1 where the
+            broker skipped what had changed again.
+        slow_received: the same of a reader that is slow on purpose.
+        took: seconds of the one thing that the row does.
+        size_bytes: octets that it brought.
     """
 
     rate: float
     p50: float | None = None
     p99: float | None = None
     busy: float | None = None
+    received: float | None = None
+    slow_received: float | None = None
+    took: float | None = None
+    size_bytes: float | None = None
 
 
 class Stream:
     """Sends to one destination as fast as its consumers, and the RECEIPTs if asked for, come back.
 
-    A context manager: leaving it says DISCONNECT on every connection.
+    A context manager: leaving it says DISCONNECT on every connection. `headers` are whole lines of each SEND.
     """
 
-    def __init__(self, broker: Broker, destination: str, *, receipts: bool = False) -> None:
+    def __init__(
+        self, broker: Broker, destination: str, *, receipts: bool = False, headers: str = ""
+    ) -> None:
         self._destination = destination
         self._selector = selectors.DefaultSelector()
         self._sender = Link(broker)
@@ -52,7 +63,7 @@ class Stream:
         self._arrived: list[int] = []
         # Without receipts nothing comes back to the sender, but an ERROR might: it is read and not counted.
         self._watch(self._sender, counted=receipts)
-        self._blocks = cycle(_blocks(destination, receipts=receipts))
+        self._blocks = cycle(_blocks(destination, headers, receipts=receipts))
         self._rest = memoryview(b"")
         self._sent = 0
         self._is_writing = False
@@ -137,8 +148,8 @@ class Stream:
         self._rest = self._rest[self._sender.socket.send(self._rest) :]
 
 
-def _blocks(destination: str, *, receipts: bool) -> Sequence[bytes]:
+def _blocks(destination: str, headers: str, *, receipts: bool) -> Sequence[bytes]:
     if not receipts:
-        return [message(destination) * _PER_BLOCK]
-    frames = [message(destination, f"receipt:r{n}\n") for n in range(_RECEIPT_BLOCKS * _PER_BLOCK)]
+        return [message(destination, headers) * _PER_BLOCK]
+    frames = [message(destination, f"{headers}receipt:r{n}\n") for n in range(_RECEIPT_BLOCKS * _PER_BLOCK)]
     return [b"".join(frames[at : at + _PER_BLOCK]) for at in range(0, len(frames), _PER_BLOCK)]

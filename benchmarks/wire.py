@@ -12,19 +12,24 @@ from benchmarks.peers import Broker
 
 BODY = b"x" * 200
 _CHUNK_BYTES = 1 << 18
+_TAIL_BYTES = 600
 _TIMEOUT = 20.0
 
 
-def message(destination: str, headers: str = "") -> bytes:
+def message(destination: str, headers: str = "", body: bytes = BODY) -> bytes:
     """A SEND with the 200-byte body that every row uses. `headers` are whole lines."""
-    head = f"SEND\ndestination:{destination}\n{headers}content-length:{len(BODY)}\n\n"
-    return head.encode() + BODY + b"\0"
+    head = f"SEND\ndestination:{destination}\n{headers}content-length:{len(body)}\n\n"
+    return head.encode() + body + b"\0"
 
 
-def subscribe(destination: str, ack: str = "auto") -> bytes:
-    """A SUBSCRIBE with the same window everywhere: each broker reads the header that it knows."""
+def subscribe(destination: str, ack: str = "auto", headers: str = "", *, number: int = 0) -> bytes:
+    """A SUBSCRIBE with the same window everywhere: each broker reads the header that it knows.
+
+    `headers` are whole lines; `number` is the id, for who has more than one on a connection.
+    """
     window = "prefetch-count:1000\nactivemq.prefetchSize:1000\n" if destination.startswith("/queue/") else ""
-    return f"SUBSCRIBE\nid:0\ndestination:{destination}\nack:{ack}\n{window}receipt:sub\n\n\0".encode()
+    lines = f"id:{number}\ndestination:{destination}\nack:{ack}\n{window}{headers}receipt:sub\n"
+    return f"SUBSCRIBE\n{lines}\n\0".encode()
 
 
 def connect_frame(broker: Broker) -> bytes:
@@ -34,13 +39,20 @@ def connect_frame(broker: Broker) -> bytes:
 
 
 class Link:
-    """One connection: bytes out, counted frames in."""
+    """One connection: bytes out, counted frames in.
+
+    Attributes:
+        socket: what goes out is written here.
+        last: the end of what `take` has read, with a whole message in it.
+        size_bytes: octets that `take` has read.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self.socket = socket.create_connection(("127.0.0.1", broker.port), timeout=_TIMEOUT)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray(_CHUNK_BYTES)
-        self._last = b""
+        self.last = b""
+        self.size_bytes = 0
         self.exchange(connect_frame(broker), b"CONNECTED\n")
 
     def fileno(self) -> int:
@@ -66,11 +78,12 @@ class Link:
         """Read once, as much as there is, and count the frames that ended in it."""
         size = self.socket.recv_into(self._buffer)
         if size == 0:
-            raise ConnectionError(f"the broker closed the connection; it sent {self._last!r}")
+            raise ConnectionError(f"the broker closed the connection; it sent {self.last!r}")
         # An ERROR ends a connection, and nothing follows it: its text would be in the last read.
         if self._buffer.startswith(b"ERROR"):
             raise ConnectionError(f"the broker sent {bytes(self._buffer[:300])!r}")
-        self._last = bytes(self._buffer[max(0, size - 300) : size])
+        self.last = bytes(self._buffer[max(0, size - _TAIL_BYTES) : size])
+        self.size_bytes += size
         return self._buffer.count(0, 0, size)
 
     def disconnect(self) -> None:
@@ -105,7 +118,10 @@ class AckingLink(Link):
 
     def take(self) -> int:
         """Read once, count the messages that ended in it, and ACK those whose hundred is full."""
-        *frames, self._rest = (self._rest + self._receive_some()).split(b"\0")
+        data = self._receive_some()
+        self.last = data[-_TAIL_BYTES:]
+        self.size_bytes += len(data)
+        *frames, self._rest = (self._rest + data).split(b"\0")
         if frames:
             self._acknowledge(frames)
         return len(frames)
@@ -119,12 +135,13 @@ class AckingLink(Link):
     def _acknowledge(self, frames: list[bytes]) -> None:
         due = range(self._EVERY - self._unacked - 1, len(frames), self._EVERY)
         if due:
-            self.socket.sendall(b"".join([_ack_of(frames[index]) for index in due]))
+            self.socket.sendall(b"".join([ack_of(frames[index]) for index in due]))
         self._unacked = (self._unacked + len(frames)) % self._EVERY
-        self._ack = _ack_of(frames[-1]) if self._unacked else b""
+        self._ack = ack_of(frames[-1]) if self._unacked else b""
 
 
-def _ack_of(frame: bytes) -> bytes:
+def ack_of(frame: bytes) -> bytes:
+    """The ACK of a MESSAGE; in `client` mode also of all before it."""
     start = frame.find(b"\nack:") + 5
     if start < 5:
         raise ConnectionError(f"expected a MESSAGE to ACK, the broker sent {frame[:300]!r}")

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import report
 from benchmarks.peers import Broker
 from benchmarks.profile import self_times
-from benchmarks.rows import ROWS, Contestant, Row, chosen
+from benchmarks.rows import BROKERS, ROWS, Contestant, Row, chosen
 from benchmarks.stream import Measurement
 
 
@@ -70,9 +70,22 @@ def test_page_has_every_row_and_leaves_out_empty_columns() -> None:
     assert "30.00 times the best of the others; aim 2.5: met." in page
 
 
+def test_figures_of_last_values_have_columns_of_their_own() -> None:
+    measured = Measurement(10.0, received=0.5, slow_received=0.041, took=0.25, size_bytes=32_800_000)
+
+    page = report.markdown([ROW], {(ROW.name, "Nebula"): [measured]}, {}, 1, 2.0)
+
+    assert "|  | messages/s | spread | s | MB | received | slow reader |" in page
+    assert "| Nebula | 10 | 0% | 0.25 | 32.8 | 50% | 4% |" in page
+
+
 def test_unknown_row_is_told_with_those_that_there_are() -> None:
     with pytest.raises(ValueError, match="no row nope: there are queue-auto"):
         chosen(["nope"])
+
+
+def test_every_contestant_names_a_broker_that_can_be_started() -> None:
+    assert {contestant.broker for row in ROWS for contestant in row.contestants} <= BROKERS.keys()
 
 
 def test_every_aim_is_about_one_of_ours() -> None:
