@@ -107,8 +107,8 @@ class Session:
 
     @property
     def takes_values(self) -> bool:
-        """One more last value may be sent, and none waits for that."""
-        return not (self.value_feeds or self.is_choked) and self.value_credit > 0
+        """Last values may be sent. None waits then, as they are sent as soon as they may be."""
+        return not self.is_choked and self.value_credit > 0
 
     def choke(self) -> None:
         """The high-water mark is reached: no more from queues, and an end to what is far above it."""

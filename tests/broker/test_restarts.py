@@ -205,6 +205,7 @@ def test_abandoned_session_expires_in_the_order_of_leaving_after_a_restart() -> 
     late, early = (world.broker.connect(client_id=name) for name in ("a-late", "b-early"))
     for peer in (late, early):
         peer.subscribe("X/*", *DURABLE)
+    world.broker.commit()
     early.lose()
     world.broker.advance(5)
     late.lose()

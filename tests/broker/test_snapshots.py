@@ -256,6 +256,30 @@ def test_receipt_comes_before_the_snapshot_also_where_it_waits_for_the_store(dur
     ]
 
 
+def test_nothing_comes_before_the_receipt_that_waits_for_the_store() -> None:
+    broker = BrokerHarness(store=MemoryStore(MemoryDisk()))
+    alice, bob = broker.connect(client_id="alice"), broker.connect()
+    alice.subscribe("X/*", "durable:true", "receipt:r")
+    bob.publish("X/a", "1")
+    assert alice.received() == []
+    broker.commit()
+
+    assert [frame[0] for frame in alice.received()] == ["RECEIPT", "MESSAGE"]
+
+
+def test_subscription_that_was_paused_before_its_receipt_can_be_resumed() -> None:
+    broker = BrokerHarness(store=MemoryStore(MemoryDisk()))
+    alice, bob = broker.connect(client_id="alice"), broker.connect()
+    alice.subscribe("X/*", "durable:true", "receipt:r")
+    alice.say("UNSUBSCRIBE id:s")
+    broker.commit()
+    assert [frame[0] for frame in alice.received()] == ["RECEIPT"]
+    alice.subscribe("X/*", "durable:true")
+    bob.publish("X/a", "1")
+
+    assert told(alice) == [("X/a", "1", False)]
+
+
 def test_subscription_that_ends_before_its_receipt_is_told_nothing() -> None:
     broker = BrokerHarness(store=MemoryStore(MemoryDisk()))
     fill(broker, ["X/a"])

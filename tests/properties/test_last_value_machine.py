@@ -26,7 +26,7 @@ KEYS = ("X/a", "X/b", "X/c", "X/d.e")
 PATTERNS = ("X/a", "X/*", "X/[!a]*", "X/**")
 READERS = ("r0", "r1", "r2")
 FORBIDDEN = "X/c"  # to r2, while its right is withdrawn
-WINDOW = 3
+WINDOW = 2
 EXPIRY_SECONDS = 60.0
 LIMITS = Limits(max_unacked_values=WINDOW, session_expiry_seconds=EXPIRY_SECONDS)
 
@@ -74,6 +74,11 @@ class LastValueMachine(RuleBasedStateMachine):
         self.publishers[who].publish(key, value.body, headers=["ephemeral:true"] if ephemeral else [])
         self.collect()
 
+    @precondition(lambda self: self.values)
+    @rule(who=st.integers(0, 1), which=st.integers(0, 9))
+    def delete_one_that_is_there(self, who: int, which: int) -> None:
+        self.delete(who, sorted(self.values)[which % len(self.values)])
+
     @rule(who=st.integers(0, 1), key=st.sampled_from(KEYS))
     def delete(self, who: int, key: str) -> None:
         self.change(key, None)
@@ -98,7 +103,11 @@ class LastValueMachine(RuleBasedStateMachine):
         for reader in READERS:
             self.connect(reader)
 
-    @rule(reader=st.sampled_from(READERS))
+    @rule(reader=st.sampled_from(READERS), seldom=st.integers(0, 4))
+    def come(self, reader: str, seldom: int) -> None:
+        if reader not in self.readers or not seldom:
+            self.connect(reader)
+
     def connect(self, reader: str) -> None:
         """Come, come again, or take over."""
         former = self.readers.get(reader)
@@ -136,7 +145,7 @@ class LastValueMachine(RuleBasedStateMachine):
         pattern=st.sampled_from(PATTERNS),
         ack=st.sampled_from(["auto", "client", "client-individual", "client-individual"]),
         durable=st.booleans(),
-        eager=st.booleans(),
+        eager=st.sampled_from([True, True, False]),
         receipt=st.booleans(),
     )
     def subscribe(
@@ -203,7 +212,11 @@ class LastValueMachine(RuleBasedStateMachine):
         self.broker.settle()
         self.collect()
 
-    @rule(clean=st.booleans(), readers_first=st.booleans())
+    @rule(seldom=st.integers(0, 4), clean=st.booleans(), readers_first=st.booleans())
+    def restart_seldom(self, seldom: int, *, clean: bool, readers_first: bool) -> None:
+        if not seldom:
+            self.restart(clean=clean, readers_first=readers_first)
+
     def restart(self, *, clean: bool, readers_first: bool) -> None:
         if clean:
             self.end_all(readers_first=readers_first)
@@ -238,7 +251,7 @@ class LastValueMachine(RuleBasedStateMachine):
             for key in gone:
                 subscribed.told.pop(key, None)
 
-    @rule(seconds=st.sampled_from([1.0, EXPIRY_SECONDS + 1]))
+    @rule(seconds=st.sampled_from([1.0, 1.0, 1.0, EXPIRY_SECONDS + 1]))
     def advance(self, seconds: float) -> None:
         self.broker.advance(seconds)
         for reader, since in self.away_since.items():
@@ -379,7 +392,7 @@ class LastValueMachine(RuleBasedStateMachine):
 TestLastValues = pytest.mark.timeout(300)(LastValueMachine.TestCase)
 TestLastValues.settings = settings(
     max_examples=200,
-    stateful_step_count=50,
+    stateful_step_count=80,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -82,8 +82,6 @@ class LastValues:
         else:
             self._account.stored_bytes -= topic.value.size_bytes
         was_ordinary = topic.is_live and topic.owner is None
-        if owner is not None and (was_ordinary or not topic.is_live):
-            topic.comes_and_goes_since = message.number
         self._set_owner(topic, owner)
         topic.value = message
         topic.is_live = not deletes
@@ -316,7 +314,7 @@ class LastValues:
         if subscription is None:
             # What comes and goes with a publisher is not kept for who is away, save that it put an
             # end to what they know of (PROTOCOL G, "Ephemeral").
-            is_unknown = not topic.is_live and topic.comes_and_goes_since > feed.seen_number
+            is_unknown = not topic.is_live and topic.first_number > feed.seen_number
             if was_ordinary or not (is_unknown or topic.owner is not None):
                 feed.notify(topic)
         elif subscription.session.takes_values and feed.is_free_for(topic):

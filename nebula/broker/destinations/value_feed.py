@@ -20,12 +20,11 @@ class LastValueTopic:
         is_live: there is a value; otherwise it was deleted.
         owner: the session that an ephemeral value goes with, or None.
         is_stored: the store has a row of it.
-        comes_and_goes_since: the number of the first of its ephemeral values, where one has followed
-            the other; while that is above what a feed has seen, it knows of none of them.
+        first_number: of the message that it began with. A feed that has seen less knows nothing of it.
         users: feeds that have still to be told of it, or have a message of it in flight.
     """
 
-    __slots__ = ("comes_and_goes_since", "destination", "is_live", "is_stored", "owner", "users", "value")
+    __slots__ = ("destination", "first_number", "is_live", "is_stored", "owner", "users", "value")
 
     def __init__(self, destination: str, value: Message) -> None:
         self.destination = destination
@@ -33,7 +32,7 @@ class LastValueTopic:
         self.is_live = False
         self.owner: Session | None = None
         self.is_stored = False
-        self.comes_and_goes_since = value.number
+        self.first_number = value.number
         self.users = 0
 
 
@@ -107,8 +106,8 @@ class ValueFeed:
         return len(self._in_flight)
 
     def is_free_for(self, topic: LastValueTopic) -> bool:
-        """Nothing is to be sent before `topic`, and no message of it is in flight."""
-        return not (self._line or self.is_held or topic in self._states)
+        """`topic` can be sent at once, if its session takes values: then nothing else waits."""
+        return not (self.is_held or topic in self._states)
 
     def knows(self, topic: LastValueTopic) -> bool:
         """Whether `topic` has to be kept for this feed."""
