@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nebula import sync
     from nebula.errors import (
+        AvroError,
         CallTimeout,
         ConnectFailed,
         ConnectionLost,
         JobEnded,
         JobError,
+        LocalProtocolError,
         NebulaError,
         NoResponder,
         Refused,
@@ -32,10 +34,13 @@ if TYPE_CHECKING:
     from nebula.rpc.verbs import verb
     from nebula.spark import Spark
     from nebula.stomp.client_tls import TlsOptions
+    from nebula.stomp.messages import AckMode, Message
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AckMode",
+    "AvroError",
     "CallTimeout",
     "Client",
     "ConnectFailed",
@@ -47,6 +52,8 @@ __all__ = [
     "JobHandle",
     "JobState",
     "JobStatus",
+    "LocalProtocolError",
+    "Message",
     "NebulaError",
     "NoResponder",
     "Refused",
@@ -66,12 +73,14 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AckMode": "nebula.stomp.messages",
     "Client": "nebula.rpc.client",
     "Job": "nebula.rpc.jobs",
     "JobCancelled": "nebula.rpc.jobs",
     "JobHandle": "nebula.rpc.jobs",
     "JobState": "nebula.rpc.jobs",
     "JobStatus": "nebula.rpc.jobs",
+    "Message": "nebula.stomp.messages",
     "Request": "nebula.rpc.context",
     "Responder": "nebula.rpc.responder",
     "Spark": "nebula.spark",

@@ -36,7 +36,7 @@ from nebula.rpc.jobs.states import JobStatus
 from nebula.rpc.start_options import StartOptions
 from nebula.rpc.values import Received, Values
 from nebula.stomp.client_tls import TlsOptions
-from nebula.stomp.subscription import Message, SubscribeOptions
+from nebula.stomp.messages import Message, SubscribeOptions
 from nebula.stomp.subscription import Subscription as AsyncSubscription
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from nebula.rpc.envelope import (
     parse,
 )
 from nebula.rpc.errors import VerbError
-from nebula.stomp.subscription import Message
+from nebula.stomp.messages import Message
 
 if TYPE_CHECKING:
     from nebula.rpc.verbs import Endpoint

@@ -29,7 +29,8 @@ from nebula.rpc.verbs import Target
 from nebula.stomp.client import Message, StompClient
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.link import Link
-from nebula.stomp.subscription import SubscribeOptions, Subscription
+from nebula.stomp.messages import SubscribeOptions
+from nebula.stomp.subscription import Subscription
 
 if TYPE_CHECKING:
     from nebula.avro import Schema

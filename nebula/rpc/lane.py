@@ -9,7 +9,7 @@ from time import monotonic
 import anyio
 from anyio.abc import TaskGroup
 
-from nebula.stomp.subscription import Message
+from nebula.stomp.messages import Message
 from nebula.stomp.waiter import Waiter, new_waiter, waiter_maker
 
 Serve = Callable[[Message, float], Awaitable[None]]

@@ -27,7 +27,8 @@ from nebula.stomp.client_protocol import VERSIONS, ClientProtocol
 from nebula.stomp.client_tls import ClientTls, TlsOptions, explain
 from nebula.stomp.codec import FrameLimits
 from nebula.stomp.link import Link, connect_link
-from nebula.stomp.subscription import AckMode, Listener, Message, Receipt, SubscribeOptions, Subscription
+from nebula.stomp.messages import AckMode, Message, Receipt, SubscribeOptions
+from nebula.stomp.subscription import Listener, Subscription
 from nebula.stomp.transaction import Transaction, encode_text
 from nebula.stomp.waiter import Waiter, new_waiter
 

@@ -16,7 +16,8 @@ from nebula.stomp.client_protocol import ClientProtocol, State
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import BEAT
 from nebula.stomp.link import Link
-from nebula.stomp.subscription import AckMode, Listener, Message, Receipt, SnapshotGate, SubscribeOptions
+from nebula.stomp.messages import AckMode, Message, Receipt, SubscribeOptions
+from nebula.stomp.subscription import Listener, SnapshotGate
 from nebula.stomp.waiter import Waiter, new_waiter
 
 T = TypeVar("T")

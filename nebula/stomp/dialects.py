@@ -160,9 +160,7 @@ DIALECTS = MappingProxyType({dialect.version: dialect for dialect in (V1_0, V1_1
 """By version, lowest first."""
 
 
-def negotiate(
-    accept_version: str | None, served: Sequence[Dialect] = (V1_0, V1_1, V1_2)
-) -> Dialect | None:
+def negotiate(accept_version: str | None, served: Sequence[Dialect] = (V1_0, V1_1, V1_2)) -> Dialect | None:
     """The highest version in common, or None (1.2, "Protocol Negotiation").
 
     Without `accept-version` the client speaks 1.0 only. Items of the list are trimmed.

@@ -10,7 +10,7 @@ from nebula.headers import ACCEPTED
 
 if TYPE_CHECKING:
     from nebula.stomp.client_connection import ClientConnection
-    from nebula.stomp.subscription import Message
+    from nebula.stomp.messages import Message
 
 
 class Transaction:

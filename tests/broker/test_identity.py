@@ -189,10 +189,9 @@ async def test_check_of_one_is_not_taken_for_that_of_another_whose_words_run_tog
 ) -> None:
     authenticator = Authenticator(users=users_file(tmp_path, ab="c", a="else"))
 
-    assert await asyncio.gather(authenticator.verify("ab", "c"), authenticator.verify("a", "bc")) == [
-        "ab",
-        None,
-    ]
+    right, wrong = await asyncio.gather(authenticator.verify("ab", "c"), authenticator.verify("a", "bc"))
+
+    assert (right, wrong) == ("ab", None)
 
 
 async def test_one_who_gives_up_does_not_take_the_check_from_the_others(tmp_path: Path) -> None:
