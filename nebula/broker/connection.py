@@ -67,6 +67,7 @@ class Connection(asyncio.Protocol):
         self._is_closing = False
         self._is_lost = False
         self._resumes_soon = False
+        self._waits_for_store = False
         self._is_suspect = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -141,6 +142,10 @@ class Connection(asyncio.Protocol):
                 self._opened()
         if protocol.is_held_back:
             self._transport.pause_reading()
+        elif protocol.session.is_ahead_of_store:
+            self._waits_for_store = True
+            protocol.heartbeat.pause()
+            self._transport.pause_reading()
         elif len(data) >= _LONG_READ_BYTES:
             self._transport.pause_reading()
             server.line_up(self)
@@ -188,6 +193,10 @@ class Connection(asyncio.Protocol):
             )
             session.take_outbox()  # it would only be copied for somebody who does not read
             protocol.fail(session.ending, now)
+        if self._waits_for_store and not session.is_ahead_of_store:
+            self._waits_for_store = False
+            protocol.heartbeat.resume(now)
+            self.read_on()
         if self._is_blocked and not protocol.is_finished:
             return
         if not self._is_closing:
@@ -209,8 +218,8 @@ class Connection(asyncio.Protocol):
         self.read_on()
 
     def read_on(self) -> None:
-        """Read the peer again, unless it is held back or at its end."""
-        if not self._protocol.is_held_back and not self._is_closing:
+        """Read the peer again, unless it is held back, waits for the store or is at its end."""
+        if not (self._protocol.is_held_back or self._waits_for_store or self._is_closing):
             self._transport.resume_reading()
 
     def end(self, reason: str) -> None:

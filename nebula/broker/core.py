@@ -114,7 +114,7 @@ class Broker:
         self._sessions: dict[str, Session] = {}
         self._dirty: list[Session] = []
         # Whose RECEIPTs wait for the store.
-        self._waiting: dict[Session, None] = {}
+        self.waiting: dict[Session, None] = {}
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
 
     @property
@@ -199,18 +199,10 @@ class Broker:
         self.values.end_ephemerals(session)
         self._sending.paused.pop(session, None)
         if lost:
-            self._waiting.pop(session, None)
+            self.waiting.pop(session, None)
         if self._sessions.get(session.id) is session:
             del self._sessions[session.id]
             self.standing.leave(session.id, now)
-
-    def quiesce(self) -> None:
-        """Everybody is about to be ended: nobody gets what another one gives back.
-
-        A message would go from one to the next, and count each as an attempt that failed.
-        """
-        for session in self._sessions.values():
-            session.is_choked = True
 
     def review(self, grants: Grants | None, now: float) -> None:
         """Rights have changed: what a subscription may have from now on is judged anew (D.36)."""
@@ -385,25 +377,21 @@ class Broker:
             queue.restore([self.journal.restore(each, Kind.QUEUE) for each in messages])
         self.values.sweep()
 
-    @property
-    def awaits_store(self) -> bool:
-        """RECEIPTs wait for a batch, which may have become empty meanwhile."""
-        return bool(self._waiting)
-
     def hold_receipt(self, session: Session, octets: bytes, batch: int) -> None:
         """Say `octets` when the store has this batch, and what the session was told before."""
-        session.held.append((batch, octets))
-        self._waiting[session] = None
+        session.hold(octets, batch)
+        self.waiting[session] = None
 
     def committed(self, batch: int) -> None:
         """The store has everything up to this batch: say what waited for it."""
-        for session in list(self._waiting):
+        for session in list(self.waiting):
             held = session.held
             while held and held[0][0] <= batch:
                 _, what = held.popleft()
                 if isinstance(what, Subscription):
                     self.values.release(what)
                 else:
+                    session.held_bytes -= len(what)
                     session.say(what)
             if not held:
-                del self._waiting[session]
+                del self.waiting[session]

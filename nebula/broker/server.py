@@ -226,11 +226,7 @@ class Server:
             self._is_working = False
         journal = self.broker.journal
         # What was dropped again before it was written leaves no row, but its RECEIPT still waits.
-        if (
-            journal is not None
-            and self._writer is not None
-            and (not journal.is_empty or self.broker.awaits_store)
-        ):
+        if journal is not None and self._writer is not None and (not journal.is_empty or self.broker.waiting):
             self._writer.write(journal)
 
     def _on_committed(self, batch: int) -> None:
@@ -260,7 +256,10 @@ class Server:
             self.urls.append(f"{listener.scheme}://{shown}:{port}")
 
     def _end_all(self, reason: str) -> None:
-        self.broker.quiesce()
+        # Nobody gets what another one gives back: it would go from one to the next, and each would
+        # count as an attempt that failed.
+        for session in self.broker.sessions.values():
+            session.is_choked = True
         for connection in list(self._connections):
             connection.end(reason)
 

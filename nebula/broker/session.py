@@ -40,6 +40,7 @@ class Session:
         outbox_bytes: what the outbox counts for.
         held: RECEIPTs that wait for the store, each with the batch that it waits for; and
             subscriptions to last values that wait for theirs (D.43).
+        held_bytes: what the RECEIPTs in `held` count for.
         high_water_bytes: from here on queues stop dispatching to this session.
         max_outbox_bytes: from here on it is too slow and is ended.
         is_choked: queues may not dispatch to it until its outbox has been written.
@@ -54,6 +55,7 @@ class Session:
         "ending",
         "ephemerals",
         "held",
+        "held_bytes",
         "high_water_bytes",
         "id",
         "is_choked",
@@ -93,6 +95,7 @@ class Session:
         self.outbox: list[Delivery | bytes] = []
         self.outbox_bytes = 0
         self.held: deque[tuple[int, bytes | Subscription]] = deque()
+        self.held_bytes = 0
         self.high_water_bytes = high_water_bytes
         self.max_outbox_bytes = max_outbox_bytes
         self.is_choked = False
@@ -109,6 +112,14 @@ class Session:
     def takes_values(self) -> bool:
         """Last values may be sent. None waits then, as they are sent as soon as they may be."""
         return not self.is_choked and self.value_credit > 0
+
+    @property
+    def is_ahead_of_store(self) -> bool:
+        """So many RECEIPTs wait for the store that it is to be read no further (DESIGN 4).
+
+        Not who consumes: its ACKs come by the same stream.
+        """
+        return self.held_bytes >= self.high_water_bytes and not self.subscriptions
 
     def choke(self) -> None:
         """The high-water mark is reached: no more from queues, and an end to what is far above it."""
@@ -133,6 +144,13 @@ class Session:
         self.outbox.append(octets)
         self.outbox_bytes += len(octets)
         if self.outbox_bytes > self.max_outbox_bytes:
+            self.mark_too_slow()
+
+    def hold(self, octets: bytes, batch: int) -> None:
+        """Put a RECEIPT behind those that wait for the store."""
+        self.held.append((batch, octets))
+        self.held_bytes += len(octets)
+        if self.held_bytes > self.max_outbox_bytes:
             self.mark_too_slow()
 
     def take_outbox(self) -> list[Delivery | bytes]:

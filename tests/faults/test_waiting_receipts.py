@@ -1,4 +1,4 @@
-"""A RECEIPT waits for a batch of which nothing is left to write: it is said all the same."""
+"""RECEIPTs that wait for a slow store: of a batch of which nothing is left to write, and very many."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+from nebula.broker.limits import Limits
 from nebula.broker.server import Listener, Server
 from nebula.broker.store import Write
 from tests.broker.memory_store import MemoryDisk, MemoryStore
@@ -38,7 +39,8 @@ class SlowStore(MemoryStore):
 class Peer:
     """A client of few words."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.server = server
         self._reader = reader
         self.say = writer.write
 
@@ -48,15 +50,15 @@ class Peer:
 
 
 @asynccontextmanager
-async def peer_of(store: SlowStore) -> AsyncIterator[Peer]:
+async def peer_of(store: SlowStore, limits: Limits | None = None) -> AsyncIterator[Peer]:
     """A peer of a broker that keeps its messages in `store`."""
-    server = Server([Listener(port=0)], store=store)
+    server = Server([Listener(port=0)], store=store, limits=limits)
     async with asyncio.timeout(_SECONDS):
         await server.start()
         address = urlsplit(server.urls[0])
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         try:
-            peer = Peer(reader, writer)
+            peer = Peer(server, reader, writer)
             peer.say(_CONNECT)
             await peer.hear(b"\0")
             yield peer
@@ -96,5 +98,53 @@ def test_receipt_of_a_message_that_was_acked_while_another_batch_was_written_is_
             store.is_quick.set()
 
             await peer.hear(b"receipt-id:sent\n")
+
+    asyncio.run(main())
+
+
+def _values(first: int) -> bytes:
+    frames = (f"SEND\ndestination:X/a\nreceipt:{number:0200}\n\nv\0" for number in range(first, first + 20))
+    return "".join(frames).encode()
+
+
+def test_publisher_is_not_read_while_too_many_of_its_receipts_wait() -> None:
+    store = SlowStore()
+
+    async def main() -> None:
+        async with peer_of(store, Limits(outbox_high_water_bytes=2_000)) as peer:
+            peer.say(_values(0))
+            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            peer.say(_values(20))
+            await _round_trip(peer.server)
+            (session,) = peer.server.broker.sessions.values()
+
+            assert len(session.held) == 20
+            store.is_quick.set()
+            await peer.hear(f"receipt-id:{39:0200}\n".encode())
+            assert session.held_bytes == 0
+
+    asyncio.run(main())
+
+
+async def _round_trip(server: Server) -> None:
+    """Let the broker read all that was sent before: somebody else comes in and leaves."""
+    address = urlsplit(server.urls[0])
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(_CONNECT + b"DISCONNECT\nreceipt:r\n\n\0")
+    await reader.readuntil(b"receipt-id:r\n")
+    await reader.read()
+    writer.close()
+
+
+def test_consumer_of_whose_receipts_too_many_wait_is_ended() -> None:
+    store = SlowStore()
+
+    async def main() -> None:
+        limits = Limits(outbox_high_water_bytes=1_000, max_outbox_bytes=2_000, max_body_bytes=1_000)
+        async with peer_of(store, limits) as peer:
+            # Its ACKs come by the same stream, so it is read on.
+            peer.say(_SUBSCRIBE + _values(0))
+
+            await peer.hear(b"too slow")
 
     asyncio.run(main())
