@@ -22,12 +22,14 @@ from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received
 from tests.properties.last_values import Subscribed, Value
 
+SELDOM = st.integers(0, 4)  # 0: now
 KEYS = ("X/a", "X/b", "X/c", "X/d.e")
 PATTERNS = ("X/a", "X/*", "X/[!a]*", "X/**")
 READERS = ("r0", "r1", "r2")
 FORBIDDEN = "X/c"  # to r2, while its right is withdrawn
 WINDOW = 2
 EXPIRY_SECONDS = 60.0
+WHO = st.integers(0, 1)  # of the publishers
 LIMITS = Limits(max_unacked_values=WINDOW, session_expiry_seconds=EXPIRY_SECONDS)
 
 
@@ -66,26 +68,22 @@ class LastValueMachine(RuleBasedStateMachine):
 
     # Publishers
 
-    @rule(who=st.integers(0, 1), key=st.sampled_from(KEYS), ephemeral=st.booleans())
-    def publish(self, who: int, key: str, *, ephemeral: bool) -> None:
-        self.count += 1
-        value = Value(f"v{self.count}", self.publishers[who] if ephemeral else None)
-        self.change(key, value)
-        self.publishers[who].publish(key, value.body, headers=["ephemeral:true"] if ephemeral else [])
-        self.collect()
+    @rule(who=WHO, keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=4), ephemeral=st.booleans())
+    def publish(self, who: int, keys: list[str], *, ephemeral: bool) -> None:
+        for key in keys:
+            self.count += 1
+            value = Value(f"v{self.count}", self.publishers[who] if ephemeral else None)
+            self.change(key, value)
+            self.publishers[who].publish(key, value.body, headers=["ephemeral:true"] if ephemeral else [])
+            self.collect()
 
-    @precondition(lambda self: self.values)
-    @rule(who=st.integers(0, 1), which=st.integers(0, 9))
-    def delete_one_that_is_there(self, who: int, which: int) -> None:
-        self.delete(who, sorted(self.values)[which % len(self.values)])
-
-    @rule(who=st.integers(0, 1), key=st.sampled_from(KEYS))
+    @rule(who=WHO, key=st.sampled_from(KEYS))
     def delete(self, who: int, key: str) -> None:
         self.change(key, None)
         self.publishers[who].say(f"SEND destination:{key}; content-length:0")
         self.collect()
 
-    @rule(who=st.integers(0, 1))
+    @rule(who=WHO)
     def lose_publisher(self, who: int) -> None:
         self.lose_owner(self.publishers[who])
         self.publishers[who] = self.publisher()
@@ -100,10 +98,12 @@ class LastValueMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        for reader in READERS:
+        self.publish(0, list(KEYS), ephemeral=False)
+        for reader, durable in zip(READERS, (False, True, True), strict=True):
             self.connect(reader)
+            self.subscribe(reader, "s", "X/**", "client", durable=durable, eager=True, receipt=True)
 
-    @rule(reader=st.sampled_from(READERS), seldom=st.integers(0, 4))
+    @rule(reader=st.sampled_from(READERS), seldom=SELDOM)
     def come(self, reader: str, seldom: int) -> None:
         if reader not in self.readers or not seldom:
             self.connect(reader)
@@ -119,10 +119,10 @@ class LastValueMachine(RuleBasedStateMachine):
         assert former is None or former.is_closed
         self.collect()
 
-    @rule(reader=st.sampled_from(READERS), ending=st.sampled_from(["lose", "disconnect"]))
-    def leave(self, reader: str, ending: str) -> None:
+    @rule(reader=st.sampled_from(READERS), ending=st.sampled_from(["lose", "disconnect"]), seldom=SELDOM)
+    def leave(self, reader: str, ending: str, seldom: int) -> None:
         peer = self.readers.get(reader)
-        if peer is not None:
+        if peer is not None and not seldom:
             self.part(reader)
             if ending == "lose":
                 peer.lose()
@@ -212,7 +212,7 @@ class LastValueMachine(RuleBasedStateMachine):
         self.broker.settle()
         self.collect()
 
-    @rule(seldom=st.integers(0, 4), clean=st.booleans(), readers_first=st.booleans())
+    @rule(seldom=SELDOM, clean=st.booleans(), readers_first=st.booleans())
     def restart_seldom(self, seldom: int, *, clean: bool, readers_first: bool) -> None:
         if not seldom:
             self.restart(clean=clean, readers_first=readers_first)
@@ -251,7 +251,7 @@ class LastValueMachine(RuleBasedStateMachine):
             for key in gone:
                 subscribed.told.pop(key, None)
 
-    @rule(seconds=st.sampled_from([1.0, 1.0, 1.0, EXPIRY_SECONDS + 1]))
+    @rule(seconds=st.sampled_from([1.0, 1.0, 1.0, 1.0, EXPIRY_SECONDS + 1]))
     def advance(self, seconds: float) -> None:
         self.broker.advance(seconds)
         for reader, since in self.away_since.items():
