@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from nebula.broker.access import AccessPolicy, Grants
-from nebula.broker.destinations.base import Account
+from nebula.broker.destinations.base import Account, Refusal
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
@@ -175,6 +175,7 @@ class Broker:
         standing = self.standing.by_id.get(id_)
         owners = {each.rights.principal for each in (former, standing) if each is not None}
         if not owners <= {session.principal}:
+            self.account.refuse(Refusal(session.principal, session.id, "CONNECT", id_, "another's session"))
             raise Refused("session", "the session cannot be had")
         if former is not None:
             former.end("session taken over")

@@ -353,6 +353,18 @@ def test_session_of_another_principal_is_not_taken_over(broker: BrokerHarness) -
     assert not alice.is_closed
 
 
+def test_operator_is_told_who_wanted_anothers_session(broker: BrokerHarness) -> None:
+    connect(broker, "alice", client_id="c")
+    mallory = broker.accept(principal="mallory")
+    mallory.say("CONNECT accept-version:1.2; host:h; client-id:c")
+
+    refusals, uncounted = broker.broker.account.take_refusals()
+    assert [(each.principal, each.what, each.destination) for each in refusals] == [
+        ("mallory", "CONNECT", "c")
+    ]
+    assert not uncounted
+
+
 def test_session_of_another_principal_is_not_resumed(broker: BrokerHarness) -> None:
     alice = connect(broker, "alice", client_id="c")
     alice.subscribe("/topic/alice.1", "durable:true")
