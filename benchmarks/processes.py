@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 _END_SECONDS = 15.0
 
 
@@ -75,6 +77,12 @@ def wait_until(
             what = "ended" if process.poll() is not None else f"is not ready after {timeout:g} s"
             raise Unavailable(f"{Path(str(process.args[0])).name} {what}: {tail(log)}")  # type: ignore[index]
         time.sleep(0.05)
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has worked so far, all its threads together: it does not grow while others work."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
 
 
 def tail(log: Path, *, lines: int = 15) -> str:

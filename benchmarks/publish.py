@@ -13,7 +13,7 @@ from itertools import cycle
 from uuid import uuid4
 
 from benchmarks.peers import Broker
-from benchmarks.stream import Measurement, Stream
+from benchmarks.stream import Clock, Measurement, Stream
 from benchmarks.wire import Link, message, subscribe
 
 PER_BLOCK = 256
@@ -33,6 +33,7 @@ class Publisher:
 
     def __init__(self, broker: Broker) -> None:
         self._link = Link(broker)
+        self._pid = broker.pid
         self._sizes: deque[int] = deque()
         self.published = 0
 
@@ -81,12 +82,11 @@ class Publisher:
         """Warm up, then send the blocks again and again for so long."""
         turn = cycle(blocks)
         self._run(turn, time.perf_counter() + _WARM_UP_SECONDS)
-        before, used, start = self.published, time.process_time(), time.perf_counter()
-        self._run(turn, start + seconds)
-        elapsed, used = time.perf_counter() - start, time.process_time() - used
-        count = self.published - before
+        clock, before = Clock(self._pid), self.published
+        self._run(turn, time.perf_counter() + seconds)
+        measured = clock.measured(self.published - before)
         self.settle()
-        return Measurement(count / elapsed, busy=used / elapsed)
+        return measured
 
     def _run(self, blocks: Iterator[bytes], end: float) -> None:
         while time.perf_counter() < end:

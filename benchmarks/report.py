@@ -32,6 +32,7 @@ class Line:
     p50: float | None
     p99: float | None
     busy: float | None
+    cost: float | None
     received: float | None
     slow_received: float | None
     took: float | None
@@ -51,6 +52,7 @@ def lines(row: Row, rounds: Rounds) -> list[Line]:
             _median(m.p50 for m in taken),
             _median(m.p99 for m in taken),
             _median(m.busy for m in taken),
+            _median(m.cost for m in taken),
             _median(m.received for m in taken),
             _median(m.slow_received for m in taken),
             _median(m.took for m in taken),
@@ -100,9 +102,9 @@ def _page(
         f"Medians of {count} rounds of {seconds:g} s, the contestants interleaved within each round, one"
         " machine, one run: read the ratios, the absolute figures of another machine are others. Bodies of"
         " 200 bytes, nothing kept on disk unless it says so. *Times*: how many times that contestant the"
-        " first line is, by rate, or by median latency where a request goes alone. *Load*: the part of a core"
-        " that the load itself took. *Spread*: from the slowest round to the fastest, as a part of the"
-        " median.\n"
+        " first line is, by rate, or by median latency where a request goes alone. *Cpu*: what the broker"
+        " worked for each, on all cores together. *Load*: the part of a core that the load itself took."
+        " *Spread*: from the slowest round to the fastest, as a part of the median.\n"
     )
     yield f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
     yield ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n"
@@ -124,7 +126,7 @@ def _markdown_table(row: Row, rounds: Rounds) -> Iterator[str]:
 def _cells(row: Row, rounds: Rounds) -> list[list[str]]:
     # A heading and a line for each contestant, without the columns in which nobody has anything.
     heading = ["", f"{row.unit}/s", "spread", "p50 µs", "p99 µs", "s", "MB", "received", "slow reader"]
-    heading += ["load", "times"]
+    heading += ["cpu µs", "load", "times"]
     grid = [heading, *(_line_cells(line) for line in lines(row, rounds))]
     kept = [place for place in range(len(heading)) if place == 0 or any(line[place] for line in grid[1:])]
     return [[line[place] for place in kept] for line in grid]
@@ -141,6 +143,7 @@ def _line_cells(line: Line) -> list[str]:
         f"{line.size_bytes / 1e6:.1f}" if line.size_bytes is not None else "",
         _part(line.received),
         _part(line.slow_received),
+        f"{line.cost * 1e6:.2f}" if line.cost is not None else "",
         _part(line.busy),
         f"{line.ratio:.2f}" if line.ratio is not None else "",
     ]

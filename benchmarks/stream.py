@@ -10,6 +10,7 @@ from itertools import cycle
 from typing import cast
 
 from benchmarks.peers import Broker
+from benchmarks.processes import cpu_seconds
 from benchmarks.wire import Link, message
 
 # How far the sender may be ahead of the slowest consumer, in messages. It keeps a queue from growing without
@@ -30,6 +31,7 @@ class Measurement:
         rate: messages, deliveries, requests or connects per second.
         p50: the median latency of one request in seconds, where the row measures it; `p99` likewise.
         busy: the part of a core that the load itself needed; near 1 the load is the limit, not the broker.
+        cost: CPU seconds of the broker for each of what `rate` counts.
         received: messages that a reader had for each change of a value that it watches; below 1 where the
             broker skipped what had changed again.
         slow_received: the same of a reader that is slow on purpose.
@@ -41,10 +43,28 @@ class Measurement:
     p50: float | None = None
     p99: float | None = None
     busy: float | None = None
+    cost: float | None = None
     received: float | None = None
     slow_received: float | None = None
     took: float | None = None
     size_bytes: float | None = None
+
+
+class Clock:
+    """Starts to run when it is made: the time, the work of the load, and that of the broker `pid`."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._broker = cpu_seconds(pid)
+        self._load = time.process_time()
+        self._start = time.perf_counter()
+
+    def measured(self, count: int) -> Measurement:
+        """What so many messages, or what else the rate counts, came to by now."""
+        elapsed = time.perf_counter() - self._start
+        load, broker = time.process_time() - self._load, cpu_seconds(self._pid) - self._broker
+        cost = broker / count if count else None
+        return Measurement(count / elapsed, busy=load / elapsed, cost=cost)
 
 
 class Stream:
@@ -57,6 +77,7 @@ class Stream:
         self, broker: Broker, destination: str, *, receipts: bool = False, headers: str = ""
     ) -> None:
         self._destination = destination
+        self._pid = broker.pid
         self._selector = selectors.DefaultSelector()
         self._sender = Link(broker)
         self._links: list[Link] = []
@@ -89,12 +110,11 @@ class Stream:
             ConnectionError: the broker sent an ERROR, closed a connection, or lost messages.
         """
         self._run(time.perf_counter() + _WARM_UP_SECONDS)
-        before, used, start = self._delivered(), time.process_time(), time.perf_counter()
-        self._run(start + seconds)
-        elapsed = time.perf_counter() - start
-        count, used = self._delivered() - before, time.process_time() - used
+        clock, before = Clock(self._pid), self._delivered()
+        self._run(time.perf_counter() + seconds)
+        measured = clock.measured(self._delivered() - before)
         self._drain()
-        return Measurement(count / elapsed, busy=used / elapsed)
+        return measured
 
     def _watch(self, link: Link, *, counted: bool) -> None:
         self._links.append(link)

@@ -7,12 +7,13 @@ import selectors
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from statistics import median
 from uuid import uuid4
 
 from benchmarks.peers import Broker
 from benchmarks.publish import PER_BLOCK, Publisher, block, stored
-from benchmarks.stream import Measurement
+from benchmarks.stream import Clock, Measurement
 from benchmarks.wire import BODY, AckingLink, Link, ack_of, message, subscribe
 
 KEYS = 100_000
@@ -50,27 +51,25 @@ def updates(broker: Broker, seconds: float, *, each_its_part: bool) -> Measureme
     with stored(keys, broker), ExitStack() as stack:
         audience = _Audience(stack, broker, patterns, keys[:_BUSY])
         audience.run(time.perf_counter() + _WARM_UP_SECONDS)
-        before, used, start = audience.published, time.process_time(), time.perf_counter()
-        audience.run(start + seconds)
-        elapsed, used = time.perf_counter() - start, time.process_time() - used
-        rate = (audience.published - before) / elapsed
+        clock, before = Clock(broker.pid), audience.published
+        audience.run(time.perf_counter() + seconds)
+        measured = clock.measured(audience.published - before)
         audience.finish(keys[-_GROUPS:], seen)
         share = _GROUPS if each_its_part else 1
         received, slow_received = audience.received(share)
-    return Measurement(rate, busy=used / elapsed, received=received, slow_received=slow_received)
+    return replace(measured, received=received, slow_received=slow_received)
 
 
 def snapshot(broker: Broker, seconds: float, *, ack: str) -> Measurement:
     """Subscribe eagerly to a hundred thousand values, again and again; counts values shown."""
     name = f"X/bench-{uuid4().hex[:12]}"
     with stored([f"{name}-{n}" for n in range(KEYS)], broker):
-        used, start = time.process_time(), time.perf_counter()
+        clock, end = Clock(broker.pid), time.perf_counter() + seconds
         taken = [take_snapshot(broker, f"{name}-*", ack)]
-        while time.perf_counter() - start < seconds:
+        while time.perf_counter() < end:
             taken.append(take_snapshot(broker, f"{name}-*", ack))
-        elapsed, used = time.perf_counter() - start, time.process_time() - used
-    took = median(seconds for seconds, _ in taken)
-    return Measurement(KEYS / took, busy=used / elapsed, took=took, size_bytes=taken[0][1])
+        measured = clock.measured(KEYS * len(taken))
+    return replace(measured, took=median(seconds for seconds, _ in taken), size_bytes=taken[0][1])
 
 
 def take_snapshot(broker: Broker, pattern: str, ack: str) -> tuple[float, int]:

@@ -71,12 +71,14 @@ def test_page_has_every_row_and_leaves_out_empty_columns() -> None:
 
 
 def test_figures_of_last_values_have_columns_of_their_own() -> None:
-    measured = Measurement(10.0, received=0.5, slow_received=0.041, took=0.25, size_bytes=32_800_000)
+    measured = Measurement(
+        10.0, cost=3.05e-6, received=0.5, slow_received=0.041, took=0.25, size_bytes=32_800_000
+    )
 
     page = report.markdown([ROW], {(ROW.name, "Nebula"): [measured]}, {}, 1, 2.0)
 
-    assert "|  | messages/s | spread | s | MB | received | slow reader |" in page
-    assert "| Nebula | 10 | 0% | 0.25 | 32.8 | 50% | 4% |" in page
+    assert "|  | messages/s | spread | s | MB | received | slow reader | cpu µs |" in page
+    assert "| Nebula | 10 | 0% | 0.25 | 32.8 | 50% | 4% | 3.05 |" in page
 
 
 def test_unknown_row_is_told_with_those_that_there_are() -> None:
@@ -96,3 +98,9 @@ def test_busiest_line_comes_first() -> None:
     samples = "main;read (a.py:1) 1\nmain;parse (b.py:2) 2\nmain;other;read (a.py:1) 5\n"
 
     assert self_times(samples) == [("read (a.py:1)", 0.75), ("parse (b.py:2)", 0.25)]
+
+
+def test_waiting_thread_is_not_busy() -> None:
+    samples = "main;read (a.py:1) 3\nwork;Condition.wait (threading.py:327) 9\n"
+
+    assert self_times(samples) == [("read (a.py:1)", 1.0)]
