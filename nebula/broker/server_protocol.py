@@ -11,29 +11,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 from nebula import headers as names
 from nebula.broker.core import Broker
-from nebula.broker.destinations.base import Refusal
+from nebula.broker.dialogue import Dialogue, Then
 from nebula.broker.encoding import Encoder, error_frame, to_client, version_error
-from nebula.broker.messages import Head, Kind, Verdict
-from nebula.broker.requests import (
-    read_removes,
-    read_requeue,
-    read_send,
-    read_settled,
-    read_subscribe,
-    required,
-    subscription_id,
-)
 from nebula.broker.session import Session
-from nebula.broker.subscriptions import Subscription
-from nebula.broker.transactions import Action, HeldSend, HeldSettlement
 from nebula.errors import Refused, RemoteProtocolError
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import V1_2, Dialect, negotiate
-from nebula.stomp.frames import CLIENT_COMMANDS, Frame, Headers
+from nebula.stomp.frames import CLIENT_COMMANDS, Frame
 from nebula.stomp.heartbeat import BEAT, Heartbeat, negotiate_intervals, parse_heart_beat
 
 __all__ = ["ServerProtocol"]
@@ -87,16 +75,15 @@ class ServerProtocol:
         self.version: str | None = None
         self.heartbeat = Heartbeat(0.0, 0.0, now=now)
         self._broker = broker
+        self._now = now
         self._server = server
         self._authenticates = authenticates
         self._connect_fields: Mapping[str, str] = {}
-        # How far the journal was before the frame at hand.
-        self._journal_count = 0
         self._parser = FrameParser(CLIENT_COMMANDS, broker.limits.frames)
         self._dialect: Dialect = V1_2  # until CONNECT: an ERROR in it is legible to everyone
-        self._encoder = Encoder(self._dialect, broker.incarnation, session.profile)
+        self._dialogue = self._begin_dialogue()
         self._handlers = _LEGAL[State.OPENING]
-        self._now = now
+        self._taker: ServerProtocol | Dialogue = self
         self._connect_before = now + broker.limits.connect_timeout
         # Frames and octets that came before we knew that we have to hold the peer back.
         self._parked: list[Frame] = []
@@ -131,9 +118,9 @@ class ServerProtocol:
         data, self._unread = self._unread, b""
         try:
             if in_vain:
-                if self._broker.journal is not None:
-                    self._journal_count = self._broker.journal.count
-                self._send(frames.pop(0), may_wait=False)
+                self._dialogue.now = now
+                self._dialogue.begin_frame()
+                self._dialogue.send(frames.pop(0), may_wait=False)
             self._handle(frames)
         except (RemoteProtocolError, Refused) as error:
             self._fail(error)
@@ -206,33 +193,39 @@ class ServerProtocol:
             self._fail(error)
 
     def _handle(self, frames: list[Frame]) -> None:
-        handlers = self._handlers
-        journal = self._broker.journal
+        handlers, taker, dialogue = self._handlers, self._taker, self._dialogue
+        dialogue.now = self._now
+        has_journal = self._broker.journal is not None
         rest = iter(frames)
         for frame in rest:
             handler = handlers.get(frame.command)
             if handler is None:
                 raise RemoteProtocolError(self._why_illegal(frame), receipt=frame.receipt)
-            if journal is not None:
-                self._journal_count = journal.count
+            if has_journal:
+                dialogue.begin_frame()
             try:
-                handler(self, frame)
+                then = handler(taker, frame)
             except Refused as error:
                 raise RemoteProtocolError(error.detail, receipt=frame.receipt) from error
-            if self.is_held_back:
+            if then is Then.HOLD_BACK:
+                self.is_held_back = True
                 self._parked = [frame, *rest]
                 self.heartbeat.pause()
                 return
-            if self.is_finished:
+            if then is Then.FINISH:
+                self._finish(lost=False)
                 return
 
     def _send_parked(self) -> None:
         """STOMP 1.2, "RECEIPT": what was received should still be processed."""
+        dialogue = self._dialogue
+        dialogue.now = self._now
         for frame in (*self._parked, *self._parser.feed(self._unread)):
+            dialogue.begin_frame()
             if frame.command == "SEND":
-                self._send(frame, may_wait=False)
+                dialogue.send(frame, may_wait=False)
             elif frame.command in _OF_TRANSACTIONS:
-                self._handlers[frame.command](self, frame)
+                self._handlers[frame.command](dialogue, frame)
             elif frame.command == "DISCONNECT" or frame.command not in self._handlers:
                 return  # nothing counts behind them
 
@@ -262,27 +255,6 @@ class ServerProtocol:
             self.session.held.clear()
         # Also who has nothing more to be told is to be closed by the shell.
         self.session.dirty.append(self.session)
-
-    def _say_receipt(self, frame: Frame, result: str | None = None) -> None:
-        if frame.receipt is not None:
-            self._answer(self._encoder.receipt(frame.receipt, result))
-
-    def _answer(self, octets: bytes) -> None:
-        """Say a RECEIPT: when the store has what the frame left there, and behind those before it."""
-        journal = self._broker.journal
-        if journal is None or (journal.count == self._journal_count and not self.session.held):
-            self.session.say(octets)
-        else:
-            self._broker.hold_receipt(self.session, octets, journal.batch)
-
-    def _ignore(self, frame: Frame) -> None:
-        """Turn down what is not permitted, without a word of why (D.5): that is the operator's."""
-        session, destination = self.session, frame.headers.get("destination", "")
-        self._broker.account.refuse(
-            Refusal(session.principal, session.id, frame.command, destination, names.IGNORED)
-        )
-        if not self.session.profile.ignores_silently:
-            self._say_receipt(frame, names.IGNORED)
 
     # CONNECT, STOMP
 
@@ -340,12 +312,15 @@ class ServerProtocol:
         # A fault in it is found before anybody else's session is taken over.
         heart_beat = parse_heart_beat(fields.get("heart-beat") if self._dialect.announces_version else None)
         self._broker.enter(self.session, fields.get(names.CLIENT_ID), self._now)
-        dialect = self._dialect
-        self._encoder = Encoder(dialect, self._broker.incarnation, self.session.profile)
-        self.version = dialect.version
+        self._dialogue = self._taker = self._begin_dialogue()
+        self.version = self._dialect.version
         self._handlers = _LEGAL[State.OPEN]
-        self._parser.begin(dialect)
+        self._parser.begin(self._dialect)
         self._say_connected(heart_beat)
+
+    def _begin_dialogue(self) -> Dialogue:
+        self._encoder = Encoder(self._dialect, self._broker.incarnation, self.session.profile)
+        return Dialogue(self._broker, self.session, self._encoder, self._dialect, self._now)
 
     def _say_connected(self, theirs: tuple[int, int]) -> None:
         profile = self.session.profile
@@ -364,168 +339,8 @@ class ServerProtocol:
         self.session.say(version_error(self.fault, self.session.profile.dialects))
         self._finish(lost=True)
 
-    # SEND
 
-    def _send(self, frame: Frame, *, may_wait: bool = True) -> None:
-        fields: Headers = frame.headers  # type: ignore[assignment]  # the parser makes Headers
-        plan = fields.memo
-        if plan is None:
-            plan = fields.memo = read_send(frame, self._broker, self.session)
-        if type(plan) is Head:
-            if plan.transaction is not None:
-                self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
-                return
-            verdict = self._broker.send(
-                self.session, plan, frame.body, self._now, exchange=frame.exchange, may_wait=may_wait
-            )
-            if verdict is Verdict.WAIT:
-                self.is_held_back = True
-                return
-            if verdict is Verdict.FULL and frame.receipt is None:
-                # Its sender would not hear of it (DESIGN 4).
-                self._broker.bury(plan, frame.body, frame.exchange, self._now)
-        elif "transaction" in fields:
-            self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
-            return
-        else:
-            verdict = plan
-        if frame.receipt is not None:
-            self._answer_send(frame.receipt, plan, verdict)
-
-    def _answer_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
-        consumers = None
-        # Who may not send learns nothing of who listens.
-        if type(plan) is Head and plan.kind is Kind.QUEUE and verdict is not Verdict.UNAUTHORISED:
-            consumers = self._broker.consumer_count(plan.destination)
-        journal = self._broker.journal
-        if journal is None:
-            self.session.say(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=False))
-        else:
-            # Of an ephemeral value the store hears only what it has replaced.
-            is_ephemeral = type(plan) is Head and plan.is_ephemeral
-            is_kept = journal.count != self._journal_count and not is_ephemeral
-            self._answer(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=is_kept))
-
-    # SUBSCRIBE, UNSUBSCRIBE
-
-    def _subscribe(self, frame: Frame) -> None:
-        request = read_subscribe(frame, self._dialect, self._broker.kind_of)
-        session = self.session
-        if request.id in session.subscriptions:
-            # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.
-            which = f"id {request.id!r}" if "id" in frame.headers else f"to {request.destination}, unnamed,"
-            raise RemoteProtocolError(f"the subscription {which} is there already", receipt=frame.receipt)
-        if len(session.subscriptions) >= self._broker.limits.max_subscriptions:
-            limit = self._broker.limits.max_subscriptions
-            raise RemoteProtocolError(f"more than {limit} subscriptions", receipt=frame.receipt)
-        if not self._broker.may_subscribe(session, request, self._now):
-            self._ignore(frame)
-            return
-        subscription = self._broker.subscribe(session, request)
-        subscription.label = self._encoder.label(subscription, names_subscription="id" in frame.headers)
-        self._say_receipt(frame)
-        self._broker.begin(subscription, self._now)
-
-    def _unsubscribe(self, frame: Frame) -> None:
-        removes = read_removes(frame, self.session)
-        subscription = self._named_subscription(frame)
-        if subscription is not None:
-            result = self._broker.unsubscribe(subscription, self._now, removes=removes)
-        elif removes and self._broker.remove_paused(self.session, self._named_id(frame)):
-            result = names.REMOVED
-        else:
-            result = names.IGNORED
-        self._say_receipt(frame, result)
-
-    def _named_id(self, frame: Frame) -> str:
-        return subscription_id(frame, frame.headers.get("destination", ""), self._dialect)
-
-    def _named_subscription(self, frame: Frame) -> Subscription | None:
-        subscriptions = self.session.subscriptions
-        if self._dialect.needs_subscription_id or "id" in frame.headers:
-            return subscriptions.get(required(frame, "id"))
-        destination = required(frame, "destination")
-        for subscription in subscriptions.values():
-            if subscription.pattern == destination:
-                return subscription
-        return None
-
-    # ACK, NACK
-
-    def _ack(self, frame: Frame) -> None:
-        subscription, message, transaction = read_settled(frame, self._dialect)
-        target = self._target(subscription, message)
-        if transaction is not None:
-            self._hold(frame, HeldSettlement(target, requeue=None))
-            return
-        is_known = target is not None and self._broker.acknowledge(*target, self._now)
-        # D.22: races are normal, an unknown one is no fault.
-        self._say_receipt(frame, None if is_known else names.IGNORED)
-
-    def _nack(self, frame: Frame) -> None:
-        subscription, message, transaction = read_settled(frame, self._dialect)
-        target = self._target(subscription, message)
-        requeue = read_requeue(frame)
-        if transaction is not None:
-            self._hold(frame, HeldSettlement(target, requeue=requeue))
-            return
-        is_known = target is not None and self._broker.negative_acknowledge(
-            *target, self._now, requeue=requeue
-        )
-        self._say_receipt(frame, None if is_known else names.IGNORED)
-
-    def _target(self, subscription_id: str, message_id: str) -> tuple[Subscription, int] | None:
-        """The subscription and number that an ACK or NACK names; None when there is none such."""
-        number = self._encoder.message_number(message_id)
-        if number is None:
-            return None
-        subscription = self.session.subscriptions.get(subscription_id)
-        if subscription is None and not self._dialect.needs_subscription_id:
-            # STOMP 1.0 names the message only. Linear, but such a peer has few subscriptions.
-            subscription = next(
-                (each for each in self.session.subscriptions.values() if number in each.unacked), None
-            )
-        return None if subscription is None else (subscription, number)
-
-    # BEGIN, COMMIT, ABORT
-
-    def _hold(self, frame: Frame, action: Action) -> None:
-        """Do it at the COMMIT. Its RECEIPT means that it is held (D.24)."""
-        self._need_transactions(frame)
-        self._broker.hold(self.session, frame.headers["transaction"], action)
-        self._say_receipt(frame)
-
-    def _begin(self, frame: Frame) -> None:
-        self._need_transactions(frame)
-        self._broker.begin_transaction(self.session, required(frame, "transaction"))
-        self._say_receipt(frame)
-
-    def _abort(self, frame: Frame) -> None:
-        self._need_transactions(frame)
-        self._broker.abort(self.session, required(frame, "transaction"))
-        self._say_receipt(frame)
-
-    def _commit(self, frame: Frame) -> None:
-        self._need_transactions(frame)
-        outcome = self._broker.commit(self.session, required(frame, "transaction"), self._now)
-        if frame.receipt is not None:
-            self._answer(self._encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt))
-        elif outcome.verdict is not Verdict.ACCEPTED:
-            raise RemoteProtocolError(f"the transaction is refused: {outcome.verdict.value}")
-
-    def _need_transactions(self, frame: Frame) -> None:
-        if not self.session.profile.has_transactions:
-            raise RemoteProtocolError("there are no transactions here", receipt=frame.receipt)
-
-    # DISCONNECT
-
-    def _disconnect(self, frame: Frame) -> None:
-        # D.25: no more messages, then what was written, the RECEIPT, the end.
-        self._finish(lost=False)
-        self._say_receipt(frame)
-
-
-_Handler = Callable[[ServerProtocol, Frame], None]
+_Handler = Callable[[Any, Frame], Then | None]
 
 # What is legal when, and who takes it. The only place that compares states.
 _LEGAL: Final[Mapping[State, Mapping[str, _Handler]]] = {
@@ -534,15 +349,15 @@ _LEGAL: Final[Mapping[State, Mapping[str, _Handler]]] = {
         "STOMP": ServerProtocol._connect,
     },
     State.OPEN: {
-        "SEND": ServerProtocol._send,
-        "ACK": ServerProtocol._ack,
-        "NACK": ServerProtocol._nack,
-        "SUBSCRIBE": ServerProtocol._subscribe,
-        "UNSUBSCRIBE": ServerProtocol._unsubscribe,
-        "BEGIN": ServerProtocol._begin,
-        "COMMIT": ServerProtocol._commit,
-        "ABORT": ServerProtocol._abort,
-        "DISCONNECT": ServerProtocol._disconnect,
+        "SEND": Dialogue.send,
+        "ACK": Dialogue.ack,
+        "NACK": Dialogue.nack,
+        "SUBSCRIBE": Dialogue.subscribe,
+        "UNSUBSCRIBE": Dialogue.unsubscribe,
+        "BEGIN": Dialogue.begin,
+        "COMMIT": Dialogue.commit,
+        "ABORT": Dialogue.abort,
+        "DISCONNECT": Dialogue.disconnect,
     },
     State.CLOSED: {},
 }

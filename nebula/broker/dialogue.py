@@ -1,0 +1,259 @@
+"""What the frames of an open session do: from frames to the core, and from its answers to RECEIPTs.
+
+A fault of the peer's is a `RemoteProtocolError` (or the core's `Refused`) and ends the connection; a
+request that policy turns down is answered with a RECEIPT that says so.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from nebula import headers as names
+from nebula.broker.core import Broker
+from nebula.broker.destinations.base import Refusal
+from nebula.broker.encoding import Encoder
+from nebula.broker.messages import Head, Kind, Verdict
+from nebula.broker.requests import (
+    read_removes,
+    read_requeue,
+    read_send,
+    read_settled,
+    read_subscribe,
+    required,
+    subscription_id,
+)
+from nebula.broker.session import Session
+from nebula.broker.subscriptions import Subscription
+from nebula.broker.transactions import Action, HeldSend, HeldSettlement
+from nebula.errors import RemoteProtocolError
+from nebula.stomp.dialects import Dialect
+from nebula.stomp.frames import Frame, Headers
+
+
+class Then(Enum):
+    """What is to be done after a frame, unless it is the next one."""
+
+    HOLD_BACK = auto()
+    """The frame waits: the peer is to be read no further until there is room."""
+    FINISH = auto()
+    """It was the last one."""
+
+
+class Dialogue:
+    """One open session's side of the talk. Call `begin_frame` before each of the others.
+
+    Args:
+        broker: what the requests go to.
+        session: whose they are.
+        encoder: writes what the session is told.
+        dialect: what was negotiated.
+
+    Attributes:
+        now: when the frames at hand came.
+    """
+
+    def __init__(
+        self, broker: Broker, session: Session, encoder: Encoder, dialect: Dialect, now: float
+    ) -> None:
+        self.now = now
+        self._broker = broker
+        self._session = session
+        self._encoder = encoder
+        self._dialect = dialect
+        # How far the journal was before the frame at hand.
+        self._journal_count = 0
+
+    def begin_frame(self) -> None:
+        """Note what the store was told before: a RECEIPT waits for what its frame adds."""
+        if self._broker.journal is not None:
+            self._journal_count = self._broker.journal.count
+
+    def say_receipt(self, frame: Frame, result: str | None = None) -> None:
+        if frame.receipt is not None:
+            self._answer(self._encoder.receipt(frame.receipt, result))
+
+    def _answer(self, octets: bytes) -> None:
+        """Say a RECEIPT: when the store has what the frame left there, and behind those before it."""
+        journal = self._broker.journal
+        if journal is None or (journal.count == self._journal_count and not self._session.held):
+            self._session.say(octets)
+        else:
+            self._broker.hold_receipt(self._session, octets, journal.batch)
+
+    def _ignore(self, frame: Frame) -> None:
+        """Turn down what is not permitted, without a word of why (D.5): that is the operator's."""
+        session, destination = self._session, frame.headers.get("destination", "")
+        self._broker.account.refuse(
+            Refusal(session.principal, session.id, frame.command, destination, names.IGNORED)
+        )
+        if not self._session.profile.ignores_silently:
+            self.say_receipt(frame, names.IGNORED)
+
+    # SEND
+
+    def send(self, frame: Frame, *, may_wait: bool = True) -> Then | None:
+        """SEND. HOLD_BACK: nothing has happened; it is to come again when there is room."""
+        fields: Headers = frame.headers  # type: ignore[assignment]  # the parser makes Headers
+        plan = fields.memo
+        if plan is None:
+            plan = fields.memo = read_send(frame, self._broker, self._session)
+        if type(plan) is Head:
+            if plan.transaction is not None:
+                self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
+                return None
+            verdict = self._broker.send(
+                self._session, plan, frame.body, self.now, exchange=frame.exchange, may_wait=may_wait
+            )
+            if verdict is Verdict.WAIT:
+                return Then.HOLD_BACK
+            if verdict is Verdict.FULL and frame.receipt is None:
+                # Its sender would not hear of it (DESIGN 4).
+                self._broker.bury(plan, frame.body, frame.exchange, self.now)
+        elif "transaction" in fields:
+            self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
+            return None
+        else:
+            verdict = plan
+        if frame.receipt is not None:
+            self._answer_send(frame.receipt, plan, verdict)
+        return None
+
+    def _answer_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
+        consumers = None
+        # Who may not send learns nothing of who listens.
+        if type(plan) is Head and plan.kind is Kind.QUEUE and verdict is not Verdict.UNAUTHORISED:
+            consumers = self._broker.consumer_count(plan.destination)
+        journal = self._broker.journal
+        if journal is None:
+            self._session.say(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=False))
+        else:
+            # Of an ephemeral value the store hears only what it has replaced.
+            is_ephemeral = type(plan) is Head and plan.is_ephemeral
+            is_kept = journal.count != self._journal_count and not is_ephemeral
+            self._answer(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=is_kept))
+
+    # SUBSCRIBE, UNSUBSCRIBE
+
+    def subscribe(self, frame: Frame) -> None:
+        """SUBSCRIBE. Its RECEIPT comes before its first MESSAGE (D.43)."""
+        request = read_subscribe(frame, self._dialect, self._broker.kind_of)
+        session = self._session
+        if request.id in session.subscriptions:
+            # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.
+            which = f"id {request.id!r}" if "id" in frame.headers else f"to {request.destination}, unnamed,"
+            raise RemoteProtocolError(f"the subscription {which} is there already", receipt=frame.receipt)
+        if len(session.subscriptions) >= self._broker.limits.max_subscriptions:
+            limit = self._broker.limits.max_subscriptions
+            raise RemoteProtocolError(f"more than {limit} subscriptions", receipt=frame.receipt)
+        if not self._broker.may_subscribe(session, request, self.now):
+            self._ignore(frame)
+            return
+        subscription = self._broker.subscribe(session, request)
+        subscription.label = self._encoder.label(subscription, names_subscription="id" in frame.headers)
+        self.say_receipt(frame)
+        self._broker.begin(subscription, self.now)
+
+    def unsubscribe(self, frame: Frame) -> None:
+        """UNSUBSCRIBE: a durable one is paused, or removed (D.3)."""
+        removes = read_removes(frame, self._session)
+        subscription = self._named_subscription(frame)
+        if subscription is not None:
+            result = self._broker.unsubscribe(subscription, self.now, removes=removes)
+        elif removes and self._broker.remove_paused(self._session, self._named_id(frame)):
+            result = names.REMOVED
+        else:
+            result = names.IGNORED
+        self.say_receipt(frame, result)
+
+    def _named_id(self, frame: Frame) -> str:
+        return subscription_id(frame, frame.headers.get("destination", ""), self._dialect)
+
+    def _named_subscription(self, frame: Frame) -> Subscription | None:
+        subscriptions = self._session.subscriptions
+        if self._dialect.needs_subscription_id or "id" in frame.headers:
+            return subscriptions.get(required(frame, "id"))
+        destination = required(frame, "destination")
+        for subscription in subscriptions.values():
+            if subscription.pattern == destination:
+                return subscription
+        return None
+
+    # ACK, NACK
+
+    def ack(self, frame: Frame) -> None:
+        """ACK, in any version's form."""
+        subscription, message, transaction = read_settled(frame, self._dialect)
+        target = self._target(subscription, message)
+        if transaction is not None:
+            self._hold(frame, HeldSettlement(target, requeue=None))
+            return
+        is_known = target is not None and self._broker.acknowledge(*target, self.now)
+        # D.22: races are normal, an unknown one is no fault.
+        self.say_receipt(frame, None if is_known else names.IGNORED)
+
+    def nack(self, frame: Frame) -> None:
+        """NACK, in any version's form."""
+        subscription, message, transaction = read_settled(frame, self._dialect)
+        target = self._target(subscription, message)
+        requeue = read_requeue(frame)
+        if transaction is not None:
+            self._hold(frame, HeldSettlement(target, requeue=requeue))
+            return
+        is_known = target is not None and self._broker.negative_acknowledge(
+            *target, self.now, requeue=requeue
+        )
+        self.say_receipt(frame, None if is_known else names.IGNORED)
+
+    def _target(self, subscription_id: str, message_id: str) -> tuple[Subscription, int] | None:
+        """The subscription and number that an ACK or NACK names; None when there is none such."""
+        number = self._encoder.message_number(message_id)
+        if number is None:
+            return None
+        subscription = self._session.subscriptions.get(subscription_id)
+        if subscription is None and not self._dialect.needs_subscription_id:
+            # STOMP 1.0 names the message only. Linear, but such a peer has few subscriptions.
+            subscription = next(
+                (each for each in self._session.subscriptions.values() if number in each.unacked), None
+            )
+        return None if subscription is None else (subscription, number)
+
+    # BEGIN, COMMIT, ABORT
+
+    def _hold(self, frame: Frame, action: Action) -> None:
+        """Do it at the COMMIT. Its RECEIPT means that it is held (D.24)."""
+        self._need_transactions(frame)
+        self._broker.hold(self._session, frame.headers["transaction"], action)
+        self.say_receipt(frame)
+
+    def begin(self, frame: Frame) -> None:
+        """BEGIN (D.24)."""
+        self._need_transactions(frame)
+        self._broker.begin_transaction(self._session, required(frame, "transaction"))
+        self.say_receipt(frame)
+
+    def abort(self, frame: Frame) -> None:
+        """ABORT."""
+        self._need_transactions(frame)
+        self._broker.abort(self._session, required(frame, "transaction"))
+        self.say_receipt(frame)
+
+    def commit(self, frame: Frame) -> None:
+        """COMMIT. Refused without a receipt to say so, it ends the connection."""
+        self._need_transactions(frame)
+        outcome = self._broker.commit(self._session, required(frame, "transaction"), self.now)
+        if frame.receipt is not None:
+            self._answer(self._encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt))
+        elif outcome.verdict is not Verdict.ACCEPTED:
+            raise RemoteProtocolError(f"the transaction is refused: {outcome.verdict.value}")
+
+    def _need_transactions(self, frame: Frame) -> None:
+        if not self._session.profile.has_transactions:
+            raise RemoteProtocolError("there are no transactions here", receipt=frame.receipt)
+
+    # DISCONNECT
+
+    def disconnect(self, frame: Frame) -> Then:
+        """DISCONNECT. D.25: no more messages, then what was written, the RECEIPT, the end."""
+        self._broker.close_session(self._session, self.now, lost=False)
+        self.say_receipt(frame)
+        return Then.FINISH
