@@ -360,6 +360,18 @@ def test_dead_message_is_kept_as_it_was_before(headers: list[str], kept: list[by
     assert {queue for queue, _ in disk.messages} <= {DEAD_LETTER_QUEUE}
 
 
+def test_dead_message_of_a_durable_subscription_is_kept_as_it_was_there() -> None:
+    disk = MemoryDisk()
+    broker = BrokerHarness(store=MemoryStore(disk))
+    alice = broker.connect(client_id="c")
+    alice.subscribe("/topic/t", INDIVIDUAL, "durable:true")
+    broker.connect().publish("/topic/t", "x")  # not persistent: the subscription is
+    alice.nack(alice.received()[0], "requeue:false")
+    broker.stop()
+
+    assert dead_bodies(BrokerHarness(store=MemoryStore(disk))) == ["x"]
+
+
 def test_receipt_of_a_rejection_waits_until_the_dead_message_is_kept() -> None:
     broker = BrokerHarness(store=MemoryStore(MemoryDisk()))
     bob = broker.connect()

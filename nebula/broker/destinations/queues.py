@@ -93,7 +93,7 @@ class Queues:
             max_messages=limits.max_queue_messages,
             max_bytes=limits.max_queue_bytes,
             max_deliveries=limits.max_deliveries,
-            bury=self._bury if is_durable else None,
+            bury=self._bury_kept if is_durable else None,
             journal=self._journal if is_durable else None,
             keeps_all=is_durable,
             auto_delete=not is_durable,
@@ -125,10 +125,17 @@ class Queues:
                 break
             del self._retired_inboxes[name]
 
-    def bury(self, message: Message, source: str, reason: str, deliveries: int) -> None:
-        """Put a message that nobody consumed into the dead-letter queue, with why, or count it."""
+    def bury(
+        self, message: Message, source: str, reason: str, deliveries: int, *, was_kept: bool = False
+    ) -> None:
+        """Put a message that nobody consumed into the dead-letter queue, with why, or count it.
+
+        Args:
+            was_kept: it was on disk, whatever its SEND said, and so the dead letter is.
+        """
         queue = self._by_name.get(self.dead_letter) or self.create(self.dead_letter)
-        dead = self._dead(message, source, reason, deliveries)
+        is_persistent = message.head.is_persistent or was_kept
+        dead = self._dead(message, source, reason, deliveries, is_persistent=is_persistent)
         if queue.send(dead, self._now) is not Verdict.ACCEPTED:
             self._account.dropped["dead-letter-full"] += 1
             self.forget_if_idle(queue, self._now)
@@ -136,7 +143,12 @@ class Queues:
     def _bury(self, message: Message, source: str, reason: str, deliveries: int) -> None:
         self.bury(message, source, reason, deliveries)
 
-    def _dead(self, message: Message, source: str, reason: str, deliveries: int) -> Message:
+    def _bury_kept(self, message: Message, source: str, reason: str, deliveries: int) -> None:
+        self.bury(message, source, reason, deliveries, was_kept=True)
+
+    def _dead(
+        self, message: Message, source: str, reason: str, deliveries: int, *, is_persistent: bool
+    ) -> Message:
         """A message with its own headers and those that say what became of it (PROTOCOL G)."""
         wall = self._now + self._wall_offset
         about = [
@@ -153,6 +165,6 @@ class Queues:
             self.dead_letter,
             message.head.sender,
             (*about, *kept),
-            is_persistent=message.head.is_persistent,
+            is_persistent=is_persistent,
         )
         return Message(head, message.body, next(self._numbers), self._now)
