@@ -295,8 +295,9 @@ class Broker:
         limits = self.limits
         if len(transaction.actions) >= limits.max_transaction_frames:
             raise Refused("transaction", f"more than {limits.max_transaction_frames} frames in a transaction")
-        if transaction.size_bytes + size > limits.max_transaction_bytes:
-            raise Refused("transaction", f"more than {limits.max_transaction_bytes} bytes in a transaction")
+        held_bytes = sum(each.size_bytes for each in session.transactions.values())
+        if held_bytes + size > limits.max_transaction_bytes:
+            raise Refused("transaction", f"more than {limits.max_transaction_bytes} bytes in transactions")
         if not self.account.has_room_for(size):
             raise Refused("transaction", "the broker has no room for it")
         transaction.add(action)

@@ -7,6 +7,7 @@ request that policy turns down is answered with a RECEIPT that says so.
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
 
 from nebula import headers as names
 from nebula.broker.core import Broker
@@ -28,6 +29,8 @@ from nebula.broker.transactions import Action, HeldSend, HeldSettlement
 from nebula.errors import RemoteProtocolError
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.frames import Frame, Headers
+
+_ACCEPTED: Final = Verdict.ACCEPTED  # looked up once
 
 
 class Then(Enum):
@@ -104,11 +107,12 @@ class Dialogue:
             verdict = self._broker.send(
                 self._session, plan, frame.body, self.now, exchange=frame.exchange, may_wait=may_wait
             )
-            if verdict is Verdict.WAIT:
-                return Then.HOLD_BACK
-            if verdict is Verdict.FULL and frame.receipt is None:
-                # Its sender would not hear of it (DESIGN 4).
-                self._broker.bury(plan, frame.body, frame.exchange, self.now)
+            if verdict is not _ACCEPTED:
+                if verdict is Verdict.WAIT:
+                    return Then.HOLD_BACK
+                if verdict is Verdict.FULL and frame.receipt is None:
+                    # Its sender would not hear of it (DESIGN 4).
+                    self._broker.bury(plan, frame.body, frame.exchange, self.now)
         elif "transaction" in fields:
             self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
             return None

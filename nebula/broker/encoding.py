@@ -9,7 +9,7 @@ of a head, and for a message with many receivers the whole of it once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from nebula import headers
 from nebula.broker.messages import Kind, Message, Verdict
@@ -159,11 +159,11 @@ class Encoder:
                 # Many hear the same: the number too, as nothing belongs to one delivery.
                 numbered = shared.get(key)
                 if numbered is None:
-                    numbered = shared[key] = b"%d%b" % (message.number, self._common(message))
+                    numbered = shared[key] = b"%d%b" % (message.number, self._common(message, shared))
                 chunks += (start, numbered)
                 continue
             number = message.number
-            common = self._common(message)
+            common = self._encode_common(message) if shared is None else self._common(message, shared)
             if attempts is not None or message.expires_at is not None:
                 common = self._of_this_delivery(message, attempts, now) + common
             if ack:
@@ -172,17 +172,15 @@ class Encoder:
                 chunks += (b"%b%d" % (start, number), common)
         return b"".join(chunks)
 
-    def _common(self, message: Message) -> bytes:
-        """What all receivers of a message get: its headers and its body."""
-        shared = message.shared
-        if shared is None:
-            return self._encode_common(message)
-        common = shared.get(self._common_key)
+    def _common(self, message: Message, shared: dict[Any, Any]) -> bytes:
+        """What all receivers of a message get, kept for the others of them."""
+        common: bytes | None = shared.get(self._common_key)
         if common is None:
             common = shared[self._common_key] = self._encode_common(message)
         return common
 
     def _encode_common(self, message: Message) -> bytes:
+        """The headers of a message and its body."""
         blocks = message.head.blocks
         block = blocks.get(self._key)
         if block is None:

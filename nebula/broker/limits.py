@@ -87,7 +87,9 @@ class Limits:
         10_000, "of one transaction; a COMMIT is done in one go", "ERROR and close"
     )
     max_transaction_bytes: int = _limit(
-        16 * 1024 * 1024, "of one transaction: two bodies of the largest size", "ERROR and close"
+        16 * 1024 * 1024,
+        "of all open ones of one connection: two bodies of the largest size",
+        "ERROR and close",
     )
     max_unacked_values: int = _limit(
         1_000, "last values of one connection; a reader that ACKs needs few", "last values wait for ACKs"

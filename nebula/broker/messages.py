@@ -77,8 +77,8 @@ class Head:
             profile (D.28).
         check: what bodies are judged by, or None.
         judged_in: the epoch of the access policy in which `is_permitted` was found.
-        is_permitted: whether the sender may publish there; `is_unconditional`: and nothing else is to
-            be looked at where its queue is there.
+        is_permitted: whether the sender may publish there.
+        free_in: the epoch in which nothing else is to be looked at where its queue is there; or -1.
         cost_bytes: what the head costs to keep. Its first message counts for it and sets it to
             0, as the others share it.
         blocks: for the protocol: the headers encoded, by what they are encoded for.
@@ -90,11 +90,11 @@ class Head:
         "cost_bytes",
         "deletes_explicitly",
         "destination",
+        "free_in",
         "headers",
         "is_ephemeral",
         "is_permitted",
         "is_persistent",
-        "is_unconditional",
         "judged_in",
         "kind",
         "reply_to",
@@ -134,7 +134,7 @@ class Head:
         self.check = check
         self.judged_in = -1
         self.is_permitted = False
-        self.is_unconditional = False
+        self.free_in = -1
         # Twice: as text and as an encoded block. One rare character makes a text four times as wide.
         text = "".join(map("".join, self.headers))
         text_bytes = len(text) * (2 if text.isascii() else 8)

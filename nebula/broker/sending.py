@@ -90,13 +90,28 @@ class Sending:
         Returns:
             The verdict. Any other than ACCEPTED means that nothing happened.
         """
+        if head.free_in == self.epoch:
+            # As most are: all with this head may go to their queue, as was found before.
+            queue = self._find_queue(head.destination)
+            if queue is not None and (queue.subscriptions or not head.requires_consumers):
+                message = Message(head, body, self._next_number(), now, exchange)
+                if queue.send(message, now) is _ACCEPTED:
+                    return _ACCEPTED
+                return self._wait_or_refuse(session, queue, message.size_bytes, now, may_wait=may_wait)
+        return self._send_with_care(session, head, body, now, exchange, may_wait=may_wait)
+
+    def _send_with_care(
+        self,
+        session: Session,
+        head: Head,
+        body: bytes,
+        now: float,
+        exchange: tuple[str, str] | None,
+        *,
+        may_wait: bool,
+    ) -> Verdict:
         queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
-        # Most need no judgement: all with this head may go where it says, as was found before.
-        if (
-            head.judged_in != self.epoch
-            or not head.is_unconditional
-            or (queue is None and head.kind is not _TOPIC)
-        ):
+        if head.judged_in != self.epoch or head.kind is not _TOPIC or not head.is_permitted or head.check:
             verdict = self._judge(session, head, body, queue, exchange, now)
             if verdict is not _ACCEPTED:
                 return self._refuse(verdict, session, head.destination)
@@ -106,7 +121,7 @@ class Sending:
         else:
             if queue is None:
                 queue = self._queues.create(head.destination)
-            if queue.send(message, now) is Verdict.FULL:
+            if queue.send(message, now) is not _ACCEPTED:
                 return self._wait_or_refuse(session, queue, message.size_bytes, now, may_wait=may_wait)
         if not head.is_permitted:
             session.reply_rights.spend()
@@ -188,7 +203,8 @@ class Sending:
         if head.judged_in != self.epoch:
             head.judged_in = self.epoch
             head.is_permitted = session.rights.may_publish(head.destination)
-            head.is_unconditional = head.is_permitted and not head.requires_consumers and head.check is None
+            is_free = head.is_permitted and head.check is None
+            head.free_in = self.epoch if is_free and head.kind is _QUEUE else -1
         if not head.is_permitted:
             if queue is None and head.destination.startswith(INBOX_PREFIX):
                 return Verdict.NO_CONSUMER  # D.48: only its SUBSCRIBE creates it

@@ -207,14 +207,15 @@ class ServerProtocol:
                 then = handler(taker, frame)
             except Refused as error:
                 raise RemoteProtocolError(error.detail, receipt=frame.receipt) from error
+            if then is None:
+                continue
             if then is Then.HOLD_BACK:
                 self.is_held_back = True
                 self._parked = [frame, *rest]
                 self.heartbeat.pause()
-                return
-            if then is Then.FINISH:
+            else:
                 self._finish(lost=False)
-                return
+            return
 
     def _send_parked(self) -> None:
         """STOMP 1.2, "RECEIPT": what was received should still be processed."""

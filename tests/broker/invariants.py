@@ -91,7 +91,7 @@ def _check_feed(feed: ValueFeed) -> None:
 
 def _check_queue(queue: Queue) -> None:
     waiting = list(queue._waiting)
-    unacked = [message for each in queue._subscriptions for message in each.unacked.values()]
+    unacked = [message for each in queue.subscriptions for message in each.unacked.values()]
     held = waiting + unacked
     numbers = [message.number for message in held]
     assert len(numbers) == len(set(numbers)), "a message is in two places"
@@ -117,8 +117,8 @@ def _rises(messages: list[Message]) -> bool:
 def _check_turns(queue: Queue) -> None:
     takers = list(queue._takers)
     assert len(takers) == len(set(takers))
-    assert set(takers) == {each for each in queue._subscriptions if each.in_turn}
-    for subscription in queue._subscriptions:
+    assert set(takers) == {each for each in queue.subscriptions if each.in_turn}
+    for subscription in queue.subscriptions:
         assert len(subscription.unacked) <= subscription.window
         assert subscription.prefetch in (0, subscription.window)
         assert subscription.ack_mode is not AckMode.AUTO or not subscription.unacked

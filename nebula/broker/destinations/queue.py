@@ -43,6 +43,7 @@ class Queue:
         drops_oldest: what waits longest makes room where there is none.
 
     Attributes:
+        subscriptions: those at this moment.
         exclusive_subscription: the one that lets no other in, if there is one.
     """
 
@@ -80,7 +81,7 @@ class Queue:
         self._account = account
         self._waiting: deque[Message] = deque()
         self._unacked_count = 0
-        self._subscriptions: list[Subscription] = []
+        self.subscriptions: list[Subscription] = []
         self.exclusive_subscription: Subscription | None = None
         # Those with credit, next one first. A session may choke behind our back: such a
         # subscription is dropped from here when its turn comes, and `resume` brings it back.
@@ -92,17 +93,12 @@ class Queue:
     @property
     def consumer_count(self) -> int:
         """Its subscriptions."""
-        return len(self._subscriptions)
-
-    @property
-    def subscriptions(self) -> Sequence[Subscription]:
-        """Those at this moment."""
-        return self._subscriptions
+        return len(self.subscriptions)
 
     @property
     def is_idle(self) -> bool:
         """It may be forgotten: nobody is subscribed, and nothing waits (or is to go with the last)."""
-        if self._subscriptions:
+        if self.subscriptions:
             return False
         return self.auto_delete or not self._waiting
 
@@ -129,7 +125,7 @@ class Queue:
     @property
     def is_consumed(self) -> bool:
         """Whether waiting for room makes sense."""
-        return bool(self._subscriptions) and not self.is_stalled
+        return bool(self.subscriptions) and not self.is_stalled
 
     @property
     def depth(self) -> int:
@@ -164,14 +160,14 @@ class Queue:
 
     def attach(self, subscription: Subscription, now: float) -> None:
         """Let it compete for what waits and what comes."""
-        self._subscriptions.append(subscription)
+        self.subscriptions.append(subscription)
         if subscription.exclusive:
             self.exclusive_subscription = subscription
         self.resume(subscription, now)
 
     def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:
         """Take back what it did not settle, to the front, for the others at once (D.12)."""
-        self._subscriptions.remove(subscription)
+        self.subscriptions.remove(subscription)
         if subscription.exclusive:
             self.exclusive_subscription = None
         if subscription.in_turn:
@@ -180,7 +176,7 @@ class Queue:
         messages = list(subscription.unacked.values())
         subscription.unacked.clear()
         self._take_back(messages, now, counted=lost)
-        if self.auto_delete and not self._subscriptions:
+        if self.auto_delete and not self.subscriptions:
             self.clear("deleted")
         self._pump(now)
 
