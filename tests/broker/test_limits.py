@@ -142,6 +142,8 @@ def transaction_frames(broker: BrokerHarness, count: int) -> bool:
 def transaction_bytes(broker: BrokerHarness, size: int) -> bool:
     peer = broker.connect()
     start = f"SEND destination:{QUEUE}; transaction:t | "
+    # All that are open count together.
+    peer.say("BEGIN transaction:u", f"SEND destination:{QUEUE}; transaction:u | x")
     peer.say("BEGIN transaction:t", f"{start}{'x' * 1000}")
     costs = broker.broker.account.stored_bytes
     # The second one has the first one's headers, which are held once.
