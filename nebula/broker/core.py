@@ -108,6 +108,7 @@ class Broker:
         self._subscribing = Subscribing(self.limits, self.queues, self.topics, self.values, self.standing)
         self.send = self._sending.send
         self.bury = self._sending.bury
+        self.refuse = self._sending.refuse
         self.may_subscribe = self._subscribing.may_subscribe
         self.subscribe = self._subscribing.subscribe
         self._prefixes = tuple(last_value_prefixes)

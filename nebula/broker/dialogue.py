@@ -117,7 +117,7 @@ class Dialogue:
             self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
             return None
         else:
-            verdict = plan
+            verdict = self._broker.refuse(plan, self._session, fields["destination"])
         if frame.receipt is not None:
             self._answer_send(frame.receipt, plan, verdict)
         return None

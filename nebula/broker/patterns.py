@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from nebula.broker.globs import compile_glob, is_glob
@@ -19,10 +19,12 @@ _MAX_WARM_CHARACTERS = 256
 class _Match(Generic[T]):
     """The patterns that one destination matches, as far as they were looked at."""
 
-    __slots__ = ("additions", "found", "removals")
+    __slots__ = ("additions", "everything", "globs", "removals", "version")
 
     def __init__(self) -> None:
-        self.found: list[tuple[str, T]] = []
+        self.version = -1
+        self.everything: list[T] = []
+        self.globs: list[tuple[str, T]] = []
         self.additions = 0
         self.removals = 0
 
@@ -39,6 +41,7 @@ class PatternTable(Generic[T]):
         self._things: dict[str, T] = {}
         # Globs in the order in which they came, each with its place in it.
         self._globs: dict[str, tuple[int, Callable[[str], object]]] = {}
+        self._version = 0
         self._additions = 0
         self._removals = 0
         self._warm: dict[str, _Match[T]] = {}
@@ -68,23 +71,26 @@ class PatternTable(Generic[T]):
             self._additions += 1
             self._globs[pattern] = (self._additions, matches)
         self._things[pattern] = thing
+        self._version += 1
 
     def remove(self, pattern: str) -> None:
         """Take it out again."""
         del self._things[pattern]
+        self._version += 1
         if self._globs.pop(pattern, None) is not None:
             self._removals += 1
 
-    def matching(self, destination: str) -> list[T]:
-        """Everything whose pattern matches, each once; a new list."""
-        literal = self._things.get(destination)
-        found = [] if literal is None else [literal]
-        if self._globs:
-            found += [thing for _, thing in self._matching_globs(destination)]
-        return found
-
-    def _matching_globs(self, destination: str) -> list[tuple[str, T]]:
+    def matching(self, destination: str) -> Sequence[T]:
+        """Everything whose pattern matches, each once. Not to be changed, nor kept."""
+        if not self._globs:
+            literal = self._things.get(destination)
+            return () if literal is None else (literal,)
         match = self._warm.get(destination)
+        if match is None or match.version != self._version:
+            match = self._match_anew(destination, match)
+        return match.everything
+
+    def _match_anew(self, destination: str, match: _Match[T] | None) -> _Match[T]:
         if match is None:
             match = _Match()
             if len(destination) <= _MAX_WARM_CHARACTERS:
@@ -93,10 +99,15 @@ class PatternTable(Generic[T]):
                 self._warm[destination] = match
         if match.removals != self._removals:
             match.removals = self._removals
-            match.found = [each for each in match.found if self._things.get(each[0]) is each[1]]
+            match.globs = [each for each in match.globs if self._things.get(each[0]) is each[1]]
         if match.additions != self._additions:
             self._look_at_new(destination, match)
-        return match.found
+        literal = self._things.get(destination)
+        match.everything = [thing for _, thing in match.globs]
+        if literal is not None:
+            match.everything.insert(0, literal)
+        match.version = self._version
+        return match
 
     def _look_at_new(self, destination: str, match: _Match[T]) -> None:
         # Newest first, until those that this destination knows already.
@@ -105,5 +116,5 @@ class PatternTable(Generic[T]):
             if number <= match.additions:
                 break
             if matches(destination):
-                match.found.append((pattern, self._things[pattern]))
+                match.globs.append((pattern, self._things[pattern]))
         match.additions = self._additions

@@ -114,7 +114,7 @@ class Sending:
         if head.judged_in != self.epoch or head.kind is not _TOPIC or not head.is_permitted or head.check:
             verdict = self._judge(session, head, body, queue, exchange, now)
             if verdict is not _ACCEPTED:
-                return self._refuse(verdict, session, head.destination)
+                return self.refuse(verdict, session, head.destination)
         message = Message(head, body, self._next_number(), now, exchange)
         if head.kind is not _QUEUE:
             self._publish(session, message, now)
@@ -158,7 +158,7 @@ class Sending:
         for right in filter(None, reversed(spent)):
             session.reply_rights.give_back(right)
         destination = head.destination if isinstance(head, Head) else "in a transaction"
-        return Outcome(self._refuse(verdict, session, destination), send.receipt)
+        return Outcome(self.refuse(verdict, session, destination), send.receipt)
 
     def deliver(self, session: Session, message: Message, now: float) -> None:
         """Hand over what `commit` has judged. There is room for it."""
@@ -270,7 +270,7 @@ class Sending:
                 for subscription in queue.subscriptions:
                     subscription.session.mark_too_slow()
             else:
-                self._queues.bury(message, head.destination, "full", 0)
+                self._queues.bury(message, head.destination, "full", 0, was_kept=True)
 
     def _places(self) -> int:
         """How many more destinations there may be."""
@@ -285,9 +285,10 @@ class Sending:
             self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds)
             return Verdict.WAIT
         self._queues.forget_if_idle(queue, now)
-        return self._refuse(Verdict.FULL, session, queue.name)
+        return self.refuse(Verdict.FULL, session, queue.name)
 
-    def _refuse(self, verdict: Verdict, session: Session, destination: str) -> Verdict:
+    def refuse(self, verdict: Verdict, session: Session, destination: str) -> Verdict:
+        """Count a SEND that came to nothing, and have the operator know of one that may tell him something."""
         self._account.dropped[verdict.value] += 1
         if verdict is Verdict.UNAUTHORISED or verdict is Verdict.INVALID:
             self._account.refuse(Refusal(session.principal, session.id, "SEND", destination, verdict.value))

@@ -23,14 +23,6 @@ def test_literal_comes_first_then_globs_each_once() -> None:
     assert sorted(table.matching("X/a")) == [0, 1, 2]
 
 
-def test_list_that_was_given_is_the_askers_own() -> None:
-    table: PatternTable[int] = PatternTable()
-    table.add("X/*", 1)
-    table.matching("X/a").clear()
-
-    assert table.matching("X/a") == [1]
-
-
 def test_malformed_glob_leaves_nothing_behind() -> None:
     table: PatternTable[int] = PatternTable()
     with pytest.raises(ValueError, match="]"):

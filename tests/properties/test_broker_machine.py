@@ -326,7 +326,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.bury(subscribed, body)
 
     def bury(self, subscribed: Subscribed, body: str) -> None:
-        """Only queues have dead letters, transient subscriptions to topics have none; nor has what is over."""
+        """Only queues have dead letters, subscriptions to topics have none; nor has what is over."""
         if subscribed.destination in self.queues:
             entry = subscribed.entries[body]
             if not self.has_expired(entry):

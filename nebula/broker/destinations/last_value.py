@@ -323,8 +323,7 @@ class LastValues:
                 topic.users += 1
                 self._put_in_flight(feed, subscription, topic)
             subscription.deliver(topic.value)
-        else:
-            feed.notify(topic)
+        elif feed.notify(topic) or feed.marker is not None:
             self._line_up(feed, subscription.session)
 
     def _line_up(self, feed: ValueFeed, session: Session) -> None:

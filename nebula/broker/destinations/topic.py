@@ -117,9 +117,11 @@ class Topics:
             return topic.send(message, now, is_judged=self.is_judged)
         # A glob shows what is reserved only to whom it is meant for, also where no rights are configured.
         is_judged = self.is_judged or destination.startswith(RESERVED_TOPIC_PREFIX)
-        message.shared = {}
-        full = []
-        for topic in table.matching(destination):
+        topics = table.matching(destination)
+        if len(topics) > 1 or (topics and topics[0].consumer_count > 1):
+            message.shared = {}
+        full: list[Queue] = []
+        for topic in topics:
             full += topic.send(message, now, is_judged=is_judged)
         return full
 

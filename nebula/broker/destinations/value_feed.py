@@ -117,15 +117,21 @@ class ValueFeed:
         """All that it has to be told of if its session should resume, what was in flight first."""
         return [topic for topic in (*self._in_flight.values(), *self._line) if topic is not self.marker]
 
-    def notify(self, topic: LastValueTopic) -> None:
-        """`topic` has changed. A place in the line is kept: that is what conflates (B.5)."""
+    def notify(self, topic: LastValueTopic) -> bool:
+        """`topic` has changed. A place in the line is kept: that is what conflates (B.5).
+
+        Returns:
+            Whether the line has grown by it.
+        """
         state = self._states.get(topic)
         if state is None:
             topic.users += 1
             self._states[topic] = _State.READY
             self._line.append(topic)
-        elif state is _State.IN_FLIGHT:
+            return True
+        if state is _State.IN_FLIGHT:
             self._states[topic] = _State.CHANGED
+        return False
 
     def take(self) -> LastValueTopic:
         """The next of the line. It is to be `send`ed, or else `let_go`."""
