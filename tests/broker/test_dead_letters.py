@@ -372,6 +372,18 @@ def test_dead_message_of_a_durable_subscription_is_kept_as_it_was_there() -> Non
     assert dead_bodies(BrokerHarness(store=MemoryStore(disk))) == ["x"]
 
 
+def test_what_a_full_durable_subscription_has_no_room_for_is_kept() -> None:
+    disk = MemoryDisk()
+    broker = BrokerHarness(Limits(max_queue_messages=1), store=MemoryStore(disk))
+    alice = broker.connect(client_id="c")
+    alice.subscribe("/topic/t", "durable:true")
+    alice.lose()
+    broker.connect().publish("/topic/t", "first", "second")
+    broker.stop()
+
+    assert dead_bodies(BrokerHarness(store=MemoryStore(disk))) == ["second"]
+
+
 def test_receipt_of_a_rejection_waits_until_the_dead_message_is_kept() -> None:
     broker = BrokerHarness(store=MemoryStore(MemoryDisk()))
     bob = broker.connect()

@@ -365,6 +365,15 @@ def test_operator_is_told_who_wanted_anothers_session(broker: BrokerHarness) -> 
     assert not uncounted
 
 
+def test_operator_is_told_of_what_is_invalid_by_its_headers_alone(broker: BrokerHarness) -> None:
+    mallory = connect(broker, "mallory")
+    for _ in range(2):  # the second has known headers
+        mallory.publish("X/*", "x")
+
+    refusals, _ = broker.broker.account.take_refusals()
+    assert [(each.destination, each.verdict) for each in refusals] == [("X/*", "rejected-invalid")] * 2
+
+
 def test_session_of_another_principal_is_not_resumed(broker: BrokerHarness) -> None:
     alice = connect(broker, "alice", client_id="c")
     alice.subscribe("/topic/alice.1", "durable:true")
