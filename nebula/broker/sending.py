@@ -288,7 +288,7 @@ class Sending:
         return self.refuse(Verdict.FULL, session, queue.name)
 
     def refuse(self, verdict: Verdict, session: Session, destination: str) -> Verdict:
-        """Count a SEND that came to nothing, and have the operator know of one that may tell him something."""
+        """Count a SEND that came to nothing, and tell the operator if it was not for want of room."""
         self._account.dropped[verdict.value] += 1
         if verdict is Verdict.UNAUTHORISED or verdict is Verdict.INVALID:
             self._account.refuse(Refusal(session.principal, session.id, "SEND", destination, verdict.value))
