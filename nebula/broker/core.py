@@ -377,7 +377,10 @@ class Broker:
             self._subscribing.restore(row, self.kind_of(row.destination), known)
         for name, messages in kept.messages.items():
             queue = self._subscribing.queue_of(name) or self.queues.create(name)
-            queue.restore([self.journal.restore(each, Kind.QUEUE) for each in messages])
+            is_dead = name == self.queues.dead_letter
+            queue.restore(
+                (self.journal.restore(each, Kind.QUEUE, is_dead=is_dead), each.attempts) for each in messages
+            )
         self.values.sweep()
 
     def hold_receipt(self, session: Session, octets: bytes, batch: int) -> None:

@@ -80,6 +80,7 @@ class StandingSessions:
         self._limits = limits
         self._journal = journal
         self._by_id: dict[str, StandingSession] = {}
+        self._count = 0  # durable subscriptions of all of them
         # Those without a connection, longest first.
         self._away: dict[str, StandingSession] = {}
 
@@ -102,9 +103,23 @@ class StandingSessions:
             self._record(session)
         return session
 
+    def check_room(self) -> None:
+        """Refuse one more durable subscription where there are too many.
+
+        Raises:
+            Refused: there are.
+        """
+        if self._count >= self._limits.max_durable_subscriptions:
+            raise Refused("too-many-subscriptions", f"the broker has {self._count} durable subscriptions")
+
+    def take_in(self, session: StandingSession, durable: Durable) -> None:
+        """Know of a durable subscription, which the store knows already."""
+        self._count += durable.id not in session.durables
+        session.durables[durable.id] = durable
+
     def add(self, session: StandingSession, durable: Durable) -> None:
         """One more durable subscription, or one that has changed."""
-        session.durables[durable.id] = durable
+        self.take_in(session, durable)
         self.record(session, durable, 0)
 
     def record(self, session: StandingSession, durable: Durable, seen_number: int) -> None:
@@ -118,6 +133,7 @@ class StandingSessions:
     def remove(self, session: StandingSession, durable: Durable) -> None:
         """One durable subscription less; a session without any is forgotten."""
         del session.durables[durable.id]
+        self._count -= 1
         if self._journal is not None:
             self._journal.put(
                 "subscription", session.id, durable.id, DropSubscription(session.id, durable.id)
@@ -158,6 +174,9 @@ class StandingSessions:
         # A clock that was put back must not make it live for ever.
         session.away_since = now if row.away_since is None else min(now, row.away_since - offset)
         self._away[row.id] = session
+        if row.away_since is None:
+            # It was connected when the broker was killed: from now on it is away, over further starts.
+            self._record(session)
         return session
 
     def close(self) -> None:

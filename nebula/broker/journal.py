@@ -15,6 +15,9 @@ from nebula.headers import REPLY_TO, SENDER
 
 _Key = tuple[str, str, str | int]
 
+_Held = tuple[str, Message, int]
+"""A row that is still to be made: of which queue (empty: a value), of what, and its failed deliveries."""
+
 
 class Journal:
     """Gathers rows until the shell takes them as one batch.
@@ -35,7 +38,9 @@ class Journal:
         self.wall_offset = wall_offset
         self.batch = 1
         self.count = 0
-        self._rows: dict[_Key, Write | tuple[str, Message]] = {}
+        self._rows: dict[_Key, Write | _Held] = {}
+        # Of `_rows` those messages that the store has already, with another count.
+        self._again: set[_Key] = set()
 
     @property
     def is_empty(self) -> bool:
@@ -45,19 +50,28 @@ class Journal:
     def put_message(self, queue: str, message: Message) -> None:
         """A queue holds `message`."""
         self.count += 1
-        self._rows["message", queue, message.number] = (queue, message)
+        self._rows["message", queue, message.number] = (queue, message, 0)
+
+    def put_again(self, queue: str, message: Message, attempts: int) -> None:
+        """A queue still holds it, after so many deliveries that failed."""
+        key = ("message", queue, message.number)
+        if key not in self._rows:
+            self._again.add(key)
+        self.count += 1
+        self._rows[key] = (queue, message, attempts)
 
     def drop_message(self, queue: str, message: Message) -> None:
         """A queue holds it no more."""
         key = ("message", queue, message.number)
-        if self._rows.pop(key, None) is None:
+        if self._rows.pop(key, None) is None or key in self._again:
+            self._again.discard(key)
             self.count += 1
             self._rows[key] = DropMessage(queue, message.number)
 
     def put_value(self, message: Message) -> None:
         """The present value of a last-value destination."""
         self.count += 1
-        self._rows["value", message.head.destination, 0] = ("", message)
+        self._rows["value", message.head.destination, 0] = ("", message, 0)
 
     def drop_value(self, destination: str) -> None:
         """A last-value destination keeps nothing."""
@@ -76,29 +90,43 @@ class Journal:
         number, rows = self.batch, self._rows
         self.batch += 1
         self._rows = {}
+        self._again.clear()
         return number, [row if not isinstance(row, tuple) else self._row(*row) for row in rows.values()]
 
-    def _row(self, queue: str, message: Message) -> Write:
-        stored = self._stored(message)
+    def _row(self, queue: str, message: Message, attempts: int) -> Write:
+        stored = self._stored(message, attempts)
         return PutMessage(queue, stored) if queue else PutValue(stored)
 
-    def _stored(self, message: Message) -> StoredMessage:
+    def _stored(self, message: Message, attempts: int) -> StoredMessage:
         passed_on = message.head.headers[1:]
         if message.exchange is not None:
             passed_on += (message.exchange,)
         expires_at = None if message.expires_at is None else message.expires_at + self.wall_offset
-        return StoredMessage(message.number, message.head.destination, passed_on, message.body, expires_at)
+        return StoredMessage(
+            message.number, message.head.destination, passed_on, message.body, expires_at, attempts
+        )
 
-    def restore(self, stored: StoredMessage, kind: Kind) -> Message:
-        """The message that a row was made of."""
+    def restore(self, stored: StoredMessage, kind: Kind, *, is_dead: bool = False) -> Message:
+        """The message that a row was made of.
+
+        Args:
+            is_dead: it is a dead letter, which nobody is to answer.
+        """
         (_, sender), *passed_on = (
             stored.headers
             if stored.headers[:1] and stored.headers[0][0] == SENDER
             else ((SENDER, ""), *stored.headers)
         )
         # Who gets this request now may answer it, judged by who it was that asked (DESIGN 4).
-        reply_to = next((value for name, value in passed_on if name == REPLY_TO), None)
-        head = Head(kind, stored.destination, sender, tuple(passed_on), is_persistent=True, reply_to=reply_to)
+        answers = [value for name, value in passed_on if name == REPLY_TO and not is_dead]
+        head = Head(
+            kind,
+            stored.destination,
+            sender,
+            tuple(passed_on),
+            is_persistent=True,
+            reply_to=answers[0] if answers else None,
+        )
         message = Message(head, stored.body, stored.number, 0.0)
         if stored.expires_at is not None:
             message.expires_at = stored.expires_at - self.wall_offset

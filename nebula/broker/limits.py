@@ -97,6 +97,9 @@ class Limits:
     max_durable_sessions: int = _limit(
         10_000, "each keeps what its subscriptions have not had", "ERROR and close"
     )
+    max_durable_subscriptions: int = _limit(
+        100_000, "of all sessions together; some 1.3 KB each", "ERROR and close"
+    )
     session_expiry_seconds: float = _limit(
         7 * 86_400.0, "a week's holiday of a client", "its durable subscriptions are forgotten"
     )

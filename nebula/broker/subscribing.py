@@ -162,7 +162,8 @@ class Subscribing:
         """
         standing = self._standing.by_id[row.session]
         source = self._add_source(kind, row.id, standing, row.destination)
-        standing.durables[row.id] = Durable(row.id, row.destination, AckMode(row.ack), row.prefetch, source)
+        durable = Durable(row.id, row.destination, AckMode(row.ack), row.prefetch, source)
+        self._standing.take_in(standing, durable)
         if isinstance(source, ValueFeed):
             self._values.owe(source, pending, row.seen_number)
 
@@ -255,6 +256,7 @@ class Subscribing:
             durable = None
         prefetch = request.prefetch or self._limits.default_prefetch
         if durable is None:
+            self._standing.check_room()
             standing = self._standing.open(session.id, session.rights)
             if len(standing.durables) >= self._limits.max_subscriptions:
                 raise Refused("too-many-subscriptions", f"the session has {len(standing.durables)}")

@@ -167,6 +167,15 @@ def durable_sessions(broker: BrokerHarness, count: int) -> bool:
     return all(is_fine(peer) for peer in peers)
 
 
+def durable_subscriptions(broker: BrokerHarness, count: int) -> bool:
+    peers = [broker.connect(client_id=f"client-{number}") for number in range(2)]
+    for number in range(count):
+        peers[number % 2].subscribe("/topic/a", "durable:true", id=f"s{number}")
+        if peers[number % 2].is_closed:
+            return False
+    return all(is_fine(peer) for peer in peers)
+
+
 def quarters_of_absence(broker: BrokerHarness, quarters: int) -> bool:
     peer = broker.connect(client_id="c")
     peer.subscribe("/topic/a", "durable:true")
@@ -212,6 +221,7 @@ CASES: dict[str, Case] = {
     "max_transaction_bytes": (Limits(max_transaction_bytes=10_000), transaction_bytes),
     "max_unacked_values": (Limits(max_unacked_values=5), unacked_values),
     "max_durable_sessions": (Limits(max_durable_sessions=5), durable_sessions),
+    "max_durable_subscriptions": (Limits(max_durable_subscriptions=5), durable_subscriptions),
     "session_expiry_seconds": (Limits(session_expiry_seconds=5), quarters_of_absence),
     "max_destinations": (Limits(max_destinations=5), destinations),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nebula.broker.limits import Limits
-from tests.broker.harness import BrokerHarness, Peer
+from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received
 
@@ -314,3 +314,62 @@ def test_key_belongs_to_its_last_letter_after_a_restart_too() -> None:
     alice.subscribe("X/*", "eager:true")
 
     assert told(alice) == [("X/E.X.1", "again")]
+
+
+def test_message_that_failed_before_a_restart_is_known_for_it(world: Restarting) -> None:
+    alice, bob = world.broker.connect(), world.broker.connect()
+    bob.subscribe("/queue/a", "ack:client-individual")
+    alice.publish("/queue/a", "x", headers=PERSISTENT)
+    world.broker.commit()
+    (first,) = bob.received()
+    bob.nack(first)
+    bob.received()
+
+    again = world.restart().connect()
+    again.subscribe("/queue/a", "ack:client-individual")
+
+    headers, body = again.message()
+    # One NACK, and the loss of the connection at the stop.
+    assert (headers["redelivered"], headers["delivery-count"], body) == ("true", "2", "x")
+
+
+def test_message_that_failed_and_is_settled_then_leaves_nothing(world: Restarting) -> None:
+    alice, bob = world.broker.connect(), world.broker.connect()
+    bob.subscribe("/queue/a", "ack:client-individual")
+    alice.publish("/queue/a", "x", headers=PERSISTENT)
+    world.broker.commit()
+    (first,) = bob.received()
+    bob.nack(first)
+    (again,) = bob.received()
+    bob.ack(again)
+
+    back = world.restart().connect()
+    back.subscribe("/queue/a")
+
+    assert back.received() == []
+
+
+def test_reader_of_dead_letters_may_answer_none_after_a_restart(world: Restarting) -> None:
+    alice, bob = world.broker.connect(principal="alice"), world.broker.connect(principal="bob")
+    bob.subscribe("/queue/a", "ack:client-individual")
+    alice.publish("/queue/a", "x", headers=[*PERSISTENT, "neb-reply-to:/queue/b", "neb-reply-id:1"])
+    (request,) = bob.received()
+    bob.nack(request, "requeue:false")
+
+    reader = world.restart().connect(principal="bob")
+    reader.subscribe("/queue/DLQ")
+
+    assert len(reader.received()) == 1
+    assert reader.session.reply_rights.find("/queue/b", "1", world.broker.now) is None
+
+
+def test_session_that_was_there_when_the_broker_was_killed_expires_over_further_starts() -> None:
+    world = Restarting(Limits(session_expiry_seconds=100))
+    world.reader()
+    world.restart(clean=False)
+    world.broker.commit()
+    assert world.broker.broker.standing.by_id["reader"].away_since == 0.0
+
+    world.restart(clean=False)
+
+    assert [row.away_since for row in world.disk.sessions.values()] == [WALL_OFFSET]

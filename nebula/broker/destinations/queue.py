@@ -153,10 +153,16 @@ class Queue:
                 self._wait(message)
         return Verdict.ACCEPTED
 
-    def restore(self, messages: Sequence[Message]) -> None:
-        """Take what was kept by an earlier run, in order of arrival, before anything else happens."""
-        for message in messages:
+    def restore(self, messages: Iterable[tuple[Message, int]]) -> None:
+        """Take what was kept by an earlier run, in order of arrival, before anything else happens.
+
+        Args:
+            messages: each with its deliveries that failed.
+        """
+        for message, attempts in messages:
             self._wait(message)
+            if attempts:
+                self._attempts[message.number] = attempts
 
     def attach(self, subscription: Subscription, now: float) -> None:
         """Let it compete for what waits and what comes."""
@@ -299,6 +305,8 @@ class Queue:
             else:
                 self._attempts[message.number] = attempts
                 returned.append(message)
+                if counted and self._journal is not None and self._keeps(message):
+                    self._journal.put_again(self.name, message, attempts)
         if not returned:
             return
         # Others may have come back before them, from another consumer: merge with those.
