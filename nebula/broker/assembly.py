@@ -61,12 +61,12 @@ class Assembly:
         )
 
     def reload(self) -> None:
-        """Take up changed certificates, deny lists, users and rights. Call it on the server's loop.
+        """Take up changed rights, certificates, deny lists and users. Call it on the server's loop.
 
         Raises:
-            SettingsError: a file that cannot be used; what stands before it has been taken up.
+            SettingsError: as `Server.reload`.
         """
-        self.server.reload(self._grants(), has_grants=True)
+        self.server.reload(None if self._settings.rights is None else self._grants)
 
     def _grants(self) -> Grants | None:
         return None if self._settings.rights is None else load_grants(self._settings.rights)

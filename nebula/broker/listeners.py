@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -54,6 +55,11 @@ class Listener:
                 f"listener {self.host}:{self.port}: nobody there could say who they are; give it"
                 " client_ca, or users or jwks under [identity], or anonymous = true"
             )
+
+    @property
+    def renewals(self) -> list[Callable[[], None]]:
+        """What reads its files again."""
+        return [each.reload for each in (self.tls, self.authenticator) if each is not None]
 
     @property
     def scheme(self) -> str:

@@ -33,6 +33,7 @@ from nebula.broker.listeners import Listener
 from nebula.broker.policies import DestinationPolicy, PolicyTable
 from nebula.broker.store import Snapshot, Store
 from nebula.broker.writer import Writer
+from nebula.errors import SettingsError
 from nebula.headers import DEAD_LETTER_QUEUE
 
 __all__ = ["Listener", "Server"]
@@ -144,27 +145,33 @@ class Server:
             broker.restore(kept, self.time())
         return broker
 
-    def reload(self, grants: Grants | None = None, *, has_grants: bool = False) -> None:
-        """Take up changed certificates, deny lists, users and rights. Connections stay, save denied ones.
+    def reload(self, load_grants: Callable[[], Grants | None] | None = None) -> None:
+        """Take up changed rights, certificates, deny lists and users. Connections stay, save denied ones.
+
+        What cannot be used stays as it was, and keeps nothing else from being taken up.
 
         Args:
-            grants: the new rights, if `has_grants`.
+            load_grants: reads the rights; None: they stay.
 
         Raises:
-            SettingsError: a file that cannot be used; what stands before it has been taken up.
+            SettingsError: files that cannot be used, a line for each.
         """
-        for listener in self._listeners:
-            if listener.tls is not None:
-                listener.tls.reload()
-            if listener.authenticator is not None:
-                listener.authenticator.reload()
         now = self.time()
-        if has_grants:
-            self.broker.review(grants, now)
+        renewals = [renew for listener in self._listeners for renew in listener.renewals]
+        if load_grants is not None:
+            renewals.insert(0, lambda: self.broker.review(load_grants(), now))
+        problems = []
+        for renew in renewals:
+            try:
+                renew()
+            except SettingsError as error:
+                problems.append(str(error))
         for connection in list(self._connections):
             if connection.is_denied():
                 connection.end("not admitted")
         self.work(now)
+        if problems:
+            raise SettingsError("\n".join(problems))
 
     async def stop(self) -> None:
         """End all connections with an ERROR that says so, within about half a second. Idempotent."""

@@ -226,6 +226,27 @@ def test_broker_takes_up_a_deny_list_and_a_certificate_on_sighup(site: Path) -> 
             peer.close()
 
 
+def test_broken_file_keeps_no_other_from_being_taken_up(site: Path) -> None:
+    nebula("cert", "server", "--host", "127.0.0.1", cwd=site)
+    denied = json.loads(nebula("cert", "client", "till-2", cwd=site).stdout)["fingerprint"]
+    (site / "deny.txt").write_text("")
+    (site / "rights.toml").write_text("")
+    (site / "nebula.toml").write_text(
+        'rights = ["rights.toml"]\n[[listener]]\nport = 0\ntls_cert = "server.pem"\ntls_key = "server.key"\n'
+        'client_ca = "ca.pem"\ndeny = "deny.txt"\n'
+    )
+
+    with running("broker", cwd=site) as (process, line):
+        goes = connect(line["url"], site, "till-2")
+        (site / "rights.toml").write_text("no toml at all")
+        (site / "deny.txt").write_text(denied)
+
+        process.send_signal(signal.SIGHUP)
+
+        assert goes.recv(4096).startswith(b"ERROR\n")
+        goes.close()
+
+
 def connect(url: str, site: Path, name: str) -> ssl.SSLSocket:
     """A session of the bearer of a certificate."""
     parts = urlsplit(url)

@@ -73,7 +73,7 @@ class _Running:
         self._server = server
 
     def reload(self, grants: Grants) -> None:
-        self._portal.call(partial(self._server.reload, grants, has_grants=True))
+        self._portal.call(partial(self._server.reload, lambda: grants))
 
     def see_one_go(self, go: Callable[[], None]) -> None:
         count = self._portal.call(self._count)
