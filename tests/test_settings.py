@@ -14,7 +14,7 @@ from nebula.logs import Level
 WRONG_FILES = [
     (
         "store = 'disk'",
-        'store "disk" is not one of memory',
+        'store "disk" is not one of sqlite, memory',
         "store = 'memory'",
     ),
     (
@@ -34,7 +34,8 @@ WRONG_FILES = [
     ),
     (
         "[[listener]]\nxyz = 2",
-        '[[listener]] 1: unknown setting "xyz"; known are host, port',
+        '[[listener]] 1: unknown setting "xyz"; known are host, port, profile, http, origins, tls_cert, tls_key,'
+        " client_ca, deny, anonymous, durable_false_removes",
         "[[listener]]\nhost = 'localhost'",
     ),
     (
@@ -73,9 +74,9 @@ WRONG_FILES = [
         "[[destination]]\npattern = '/queue/*'\nmax_messages = 10",
     ),
     (
-        "[[destination]]\npattern = '/topic/x'",
-        '[[destination]] 1: pattern "/topic/x" does not begin with /queue/, and only queues have limits',
-        "[[destination]]\npattern = '/queue/x'",
+        "[[destination]]\npattern = '/topic/x'\nmax_bytes = 1",
+        "[[destination]] 1 has limits, which only queues have: begin its pattern with /queue/",
+        "[[destination]]\npattern = '/queue/x'\nmax_bytes = 1",
     ),
     (
         "[[destination]]\npattern = '/queue/x'\nmax_bytes = 0",
@@ -146,7 +147,7 @@ def test_all_mistakes_of_all_sources_are_told_at_once(monkeypatch: pytest.Monkey
         load_broker_settings(store="disk")
 
     assert sorted(str(caught.value).splitlines()) == [
-        '--store: store "disk" is not one of memory',
+        '--store: store "disk" is not one of sqlite, memory',
         "NEBULA_SERVER_DESTINATION: '/queue/x' is not JSON, as a list or table has to be here",
         'NEBULA_SERVER_LIMITS__MAX_BODY_BYTES: [limits] max_body_bytes "1MB" is not a whole number',
         'NEBULA_SERVER_PORT: [[listener]] 1: port "http" is not a whole number',
@@ -188,7 +189,7 @@ def test_each_value_knows_where_it_came_from(monkeypatch: pytest.MonkeyPatch) ->
     assert ("[[listener]] 1: host", "::1", "nebula.toml") in rows
     assert ("[[listener]] 1: port", 3, "--port") in rows
     assert ("log_level", "debug", "NEBULA_SERVER_LOG_LEVEL") in rows
-    assert ("store", "memory", "default") in rows
+    assert ("store", "sqlite", "default") in rows
 
 
 def test_list_in_the_environment_replaces_the_list_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:

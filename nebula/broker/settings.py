@@ -121,6 +121,14 @@ class DestinationSettings(_Table):
         default="envelope", description="With `avro`: a body is a GenericEnvelope, or the datum alone."
     )
 
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        limits = (self.max_messages, self.max_bytes, self.max_deliveries)
+        may_be_queues = self.pattern.startswith(("/queue/", "*")) or not self.pattern.startswith(("/", "X/"))
+        if not may_be_queues and limits != (None, None, None):
+            raise ValueError("has limits, which only queues have: begin its pattern with /queue/")
+        return self
+
 
 class LastValueSettings(_Table):
     """`[last_value]`: last-value destinations."""
