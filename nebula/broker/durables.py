@@ -28,10 +28,11 @@ class Durable:
         pattern: the destination or glob.
         ack_mode, prefetch: of its last SUBSCRIBE.
         source: keeps what it has still to get: a queue for topics, a feed for last values.
+        since: number of what came last before it: after a crash nothing older is told.
         subscription: the one that is served at present; None while it is paused or away.
     """
 
-    __slots__ = ("ack_mode", "id", "pattern", "prefetch", "source", "subscription")
+    __slots__ = ("ack_mode", "id", "pattern", "prefetch", "since", "source", "subscription")
 
     def __init__(
         self,
@@ -40,12 +41,14 @@ class Durable:
         ack_mode: AckMode,
         prefetch: int,
         source: Queue | ValueFeed,
+        since: int,
     ) -> None:
         self.id = id
         self.pattern = pattern
         self.ack_mode = ack_mode
         self.prefetch = prefetch
         self.source = source
+        self.since = since
         self.subscription: Subscription | None = None
 
 
@@ -120,13 +123,14 @@ class StandingSessions:
     def add(self, session: StandingSession, durable: Durable) -> None:
         """One more durable subscription, or one that has changed."""
         self.take_in(session, durable)
-        self.record(session, durable, 0)
-
-    def record(self, session: StandingSession, durable: Durable, seen_number: int) -> None:
-        """Have the store know of it, and of what it may have seen."""
         if self._journal is not None:
             row = PutSubscription(
-                session.id, durable.id, durable.pattern, durable.ack_mode.value, durable.prefetch, seen_number
+                session.id,
+                durable.id,
+                durable.pattern,
+                durable.ack_mode.value,
+                durable.prefetch,
+                durable.since,
             )
             self._journal.put("subscription", session.id, durable.id, row)
 

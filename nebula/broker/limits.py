@@ -73,7 +73,7 @@ class Limits:
     )
     max_memory_bytes: int = _limit(
         1024 * 1024 * 1024,
-        "of all queues together, counted likewise",
+        "of all queues, last values and open transactions together, counted likewise",
         "the sender waits, or `rejected-full`",
     )
     max_pause_seconds: float = _limit(
@@ -104,7 +104,7 @@ class Limits:
         7 * 86_400.0, "a week's holiday of a client", "its durable subscriptions are forgotten"
     )
     max_destinations: int = _limit(
-        100_000, "queues and topics that hold or feed something", "`rejected-full`, or ERROR"
+        100_000, "queues, topics and last values that hold or feed something", "`rejected-full`, or ERROR"
     )
 
     def __post_init__(self) -> None:

@@ -33,8 +33,8 @@ VERSION: Final = 1
 """Of the tables. It rises with every change of them."""
 
 # A thread lets go of the interpreter at each statement, and waits a switch interval to have it back from
-# a loop that is busy: row by row, a thousand rows a second were left. A statement of so many rows is not
-# much quicker with more of them, and stays far below SQLite's limit on parameters.
+# a loop that is busy (docs/decisions/0010 has the figures). A statement of so many rows is not much
+# quicker with more of them, and stays far below SQLite's limit on parameters.
 _MAX_ROWS: Final = 512
 
 # Of the messages that wait, many have the same headers: read once, they are one object in memory.
@@ -43,7 +43,7 @@ _DECODED_HEADERS: Final = 1024
 _Row: TypeAlias = tuple[Any, ...]
 _Headers: TypeAlias = tuple[tuple[str, str], ...]
 
-# Readable with SQLite's own shell. A length-prefixed form was as long, and twice as slow to read.
+# Readable with SQLite's own shell. A length-prefixed form was as long, and no quicker on the whole.
 _encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 

@@ -162,7 +162,7 @@ class Subscribing:
         """
         standing = self._standing.by_id[row.session]
         source = self._add_source(kind, row.id, standing, row.destination)
-        durable = Durable(row.id, row.destination, AckMode(row.ack), row.prefetch, source)
+        durable = Durable(row.id, row.destination, AckMode(row.ack), row.prefetch, source, row.seen_number)
         self._standing.take_in(standing, durable)
         if isinstance(source, ValueFeed):
             self._values.owe(source, pending, row.seen_number)
@@ -261,10 +261,13 @@ class Subscribing:
             if len(standing.durables) >= self._limits.max_subscriptions:
                 raise Refused("too-many-subscriptions", f"the session has {len(standing.durables)}")
             source = self._add_source(request.kind, request.id, standing, request.destination)
-            durable = Durable(request.id, request.destination, request.ack_mode, prefetch, source)
+            since = self._values.next_number()
+            durable = Durable(request.id, request.destination, request.ack_mode, prefetch, source, since)
         assert standing is not None
         durable.ack_mode = request.ack_mode
         durable.prefetch = prefetch
+        if request.eager:
+            durable.since = 0  # what of the snapshot a crash leaves untold is to be told too
         self._standing.add(standing, durable)
         return durable
 

@@ -373,3 +373,17 @@ def test_session_that_was_there_when_the_broker_was_killed_expires_over_further_
     world.restart(clean=False)
 
     assert [row.away_since for row in world.disk.sessions.values()] == [WALL_OFFSET]
+
+
+@pytest.mark.parametrize(("eager", "expected"), [("false", ["new"]), ("true", ["old", "new"])])
+def test_after_a_crash_nothing_is_told_that_was_not_asked_for(
+    world: Restarting, eager: str, expected: list[str]
+) -> None:
+    bob = world.broker.connect()
+    bob.publish("X/old", "old")
+    world.reader("X/*", f"eager:{eager}").lose()
+    bob.publish("X/new", "new")
+
+    world.restart(clean=False)
+
+    assert sorted(world.reader().bodies(), reverse=True) == expected

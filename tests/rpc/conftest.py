@@ -23,13 +23,14 @@ Serving = Callable[..., AbstractAsyncContextManager[None]]
 class RunningBroker:
     """A broker on a thread and loop of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *listeners: Listener) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker")
         self._thread.start()
-        self._server = Server([Listener("127.0.0.1", 0)])
+        self._server = Server(listeners or [Listener("127.0.0.1", 0)])
         self._do(self._server.start())
-        self.url = self._server.urls[0]
+        self.urls = self._server.urls
+        self.url = self.urls[0]
 
     def stop(self) -> None:
         """End it, with all its connections. Idempotent."""

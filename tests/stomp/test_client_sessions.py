@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 from uuid import uuid4
 
 import anyio
 import pytest
 
 from nebula.broker.profiles import MAXAM
-from nebula.broker.server import Listener, Server
+from nebula.broker.server import Listener
 from nebula.errors import LocalProtocolError, Refused
 from nebula.stomp.client import AckMode, Message, StompClient, Subscription
+from tests.rpc.conftest import RunningBroker
 from tests.stomp.peer import DEADLINE, Peer, broker
 
 pytestmark = pytest.mark.anyio
 
 
-class Brokers:
-    """A broker of ours on a thread of its own, for clients on either loop."""
+class Brokers(RunningBroker):
+    """A broker of ours with a listener of each profile."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="broker")
-        self._thread.start()
         silent = replace(MAXAM, needs_certificate=False)
-        self._server = Server([Listener(port=0), Listener(port=0, profile=silent)])
-        self._do(self._server.start())
-        self.standard = self._server.urls[0]
-        self.maxam = f"{self._server.urls[1]}/MAXVAPI"
-
-    def stop(self) -> None:
-        self._do(self._server.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        super().__init__(Listener(port=0), Listener(port=0, profile=silent))
+        self.standard = self.url
+        self.maxam = f"{self.urls[1]}/MAXVAPI"
 
 
 @pytest.fixture(scope="module")

@@ -64,6 +64,10 @@ class LastValues:
         """By destination; those without a value too that somebody has still to be told of."""
         return self._topics
 
+    def next_number(self) -> int:
+        """A number above all that were given, and below all that will be."""
+        return next(self._numbers)
+
     # --- values ---
 
     def send(self, message: Message, owner: Session | None, *, deletes: bool) -> None:
@@ -263,7 +267,7 @@ class LastValues:
         feed.snapshot = None
         feed.is_held = False
         feed.land()
-        feed.seen_number = next(self._numbers)
+        feed.seen_number = self.next_number()
         if not feed.is_durable:
             self.remove(feed)
         self._pump(session)
