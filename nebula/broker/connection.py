@@ -102,10 +102,11 @@ class Connection(asyncio.Protocol):
         """Who the peer is, as far as is known."""
         return self._protocol.session.principal
 
-    def is_denied(self) -> bool:
-        """Whether the peer's certificate is on its listener's deny list by now."""
+    def end_if_denied(self) -> None:
+        """End it if the peer's certificate is on its listener's deny list by now."""
         tls = self._listener.tls
-        return tls is not None and tls.is_denied(self.principal)
+        if tls is not None and tls.is_denied(self.principal):
+            self._fail(_NOT_ADMITTED)
 
     def _identify(self) -> str | None:
         """Find out who the peer is, if that can be known before it speaks; why it may not come in."""

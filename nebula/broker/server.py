@@ -167,8 +167,7 @@ class Server:
             except SettingsError as error:
                 problems.append(str(error))
         for connection in list(self._connections):
-            if connection.is_denied():
-                connection.end("not admitted")
+            connection.end_if_denied()
         self.work(now)
         if problems:
             raise SettingsError("\n".join(problems))

@@ -90,7 +90,8 @@ class IdentitySettings(_Table):
 
     users: Path | None = Field(default=None, description="TOML file of logins with hashed passcodes.")
     jwks: Path | None = Field(
-        default=None, description="JWKS file: a passcode may be a JWT signed by its keys."
+        default=None,
+        description="JWKS file: a passcode may be a JWT signed by its keys. Clocks may differ by 10 s.",
     )
     audience: str | None = Field(default=None, description="What a JWT's `aud` must be.")
     issuer: str | None = Field(default=None, description="What a JWT's `iss` must be.")
