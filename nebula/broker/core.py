@@ -375,11 +375,12 @@ class Broker:
         for row in kept.subscriptions:
             known = kept.pending.get((row.session, row.id), ()) if kept.is_clean else None
             self._subscribing.restore(row, self.kind_of(row.destination), known)
-        for name, messages in kept.messages.items():
+        for name, line in kept.lines.items():
             queue = self._subscribing.queue_of(name) or self.queues.create(name)
             is_dead = name == self.queues.dead_letter
             queue.restore(
-                (self.journal.restore(each, Kind.QUEUE, is_dead=is_dead), each.attempts) for each in messages
+                (self.journal.restore(each, Kind.QUEUE, is_dead=is_dead), each.attempts)
+                for each in line.first
             )
         self.values.sweep()
 

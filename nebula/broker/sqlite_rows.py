@@ -17,6 +17,7 @@ from nebula.broker.store import (
     DropSession,
     DropSubscription,
     DropValue,
+    KeptLine,
     PutMessage,
     PutPending,
     PutSession,
@@ -204,8 +205,12 @@ def read_into(snapshot: Snapshot, db: sqlite3.Connection) -> None:
         return StoredMessage(number, sys.intern(destination), headers_of(headers), *rest)
 
     # The order of columns is that of the declarations, which is that of the rows' own fields.
-    for queue, number, destination, *content in db.execute("SELECT * FROM messages ORDER BY queue, number"):
-        snapshot.messages.setdefault(queue, []).append(message(number, destination, *content))
+    lines: dict[str, list[StoredMessage]] = {}
+    for line, number, destination, *content in db.execute("SELECT * FROM messages ORDER BY queue, number"):
+        lines.setdefault(line, []).append(message(number, destination, *content))
+    for line, kept in lines.items():
+        body_bytes = sum(len(each.body) for each in kept)
+        snapshot.lines[line] = KeptLine(kept, len(kept), body_bytes, kept[-1].number)
     for destination, number, *content in db.execute("SELECT * FROM last_values"):
         snapshot.values.append(message(number, destination, *content))
     snapshot.values.sort(key=attrgetter("number"))

@@ -1,6 +1,7 @@
 """What must survive the process: the rows, and who keeps them.
 
-The core only makes rows, and takes them at start. It never reads a store while it runs.
+The core only makes rows, takes them at start, and asks for pages of what it does not hold in memory. It
+never reads a store itself.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class StoredMessage:
         body: octets.
         expires_at: wall clock, seconds since 1970, or None.
         attempts: earlier deliveries that failed.
+        is_request: what expires is a request (`neb-timeout`), which is counted and no dead letter.
     """
 
     number: int
@@ -33,22 +35,79 @@ class StoredMessage:
     body: bytes
     expires_at: float | None = None
     attempts: int = 0
+    is_request: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PutMessage:
-    """A message waits in a queue, or is un-ACKed there. Replaces what has its number in that queue."""
+    """A message waits in a line, or is un-ACKed there. Replaces what has its number in that line.
 
-    queue: str
+    Attributes:
+        line: the name of a queue; of one with priorities each level has a line of its own, and so has
+            each durable subscription to topics.
+    """
+
+    line: str
     message: StoredMessage
 
 
 @dataclass(frozen=True, slots=True)
 class DropMessage:
-    """A message of a queue is settled."""
+    """A message of a line is settled."""
 
-    queue: str
+    line: str
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropMessages:
+    """All messages of a line with `after < number <= up_to` are gone. All of them were put in earlier
+    batches, and none of them is named elsewhere in this one."""
+
+    line: str
+    after: int
+    up_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutDelayed:
+    """A message is to be sent to a queue later. Replaces what has its number.
+
+    Attributes:
+        message: `destination` is the queue.
+        deliver_at: wall clock, seconds since 1970.
+    """
+
+    message: StoredMessage
+    deliver_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class DropDelayed:
+    """A delayed message has been sent, or never will be."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutDuplicate:
+    """A `dedup-id` was used at a destination. Replaces what is known of it.
+
+    Attributes:
+        until: wall clock, seconds since 1970, when it may be used again.
+    """
+
+    destination: str
+    id: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class DropDuplicate:
+    """A `dedup-id` may be used again."""
+
+    destination: str
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +191,11 @@ class PutPending:
 Write: TypeAlias = (
     PutMessage
     | DropMessage
+    | DropMessages
+    | PutDelayed
+    | DropDelayed
+    | PutDuplicate
+    | DropDuplicate
     | PutValue
     | DropValue
     | PutSession
@@ -142,22 +206,66 @@ Write: TypeAlias = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """The first rows of a line with `after < number <= up_to`, so many at most, and no more bytes of bodies
+    than that (but one row at least). All of them are on disk, and stay until the page is there.
+
+    Attributes:
+        purpose: for who asks: where the page is to go.
+    """
+
+    line: str
+    after: int
+    up_to: int
+    max_messages: int
+    max_bytes: int
+    purpose: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLine:
+    """What a line held.
+
+    Attributes:
+        first: its first messages, in order of number: a page, or all.
+        count: of all of them.
+        body_bytes: of all of them.
+        last_number: of the last one.
+    """
+
+    first: list[StoredMessage]
+    count: int
+    body_bytes: int
+    last_number: int
+
+
+# A page of a line: what one reading of the disk brings. Large enough that a reader who drains a deep
+# queue seldom waits, small enough that thousands of deep queues fit into memory.
+PAGE_MESSAGES: Final = 4096
+PAGE_BYTES: Final = 2 * 1024 * 1024
+
+
 @dataclass(slots=True)
 class Snapshot:
-    """Everything that was kept.
+    """Everything that was kept, of each line the first page only.
 
     Attributes:
         run: counts the starts of this store, from 0. See `first_number`.
         incarnation: what every message-id of this store begins with.
         is_clean: the last run ended by `close`, so that `pending` is all there is.
-        messages: by queue, in order of number.
+        lines: by name.
+        delayed: with when they are due, wall clock; in order of that.
+        duplicates: those which may not be used yet, in order of `until`.
         pending: by (session, subscription).
     """
 
     run: int
     incarnation: str
     is_clean: bool
-    messages: dict[str, list[StoredMessage]] = field(default_factory=dict)
+    lines: dict[str, KeptLine] = field(default_factory=dict)
+    delayed: list[PutDelayed] = field(default_factory=list)
+    duplicates: list[PutDuplicate] = field(default_factory=list)
     values: list[StoredMessage] = field(default_factory=list)
     sessions: list[PutSession] = field(default_factory=list)
     subscriptions: list[PutSubscription] = field(default_factory=list)
@@ -172,8 +280,8 @@ class Snapshot:
 class Store(Protocol):
     """Keeps what must survive the process.
 
-    `load` comes first and once, `close` last. They and `apply` are called from worker threads,
-    never two at once.
+    `load` comes first and once, `close` last. They and `apply` are called from one worker thread,
+    never two at once; `page` and `backup` from others, beside them.
     """
 
     def load(self) -> Snapshot:
@@ -188,6 +296,14 @@ class Store(Protocol):
         """Make the writes durable, all or none, in this order.
 
         When this returns, a crash does not undo them. If it raises, the broker stops.
+        """
+        ...
+
+    def page(self, request: PageRequest) -> list[StoredMessage]:
+        """What is asked for, in order of number.
+
+        Raises:
+            StoreError: it cannot be read. The broker stops.
         """
         ...
 

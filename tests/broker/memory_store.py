@@ -7,10 +7,17 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from nebula.broker.store import (
+    DropDelayed,
+    DropDuplicate,
     DropMessage,
+    DropMessages,
     DropSession,
     DropSubscription,
     DropValue,
+    KeptLine,
+    PageRequest,
+    PutDelayed,
+    PutDuplicate,
     PutMessage,
     PutPending,
     PutSession,
@@ -29,6 +36,8 @@ class MemoryDisk:
     runs: int = 0
     is_clean: bool = True
     messages: dict[tuple[str, int], StoredMessage] = field(default_factory=dict)
+    delayed: dict[int, PutDelayed] = field(default_factory=dict)
+    duplicates: dict[tuple[str, str], PutDuplicate] = field(default_factory=dict)
     values: dict[str, StoredMessage] = field(default_factory=dict)
     sessions: dict[str, PutSession] = field(default_factory=dict)
     subscriptions: dict[tuple[str, str], PutSubscription] = field(default_factory=dict)
@@ -36,16 +45,27 @@ class MemoryDisk:
 
 
 class MemoryStore:
-    """A `Store` that keeps its rows on a `MemoryDisk`: give that to the next one for a restart."""
+    """A `Store` that keeps its rows on a `MemoryDisk`: give that to the next one for a restart.
 
-    def __init__(self, disk: MemoryDisk) -> None:
+    Args:
+        page_messages: of each line at a start; all of them unless it is said.
+    """
+
+    def __init__(self, disk: MemoryDisk, *, page_messages: int | None = None) -> None:
         self._disk = disk
+        self.page_messages = page_messages
 
     def load(self) -> Snapshot:
         disk = self._disk
         snapshot = Snapshot(disk.runs, "0000feed", disk.is_clean)
-        for (queue, _), message in sorted(disk.messages.items()):
-            snapshot.messages.setdefault(queue, []).append(message)
+        lines: dict[str, list[StoredMessage]] = {}
+        for (line, _), message in sorted(disk.messages.items()):
+            lines.setdefault(line, []).append(message)
+        for line, kept in lines.items():
+            body_bytes = sum(len(each.body) for each in kept)
+            snapshot.lines[line] = KeptLine(kept[:self.page_messages], len(kept), body_bytes, kept[-1].number)
+        snapshot.delayed = sorted(disk.delayed.values(), key=lambda row: row.deliver_at)
+        snapshot.duplicates = sorted(disk.duplicates.values(), key=lambda row: row.until)
         snapshot.values = sorted(disk.values.values(), key=lambda value: value.number)
         snapshot.sessions = list(disk.sessions.values())
         snapshot.subscriptions = list(disk.subscriptions.values())
@@ -57,16 +77,38 @@ class MemoryStore:
         for write in writes:
             self._apply(write)
 
+    def page(self, request: PageRequest) -> list[StoredMessage]:
+        rows, size_bytes = [], 0
+        for (line, number), message in sorted(self._disk.messages.items()):
+            if line != request.line or not request.after < number <= request.up_to:
+                continue
+            size_bytes += len(message.body)
+            if len(rows) == request.max_messages or (rows and size_bytes > request.max_bytes):
+                break
+            rows.append(message)
+        return rows
+
     def close(self) -> None:
         self._disk.is_clean = True
 
     def _apply(self, write: Write) -> None:
         disk = self._disk
         match write:
-            case PutMessage(queue, message):
-                disk.messages[queue, message.number] = message
-            case DropMessage(queue, number):
-                disk.messages.pop((queue, number), None)
+            case PutMessage(line, message):
+                disk.messages[line, message.number] = message
+            case DropMessage(line, number):
+                disk.messages.pop((line, number), None)
+            case DropMessages(line, after, up_to):
+                for key in [key for key in disk.messages if key[0] == line and after < key[1] <= up_to]:
+                    del disk.messages[key]
+            case PutDelayed(message):
+                disk.delayed[message.number] = write
+            case DropDelayed(number):
+                disk.delayed.pop(number, None)
+            case PutDuplicate(destination, id):
+                disk.duplicates[destination, id] = write
+            case DropDuplicate(destination, id):
+                disk.duplicates.pop((destination, id), None)
             case PutValue(message):
                 disk.values[message.destination] = message
             case DropValue(destination):

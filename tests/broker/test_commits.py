@@ -226,6 +226,6 @@ def test_transaction_is_one_batch_of_the_store() -> None:
     bob.say(COMMIT)
     broker.commit()
 
-    assert {name: [each.body for each in kept] for name, kept in store.load().messages.items()} == {
+    assert {name: [each.body for each in kept.first] for name, kept in store.load().lines.items()} == {
         "/queue/done": [b"answer"]
     }

@@ -192,7 +192,7 @@ def test_what_was_applied_is_there_after_a_kill(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     found = store.load()
     store.close()
-    kept = [one.number for one in found.messages["q"]]
+    kept = [one.number for one in found.lines["q"].first]
     # The kill may have come between a commit and its word; it never takes a part of a batch.
     assert kept == list(range(len(kept)))
     assert len(kept) % 5 == 0

@@ -222,7 +222,7 @@ WRITES: st.SearchStrategy[Write] = st.one_of(
 def sorted_rows(snapshot: Snapshot) -> list[object]:
     """The snapshot, without the order that nobody promises."""
     return [
-        snapshot.messages,
+        snapshot.lines,
         *(
             sorted(rows, key=repr)
             for rows in (snapshot.values, snapshot.sessions, snapshot.subscriptions, snapshot.pending.items())
