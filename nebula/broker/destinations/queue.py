@@ -12,7 +12,7 @@ Invariants, checked after each step of the tests:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from nebula.broker.access import Rights
@@ -131,6 +131,27 @@ class Queue:
     def depth(self) -> int:
         """Messages held, waiting and un-ACKed."""
         return len(self._waiting) + self._unacked_count
+
+    @property
+    def unacked_count(self) -> int:
+        """Messages that were delivered and not settled."""
+        return self._unacked_count
+
+    @property
+    def waiting(self) -> Iterator[Message]:
+        """What waits in memory, in the order of delivery. To be looked at before anything changes."""
+        return iter(self._waiting)
+
+    def attempts_of(self, message: Message) -> int:
+        """How many deliveries of a message that it holds have failed."""
+        return self._attempts.get(message.number, 0)
+
+    def withdraw(self, messages: Collection[Message]) -> None:
+        """Forget these, uncounted: they wait in memory, and somebody else has them from now on."""
+        gone = {message.number for message in messages}
+        self._waiting = deque(each for each in self._waiting if each.number not in gone)
+        for message in messages:
+            self._forget(message)
 
     def may_take(self, destination: str) -> bool:
         """Whether what was sent to `destination` may be received from here."""
