@@ -202,7 +202,8 @@ class Connection(asyncio.Protocol):
             return
         if not self._is_closing:
             if session.outbox:
-                self._transport.write(protocol.take_output(now))
+                for piece in protocol.take_output(now):
+                    self._transport.write(piece)
             if protocol.may_close:
                 self._close()
             elif session.is_choked and not self._is_blocked and not self._resumes_soon:

@@ -32,6 +32,10 @@ Label = tuple[bytes, bytes]
 and the second number in `ack` (empty where there is no `ack`)."""
 
 
+LARGE_BYTES: Final = 64 * 1024
+"""From so much on, the body of a message is handed on as it is. Below it, copying is cheaper than
+one more write."""
+
 # What an ERROR's `message` may hold of a text that its body has whole.
 _MAX_MESSAGE_CHARACTERS = 200
 
@@ -144,9 +148,13 @@ class Encoder:
             self._verdicts[verdict, consumers, is_kept] = rest
         return rest
 
-    def outbox(self, outbox: Sequence[Delivery | bytes], now: float) -> bytes:
-        """The octets of all that a session was told, in order."""
+    def outbox(self, outbox: Sequence[Delivery | bytes], now: float) -> list[bytes]:
+        """The octets of all that a session was told, in order: one piece, but large bodies apart.
+
+        A large body is the message's own, not a copy: so it costs its octets once, however many receive it.
+        """
         key = self._key
+        pieces: list[bytes] = []
         chunks: list[bytes] = []
         for item in outbox:
             if isinstance(item, bytes):
@@ -158,9 +166,17 @@ class Encoder:
             if shared is not None and not ack and attempts is None:
                 # Many hear the same: the number too, as nothing belongs to one delivery.
                 numbered = shared.get(key)
-                if numbered is None:
+                if numbered is not None:
+                    chunks += (start, numbered)
+                    continue
+                if message.size_bytes < LARGE_BYTES:
                     numbered = shared[key] = b"%d%b" % (message.number, self._common(message, shared))
-                chunks += (start, numbered)
+                    chunks += (start, numbered)
+                    continue
+            if message.size_bytes >= LARGE_BYTES:
+                chunks.append(self._beginning(item, now))
+                pieces += (b"".join(chunks), message.body)
+                chunks = [b"\0\n"]
                 continue
             number = message.number
             common = self._encode_common(message) if shared is None else self._common(message, shared)
@@ -170,7 +186,17 @@ class Encoder:
                 chunks += (b"%b%d%b%d" % (start, number, ack, number), common)
             else:
                 chunks += (b"%b%d" % (start, number), common)
-        return b"".join(chunks)
+        pieces.append(b"".join(chunks))
+        return pieces
+
+    def _beginning(self, delivery: Delivery, now: float) -> bytes:
+        """All of a MESSAGE that comes before its body."""
+        subscription, message, attempts = delivery
+        start, ack = subscription.label
+        lines = self._of_this_delivery(message, attempts, now)
+        if ack:
+            lines = b"%b%d%b" % (ack, message.number, lines)
+        return b"%b%d%b%b" % (start, message.number, lines, self._encode_common(message, has_body=False))
 
     def _common(self, message: Message, shared: dict[Any, Any]) -> bytes:
         """What all receivers of a message get, kept for the others of them."""
@@ -179,15 +205,17 @@ class Encoder:
             common = shared[self._common_key] = self._encode_common(message)
         return common
 
-    def _encode_common(self, message: Message) -> bytes:
-        """The headers of a message and its body."""
+    def _encode_common(self, message: Message, *, has_body: bool = True) -> bytes:
+        """The headers of a message and its body; or all that comes before that."""
         blocks = message.head.blocks
         block = blocks.get(self._key)
         if block is None:
             block = blocks[self._key] = self._block(message)
         if message.exchange is not None:
             block += self._dialect.header_block([message.exchange])
-        return b"%bcontent-length:%d\n\n%b\0\n" % (block, len(message.body), message.body)
+        if has_body:
+            return b"%bcontent-length:%d\n\n%b\0\n" % (block, len(message.body), message.body)
+        return b"%bcontent-length:%d\n\n" % (block, len(message.body))
 
     def _block(self, message: Message) -> bytes:
         passed_on = message.head.headers

@@ -164,8 +164,8 @@ class ServerProtocol:
             self._now = now
             self._fail(RemoteProtocolError(message))
 
-    def take_output(self, now: float) -> bytes:
-        """The octets to be written now, in order."""
+    def take_output(self, now: float) -> list[bytes]:
+        """The octets to be written now, in order; see `Encoder.outbox`."""
         self.heartbeat.last_sent = now
         return self._encoder.outbox(self.session.take_outbox(), now)
 

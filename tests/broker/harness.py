@@ -161,7 +161,7 @@ class Peer:
         if self.is_closed or (self.is_blocked and not self._protocol.is_finished):
             return
         if self.session.outbox:
-            self._read(self._protocol.take_output(self._harness.now))
+            self._read(b"".join(self._protocol.take_output(self._harness.now)))
         self.is_closed = self._protocol.may_close
 
     def go_on(self, *, in_vain: bool) -> None:
