@@ -105,6 +105,11 @@ class ValueFeed:
         """Messages that were sent and not ACKed."""
         return len(self._in_flight)
 
+    @property
+    def pending_count(self) -> int:
+        """How much there is to be told of, what is in flight too."""
+        return len(self._in_flight) + len(self._line)
+
     def is_free_for(self, topic: LastValueTopic) -> bool:
         """`topic` can be sent at once, if its session takes values: then nothing else waits."""
         return not (self.is_held or topic in self._states)
