@@ -1,45 +1,43 @@
-"""The tables of the store on disk: how writes become rows, and rows what they were."""
+"""The tables of the store on disk, and how writes become their rows."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Final, TypeAlias, assert_never
 
 from nebula.broker.store import (
+    DropDelayed,
+    DropDuplicate,
     DropMessage,
+    DropMessages,
     DropSession,
     DropSubscription,
     DropValue,
-    KeptLine,
+    PutDelayed,
+    PutDuplicate,
     PutMessage,
     PutPending,
     PutSession,
     PutSubscription,
     PutValue,
-    Snapshot,
     StoredMessage,
     Write,
 )
 
-__all__ = ["SCHEMA", "VERSION", "Batch", "read_into"]
+__all__ = ["MIGRATIONS", "VERSION", "Batch"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the tables. It rises with every change of them."""
 
 # A thread lets go of the interpreter at each statement, and waits a switch interval to have it back from
 # a loop that is busy (docs/decisions/0010 has the figures). A statement of so many rows is not much
 # quicker with more of them, and stays far below SQLite's limit on parameters.
 _MAX_ROWS: Final = 512
-
-# Of the messages that wait, many have the same headers: read once, they are one object in memory.
-_DECODED_HEADERS: Final = 1024
 
 _Row: TypeAlias = tuple[Any, ...]
 _Headers: TypeAlias = tuple[tuple[str, str], ...]
@@ -59,7 +57,7 @@ class _Table:
     @property
     def declaration(self) -> str:
         columns = ", ".join((*self.key, *self.others))
-        return f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({', '.join(_names(self.key))}));"
+        return f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({', '.join(_names(self.key))}))"
 
 
 def _names(columns: tuple[str, ...]) -> list[str]:
@@ -71,25 +69,46 @@ _CONTENT: Final = (
     "body BLOB NOT NULL",
     "expires_at REAL",
     "attempts INTEGER NOT NULL",
+    "is_request INTEGER NOT NULL",
 )
 _NUMBER: Final = "number INTEGER NOT NULL"
 _DESTINATION: Final = "destination TEXT NOT NULL"
 _SUBSCRIPTION_KEY: Final = ("session TEXT NOT NULL", "id TEXT NOT NULL")
 _HOW: Final = ("ack TEXT NOT NULL", "prefetch INTEGER NOT NULL", "seen_number INTEGER NOT NULL")
 
-_MESSAGES: Final = _Table("messages", ("queue TEXT NOT NULL", _NUMBER), (_DESTINATION, *_CONTENT))
+_MESSAGES: Final = _Table("messages", ("line TEXT NOT NULL", _NUMBER), (_DESTINATION, *_CONTENT))
+_DELAYED: Final = _Table("delayed", (_NUMBER,), (_DESTINATION, *_CONTENT, "deliver_at REAL NOT NULL"))
+_DUPLICATES: Final = _Table("duplicates", (_DESTINATION, "id TEXT NOT NULL"), ("until REAL NOT NULL",))
 _VALUES: Final = _Table("last_values", (_DESTINATION,), (_NUMBER, *_CONTENT))
 _SESSIONS: Final = _Table("sessions", ("id TEXT NOT NULL",), ("principal TEXT NOT NULL", "away_since REAL"))
 _SUBSCRIPTIONS: Final = _Table("subscriptions", _SUBSCRIPTION_KEY, (_DESTINATION, *_HOW))
 _PENDING: Final = _Table("pending", _SUBSCRIPTION_KEY, ("destinations TEXT NOT NULL",))
-_TABLES: Final = (_MESSAGES, _VALUES, _SESSIONS, _SUBSCRIPTIONS, _PENDING)
+_TABLES: Final = (_MESSAGES, _DELAYED, _DUPLICATES, _VALUES, _SESSIONS, _SUBSCRIPTIONS, _PENDING)
 
 # With row ids: a body of some kilobytes inside the tree of the key cost more than half of the rate.
-SCHEMA: Final = f"""
-CREATE TABLE broker (incarnation TEXT NOT NULL, runs INTEGER NOT NULL, is_clean INTEGER NOT NULL);
-{" ".join(table.declaration for table in _TABLES)}
-PRAGMA user_version = {VERSION};
-"""
+_NEW: Final = (
+    """CREATE TABLE broker (incarnation TEXT NOT NULL, runs INTEGER NOT NULL, is_clean INTEGER NOT NULL,
+    is_copy INTEGER NOT NULL DEFAULT 0)""",
+    *(table.declaration for table in _TABLES),
+)
+
+# In words of their own: what a later version declares must not change what an older one becomes.
+_FROM_1: Final = (
+    "ALTER TABLE broker ADD COLUMN is_copy INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE messages RENAME COLUMN queue TO line",
+    "ALTER TABLE messages ADD COLUMN is_request INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE last_values ADD COLUMN is_request INTEGER NOT NULL DEFAULT 0",
+    # Nothing else could expire.
+    "UPDATE messages SET is_request = 1 WHERE expires_at IS NOT NULL",
+    """CREATE TABLE delayed (number INTEGER NOT NULL, destination TEXT NOT NULL, headers TEXT NOT NULL,
+    body BLOB NOT NULL, expires_at REAL, attempts INTEGER NOT NULL, is_request INTEGER NOT NULL,
+    deliver_at REAL NOT NULL, PRIMARY KEY (number))""",
+    """CREATE TABLE duplicates (destination TEXT NOT NULL, id TEXT NOT NULL, until REAL NOT NULL,
+    PRIMARY KEY (destination, id))""",
+)
+
+MIGRATIONS: Final = {0: _NEW, 1: _FROM_1}
+"""By version (0: there is nothing yet): the statements that make the present tables of what is there."""
 
 
 # --- writing ---
@@ -100,6 +119,7 @@ class Batch:
 
     def __init__(self, writes: Sequence[Write]) -> None:
         self._rows: dict[_Table, dict[_Row, _Row | None]] = {table: {} for table in _TABLES}
+        self._gone: list[_Row] = []
         self._ended: list[str] = []
         self._texts: dict[_Headers, str] = {}
         for write in writes:
@@ -108,16 +128,35 @@ class Batch:
     def _add(self, write: Write) -> None:
         rows = self._rows
         match write:
-            case PutMessage(queue, message):
-                row = (queue, message.number, message.destination, *self._content(message))
-                rows[_MESSAGES][queue, message.number] = row
-            case DropMessage(queue, number):
-                rows[_MESSAGES][queue, number] = None
+            case PutMessage(line, message):
+                row = (line, message.number, message.destination, *self._content(message))
+                rows[_MESSAGES][line, message.number] = row
+            case DropMessage(line, number):
+                rows[_MESSAGES][line, number] = None
+            case DropMessages(line, after, up_to):
+                self._gone.append((line, after, up_to))
+            case PutDelayed(message, deliver_at):
+                row = (message.number, message.destination, *self._content(message), deliver_at)
+                rows[_DELAYED][message.number,] = row
+            case DropDelayed(number):
+                rows[_DELAYED][number,] = None
+            case PutDuplicate(destination, id, until):
+                rows[_DUPLICATES][destination, id] = (destination, id, until)
+            case DropDuplicate(destination, id):
+                rows[_DUPLICATES][destination, id] = None
             case PutValue(message):
                 row = (message.destination, message.number, *self._content(message))
                 rows[_VALUES][message.destination,] = row
             case DropValue(destination):
                 rows[_VALUES][destination,] = None
+            case _:
+                self._add_session(write)
+
+    def _add_session(
+        self, write: PutSession | DropSession | PutSubscription | DropSubscription | PutPending
+    ) -> None:
+        rows = self._rows
+        match write:
             case PutSession(id, principal, away_since):
                 rows[_SESSIONS][id,] = (id, principal, away_since)
             case DropSession(id):
@@ -136,7 +175,7 @@ class Batch:
         text = self._texts.get(message.headers)
         if text is None:
             text = self._texts[message.headers] = _encode(message.headers)
-        return text, message.body, message.expires_at, message.attempts
+        return text, message.body, message.expires_at, message.attempts, message.is_request
 
     def _end(self, session: str) -> None:
         """Drop a session: what was said of its subscriptions so far is void, what is said later is not."""
@@ -148,6 +187,8 @@ class Batch:
 
     def write(self, db: sqlite3.Connection) -> None:
         """Write it all, inside a transaction."""
+        for gone in self._gone:
+            db.execute("DELETE FROM messages WHERE line = ? AND number > ? AND number <= ?", gone)
         for session in self._ended:
             db.execute("DELETE FROM subscriptions WHERE session = ?", (session,))
             db.execute("DELETE FROM pending WHERE session = ?", (session,))
@@ -188,37 +229,3 @@ def _drop(table: _Table, count: int) -> str:
 def _marks(columns: int, rows: int) -> str:
     row = f"({', '.join('?' * columns)})"
     return ", ".join([row] * rows)
-
-
-# --- reading ---
-
-
-def read_into(snapshot: Snapshot, db: sqlite3.Connection) -> None:
-    """Add all rows to a snapshot.
-
-    Raises:
-        sqlite3.Error, ValueError, TypeError: the file is broken.
-    """
-    headers_of = lru_cache(_DECODED_HEADERS)(_headers)
-
-    def message(number: int, destination: str, headers: str, *rest: Any) -> StoredMessage:
-        return StoredMessage(number, sys.intern(destination), headers_of(headers), *rest)
-
-    # The order of columns is that of the declarations, which is that of the rows' own fields.
-    lines: dict[str, list[StoredMessage]] = {}
-    for line, number, destination, *content in db.execute("SELECT * FROM messages ORDER BY queue, number"):
-        lines.setdefault(line, []).append(message(number, destination, *content))
-    for line, kept in lines.items():
-        body_bytes = sum(len(each.body) for each in kept)
-        snapshot.lines[line] = KeptLine(kept, len(kept), body_bytes, kept[-1].number)
-    for destination, number, *content in db.execute("SELECT * FROM last_values"):
-        snapshot.values.append(message(number, destination, *content))
-    snapshot.values.sort(key=attrgetter("number"))
-    snapshot.sessions = [PutSession(*row) for row in db.execute("SELECT * FROM sessions")]
-    snapshot.subscriptions = [PutSubscription(*row) for row in db.execute("SELECT * FROM subscriptions")]
-    for session, subscription, destinations in db.execute("SELECT * FROM pending"):
-        snapshot.pending[session, subscription] = tuple(json.loads(destinations))
-
-
-def _headers(text: str) -> _Headers:
-    return tuple((name, value) for name, value in json.loads(text))

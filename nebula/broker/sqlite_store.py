@@ -11,8 +11,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from nebula.broker.sqlite_rows import SCHEMA, VERSION, Batch, read_into
-from nebula.broker.store import Snapshot, Write
+from nebula.broker.sqlite_reads import read_into, read_page
+from nebula.broker.sqlite_rows import MIGRATIONS, VERSION, Batch
+from nebula.broker.store import PageRequest, Snapshot, StoredMessage, Write
 from nebula.errors import StoreError
 
 __all__ = ["STORE_FILE", "SqliteStore"]
@@ -43,7 +44,7 @@ class SqliteStore:
 
     Args:
         folder: where; made for this user alone, with its parents, if it is not there.
-        connect: opens the file.
+        connect: opens the file: for what is written, and a second time for pages.
     """
 
     def __init__(self, folder: Path, *, connect: Callable[..., sqlite3.Connection] = sqlite3.connect) -> None:
@@ -52,6 +53,7 @@ class SqliteStore:
         self._connect = connect
         self._lock: int | None = None
         self._opened: sqlite3.Connection | None = None
+        self._pages: sqlite3.Connection | None = None
         self._has_failed = False
 
     def load(self) -> Snapshot:
@@ -90,6 +92,19 @@ class SqliteStore:
                 f"{self._file}: cannot be written, {error}; make room or repair the disk, then start again"
             ) from error
 
+    def page(self, request: PageRequest) -> list[StoredMessage]:
+        """What is asked for, in order of number: of what is committed. It holds up no `apply`.
+
+        Raises:
+            StoreError: it cannot be read, and `close` will not call the end of this run a clean one.
+        """
+        assert self._pages is not None, "a store is loaded first, and closed last"
+        try:
+            return read_page(self._pages, request)
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            self._has_failed = True
+            raise StoreError(f"{self._file}: {_diagnosis(error)}") from error
+
     def close(self) -> None:
         """The run ends well, unless a write has failed. Idempotent.
 
@@ -113,16 +128,21 @@ class SqliteStore:
             self._lock = _locked(self.folder)
             # Before SQLite makes it, which would let others read it. Its companions take its mode.
             os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            # Calls come from worker threads, one at a time.
-            self._opened = self._connect(self._file, isolation_level=None, check_same_thread=False)
+            self._opened = self._open()
             self._prepare(self._opened)
             snapshot = self._begin_run()
+            self._pages = self._open()
+            self._pages.execute("PRAGMA query_only = 1")
             undo.pop_all()
             return snapshot
 
+    def _open(self) -> sqlite3.Connection:
+        # Calls come from worker threads, for each connection one at a time.
+        return self._connect(self._file, isolation_level=None, check_same_thread=False)
+
     def _prepare(self, db: sqlite3.Connection) -> None:
         version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, VERSION):
+        if version > VERSION:
             raise StoreError(
                 f"{self._file}: a newer Nebula wrote it (version {version}, this one knows {VERSION}); "
                 "run that one, or name another folder"
@@ -130,19 +150,34 @@ class SqliteStore:
         db.execute("PRAGMA journal_mode = WAL")
         # WAL alone promises no more than that the file is whole: a power cut might undo a RECEIPT.
         db.execute("PRAGMA synchronous = FULL")
-        if version == 0:
-            db.executescript(f"BEGIN;{SCHEMA}COMMIT;")
+        if version < VERSION:
+            self._migrate(version)
+
+    def _migrate(self, version: int) -> None:
+        """Make the present tables of what is there. A crash leaves either those or these."""
+        with self._transaction() as db:
+            for statement in MIGRATIONS[version]:
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {VERSION}")
 
     def _begin_run(self) -> Snapshot:
         with self._transaction() as db:
-            found = db.execute("SELECT runs, incarnation, is_clean FROM broker").fetchone()
+            found = db.execute("SELECT runs, incarnation, is_clean, is_copy FROM broker").fetchone()
             if found is None:
-                found = (0, secrets.token_hex(_INCARNATION_BYTES), True)
-                db.execute("INSERT INTO broker (runs, incarnation, is_clean) VALUES (?, ?, ?)", found)
-            run, incarnation, is_clean = found
+                found = (0, "", True, True)
+                db.execute(
+                    "INSERT INTO broker (runs, incarnation, is_clean, is_copy) VALUES (?, ?, ?, ?)", found
+                )
+            run, incarnation, is_clean, is_copy = found
+            if is_copy:
+                # The store that it was made of goes on, and its messages' ids belong to it (D.20).
+                incarnation = secrets.token_hex(_INCARNATION_BYTES)
             snapshot = Snapshot(run, incarnation, bool(is_clean))
-            read_into(snapshot, db)
-            db.execute("UPDATE broker SET runs = ?, is_clean = 0", (run + 1,))
+            read_into(snapshot, db, lambda *_counts: None)
+            db.execute(
+                "UPDATE broker SET incarnation = ?, runs = ?, is_clean = 0, is_copy = 0",
+                (incarnation, run + 1),
+            )
         return snapshot
 
     @contextmanager
@@ -162,9 +197,11 @@ class SqliteStore:
             raise
 
     def _release(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        # The one that writes is the last one: it may have to put away SQLite's own files.
+        for opened in (self._pages, self._opened):
+            if opened is not None:
+                opened.close()
+        self._pages = self._opened = None
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -1,4 +1,4 @@
-"""The store's thread: one batch at a time, while the loop goes on."""
+"""The store's threads, while the loop goes on: one batch at a time is written, beside it one page read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 from nebula.broker.journal import Journal
-from nebula.broker.store import Snapshot, Store, Write
+from nebula.broker.store import PageRequest, Snapshot, Store, StoredMessage, Write
 
 
 class Writer:
@@ -17,7 +18,8 @@ class Writer:
     Args:
         store: belongs to the writer from `start` to `close`.
         on_committed: called on the loop with the number of each batch that is durable.
-        on_failed: called on the loop, once, when one could not be made so. Nothing is written after it.
+        on_failed: called on the loop, once, when one could not be made so, or a page could not be read.
+            Nothing is written or read after it.
     """
 
     def __init__(
@@ -30,9 +32,13 @@ class Writer:
         self._on_committed = on_committed
         self._on_failed = on_failed
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        # A page must not wait for the disk to sync, nor a RECEIPT for a page.
+        self._page_thread = ThreadPoolExecutor(1, thread_name_prefix="store-pages")
         self._journal: Journal | None = None
         self._writing: asyncio.Future[None] | None = None
+        self._reading: set[asyncio.Future[list[StoredMessage]]] = set()
         self._has_failed = False
+        self._is_closed = False
 
     async def start(self) -> Snapshot:
         """Everything that was kept.
@@ -49,24 +55,51 @@ class Writer:
     def write(self, journal: Journal) -> None:
         """Write what the journal has, be it nothing, now or as soon as the batch at hand is done."""
         self._journal = journal
-        if self._writing is not None or self._has_failed:
+        if self._writing is not None or self._has_failed or self._is_closed:
             return
         batch, writes = journal.take()
         loop = asyncio.get_running_loop()
         self._writing = loop.run_in_executor(self._thread, self._store.apply, writes)
         self._writing.add_done_callback(partial(self._on_done, batch))
 
-    async def close(self, last: Sequence[Write]) -> None:
-        """Write what there still is, and end the store's run well. Idempotent."""
+    def read(self, request: PageRequest, on_page: Callable[[PageRequest, list[StoredMessage]], None]) -> None:
+        """Read a page, after those that were asked for earlier.
+
+        Args:
+            on_page: called on the loop with the request and what was found; never once `close` has begun.
+        """
+        if self._has_failed or self._is_closed:
+            return
         loop = asyncio.get_running_loop()
+        reading = loop.run_in_executor(self._page_thread, self._store.page, request)
+        self._reading.add(reading)
+        reading.add_done_callback(partial(self._on_read, request, on_page))
+
+    async def close(self, last: Sequence[Write]) -> None:
+        """Write what there still is, and end the store's run: well, unless it has failed. Idempotent.
+
+        Nothing else is written once it has been called.
+
+        Raises:
+            StoreError: what there was could not be written.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._page_thread.shutdown(wait=False, cancel_futures=True)
+        # The store must not close under a page that is being read.
+        under_way: list[asyncio.Future[Any]] = [*self._reading]
         if self._writing is not None:
-            await asyncio.wait([self._writing])
-        if not self._has_failed:
-            if last:
+            under_way.append(self._writing)
+        if under_way:
+            await asyncio.wait(under_way)
+        loop = asyncio.get_running_loop()
+        try:
+            if last and not self._has_failed:
                 await loop.run_in_executor(self._thread, self._store.apply, last)
+        finally:
             await loop.run_in_executor(self._thread, self._store.close)
-            self._has_failed = True  # nothing is written from now on
-        self._thread.shutdown(wait=False)
+            self._thread.shutdown(wait=False)
 
     def _on_done(self, batch: int, writing: asyncio.Future[None]) -> None:
         self._writing = None
@@ -74,9 +107,28 @@ class Writer:
             return
         error = writing.exception()
         if error is not None:
-            self._has_failed = True
-            self._on_failed(error if isinstance(error, Exception) else RuntimeError(str(error)))
+            self._fail(error)
             return
         self._on_committed(batch)
         if self._journal is not None and not self._journal.is_empty:
             self.write(self._journal)
+
+    def _on_read(
+        self,
+        request: PageRequest,
+        on_page: Callable[[PageRequest, list[StoredMessage]], None],
+        reading: asyncio.Future[list[StoredMessage]],
+    ) -> None:
+        self._reading.discard(reading)
+        if reading.cancelled() or self._is_closed:
+            return
+        error = reading.exception()
+        if error is not None:
+            self._fail(error)
+        elif not self._has_failed:
+            on_page(request, reading.result())
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            self._on_failed(error if isinstance(error, Exception) else RuntimeError(str(error)))

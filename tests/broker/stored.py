@@ -31,3 +31,8 @@ def reloaded(new_store: NewStore, *batches: list[Write]) -> Snapshot:
         return second.load()
     finally:
         second.close()
+
+
+def lines(snapshot: Snapshot) -> dict[str, list[StoredMessage]]:
+    """The first page of each line."""
+    return {name: line.first for name, line in snapshot.lines.items()}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
-from nebula.broker.store import PutMessage, PutValue, Store
+from nebula.broker.store import PutDelayed, PutMessage, PutValue, Store, StoredMessage
 from nebula.errors import StoreError
-from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, message, reloaded
+from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, lines, message, reloaded
 
 
 def test_folder_and_file_are_for_one_user_alone(tmp_path: Path) -> None:
@@ -64,6 +65,74 @@ def test_store_of_a_newer_nebula_is_refused_and_left_as_it_is(tmp_path: Path) ->
     with pytest.raises(StoreError, match=r"nebula\.db: a newer Nebula wrote it \(version 99, this one"):
         SqliteStore(tmp_path).load()
     assert (tmp_path / STORE_FILE).read_bytes() == before
+
+
+# As the first version made them.
+VERSION_1 = """
+CREATE TABLE broker (incarnation TEXT NOT NULL, runs INTEGER NOT NULL, is_clean INTEGER NOT NULL);
+CREATE TABLE messages (queue TEXT NOT NULL, number INTEGER NOT NULL, destination TEXT NOT NULL,
+    headers TEXT NOT NULL, body BLOB NOT NULL, expires_at REAL, attempts INTEGER NOT NULL,
+    PRIMARY KEY (queue, number));
+CREATE TABLE last_values (destination TEXT NOT NULL, number INTEGER NOT NULL, headers TEXT NOT NULL,
+    body BLOB NOT NULL, expires_at REAL, attempts INTEGER NOT NULL, PRIMARY KEY (destination));
+CREATE TABLE sessions (id TEXT NOT NULL, principal TEXT NOT NULL, away_since REAL, PRIMARY KEY (id));
+CREATE TABLE subscriptions (session TEXT NOT NULL, id TEXT NOT NULL, destination TEXT NOT NULL,
+    ack TEXT NOT NULL, prefetch INTEGER NOT NULL, seen_number INTEGER NOT NULL, PRIMARY KEY (session, id));
+CREATE TABLE pending (session TEXT NOT NULL, id TEXT NOT NULL, destinations TEXT NOT NULL,
+    PRIMARY KEY (session, id));
+PRAGMA user_version = 1;
+INSERT INTO broker VALUES ('0000feed', 4, 1);
+INSERT INTO messages VALUES ('/queue/DLQ', 7, '/queue/a', '[["sender","alice"]]', x'00ff', NULL, 2);
+INSERT INTO messages VALUES ('/queue/a', 8, '/queue/a', '[["sender","alice"]]', x'', 1.75e9, 0);
+INSERT INTO last_values VALUES ('X/a', 9, '[]', x'61', NULL, 0);
+INSERT INTO sessions VALUES ('till-1', 'ab12', NULL);
+INSERT INTO subscriptions VALUES ('till-1', '0', 'X/*', 'client', 10, 77);
+INSERT INTO pending VALUES ('till-1', '0', '["X/a","X/ü"]');
+"""
+
+
+def test_store_of_the_first_version_is_brought_up_to_date_with_all_it_holds(tmp_path: Path) -> None:
+    _write_version_1(tmp_path)
+
+    found = reloaded(lambda: SqliteStore(tmp_path), [PutDelayed(message(10), 2e9)])
+
+    sender = (("sender", "alice"),)
+    assert lines(found) == {
+        "/queue/DLQ": [StoredMessage(7, "/queue/a", sender, b"\x00\xff", None, 2)],
+        # What could expire then was a request.
+        "/queue/a": [StoredMessage(8, "/queue/a", sender, b"", 1.75e9, 0, is_request=True)],
+    }
+    assert found.values == [StoredMessage(9, "X/a", (), b"a")]
+    assert found.delayed == [PutDelayed(message(10), 2e9)]
+    assert (found.sessions, found.subscriptions) == ([SESSION], [SUBSCRIPTION])
+    assert found.pending == {("till-1", "0"): ("X/a", "X/ü")}
+    assert (found.run, found.incarnation) == (5, "0000feed")
+
+
+@pytest.mark.parametrize("step", ["ALTER TABLE messages ADD", "UPDATE messages", "PRAGMA user_version = "])
+def test_store_stays_of_the_first_version_when_it_cannot_all_be_changed(tmp_path: Path, step: str) -> None:
+    _write_version_1(tmp_path)
+
+    with pytest.raises(StoreError, match="cannot be used, disk I/O error"):
+        SqliteStore(tmp_path, connect=_opener(step)).load()
+    again = reloaded(lambda: SqliteStore(tmp_path))
+    assert (again.run, set(again.lines)) == (5, {"/queue/DLQ", "/queue/a"})
+
+
+def test_migrated_store_has_the_columns_of_a_new_one(tmp_path: Path) -> None:
+    _write_version_1(tmp_path)
+    reloaded(lambda: SqliteStore(tmp_path))
+    reloaded(lambda: SqliteStore(tmp_path / "new"))
+
+    def columns(folder: Path) -> list[Any]:
+        db = sqlite3.connect(folder / STORE_FILE)
+        with closing(db):
+            return db.execute(
+                'SELECT t.name, c.name, c.type, c."notnull", c.pk FROM pragma_table_list AS t'
+                " JOIN pragma_table_info(t.name) AS c WHERE t.schema = 'main' ORDER BY t.name, c.cid"
+            ).fetchall()
+
+    assert columns(tmp_path) == columns(tmp_path / "new")
 
 
 def test_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
@@ -128,7 +197,7 @@ def test_failed_write_leaves_what_was_there_and_no_clean_end(tmp_path: Path) -> 
     store.close()
     again = SqliteStore(tmp_path)
     found = again.load()
-    assert found.messages == {"/queue/a": [message(1)]}
+    assert lines(found) == {"/queue/a": [message(1)]}
     assert not found.is_clean
     again.close()
 
@@ -220,6 +289,11 @@ def _fill(folder: Path, *, messages: int) -> None:
     store.apply([PutMessage("/queue/a", message(number)) for number in range(messages)])
     store.apply([PutValue(message(99, destination="X/a")), SESSION, SUBSCRIPTION, PENDING])
     store.close()
+
+
+def _write_version_1(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / STORE_FILE)) as db:
+        db.executescript(VERSION_1)
 
 
 def _refusal(store: Store) -> str | None:

@@ -13,10 +13,16 @@ from hypothesis import strategies as st
 
 from nebula.broker.sqlite_store import SqliteStore
 from nebula.broker.store import (
+    DropDelayed,
+    DropDuplicate,
     DropMessage,
+    DropMessages,
     DropSession,
     DropSubscription,
     DropValue,
+    PageRequest,
+    PutDelayed,
+    PutDuplicate,
     PutMessage,
     PutPending,
     PutSession,
@@ -28,7 +34,7 @@ from nebula.broker.store import (
     Write,
 )
 from tests.broker.memory_store import MemoryDisk, MemoryStore
-from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, NewStore, message, reloaded
+from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, NewStore, lines, message, reloaded
 
 
 @pytest.fixture(params=["sqlite", "memory"])
@@ -69,15 +75,16 @@ def test_message_comes_back_as_it_was(new_store: NewStore) -> None:
         bytes(range(256)),
         1.75e9,
         3,
+        is_request=True,
     )
 
-    assert reloaded(new_store, [PutMessage("/queue/DLQ", odd)]).messages == {"/queue/DLQ": [odd]}
+    assert lines(reloaded(new_store, [PutMessage("/queue/DLQ", odd)])) == {"/queue/DLQ": [odd]}
 
 
 def test_messages_of_a_queue_come_in_order_of_number(new_store: NewStore) -> None:
     batches: list[list[Write]] = [[PutMessage("/queue/a", message(number))] for number in (3 << 44, 9, 10)]
 
-    found = reloaded(new_store, *batches).messages["/queue/a"]
+    found = lines(reloaded(new_store, *batches))["/queue/a"]
 
     assert [one.number for one in found] == [9, 10, 3 << 44]
 
@@ -85,7 +92,7 @@ def test_messages_of_a_queue_come_in_order_of_number(new_store: NewStore) -> Non
 def test_one_message_waits_in_two_queues(new_store: NewStore) -> None:
     puts: list[Write] = [PutMessage("one", message(5)), PutMessage("other", message(5))]
 
-    assert reloaded(new_store, puts, [DropMessage("one", 5)]).messages == {"other": [message(5)]}
+    assert lines(reloaded(new_store, puts, [DropMessage("one", 5)])) == {"other": [message(5)]}
 
 
 def test_put_replaces_the_message_of_its_number(new_store: NewStore) -> None:
@@ -93,7 +100,7 @@ def test_put_replaces_the_message_of_its_number(new_store: NewStore) -> None:
 
     found = reloaded(new_store, [PutMessage("/queue/a", message(5))], [PutMessage("/queue/a", again)])
 
-    assert found.messages == {"/queue/a": [again]}
+    assert lines(found) == {"/queue/a": [again]}
 
 
 def test_put_and_drop_in_one_batch_leave_nothing(new_store: NewStore) -> None:
@@ -101,7 +108,7 @@ def test_put_and_drop_in_one_batch_leave_nothing(new_store: NewStore) -> None:
 
     found = reloaded(new_store, earlier, [PutMessage("/queue/a", message(5)), DropMessage("/queue/a", 5)])
 
-    assert found.messages == {}
+    assert lines(found) == {}
 
 
 def test_drop_and_put_in_one_batch_leave_the_new_one(new_store: NewStore) -> None:
@@ -109,15 +116,58 @@ def test_drop_and_put_in_one_batch_leave_the_new_one(new_store: NewStore) -> Non
 
     found = reloaded(new_store, earlier, [DropMessage("/queue/a", 5), PutMessage("/queue/a", message(5))])
 
-    assert found.messages == {"/queue/a": [message(5)]}
+    assert lines(found) == {"/queue/a": [message(5)]}
+
+
+def test_range_of_a_line_is_dropped_and_nothing_beside_it(new_store: NewStore) -> None:
+    puts: list[Write] = [PutMessage(line, message(number)) for line in "ab" for number in range(6)]
+
+    found = lines(reloaded(new_store, puts, [DropMessages("a", 1, 4)]))
+
+    assert {line: [one.number for one in kept] for line, kept in found.items()} == {
+        "a": [0, 1, 5],
+        "b": [0, 1, 2, 3, 4, 5],
+    }
+
+
+def test_line_says_how_much_it_holds(new_store: NewStore) -> None:
+    puts: list[Write] = [PutMessage("a", message(number, b"x" * number)) for number in (3, 9, 4)]
+
+    found = reloaded(new_store, puts).lines["a"]
+
+    assert (found.count, found.body_bytes, found.last_number) == (3, 16, 9)
+
+
+def test_delayed_messages_come_in_the_order_in_which_they_are_due(new_store: NewStore) -> None:
+    late, soon = PutDelayed(message(1), 1.75e9 + 0.25), PutDelayed(message(2), 1.75e9)
+    sent, later = PutDelayed(message(3), 1.0), PutDelayed(message(1), 1.75e9 + 0.5)
+
+    found = reloaded(new_store, [late, soon, sent], [DropDelayed(3), later])
+
+    assert found.delayed == [soon, later]
+
+
+def test_duplicates_come_in_the_order_in_which_they_end(new_store: NewStore) -> None:
+    rows = [PutDuplicate("/queue/a", "1", 9.5), PutDuplicate("/queue/a", "2", 7.25)]
+    elsewhere, over = PutDuplicate("/queue/b", "1", 8.0), PutDuplicate("/queue/b", "2", 1.0)
+    renewed = PutDuplicate("/queue/a", "1", 10.0)
+
+    found = reloaded(new_store, [*rows, elsewhere, over], [renewed, DropDuplicate("/queue/b", "2")])
+
+    assert found.duplicates == [rows[1], elsewhere, renewed]
 
 
 def test_dropping_what_is_not_there_does_nothing(new_store: NewStore) -> None:
-    found = reloaded(
-        new_store, [DropMessage("q", 1), DropValue("X/a"), DropSession("s"), DropSubscription("s", "1")]
-    )
+    drops: list[Write] = [
+        DropMessage("q", 1),
+        DropMessages("p", 0, 9),
+        DropDelayed(1),
+        DropDuplicate("q", "1"),
+    ]
 
-    assert (found.messages, found.values, found.sessions, found.subscriptions) == ({}, [], [], [])
+    found = reloaded(new_store, [*drops, DropValue("X/a"), DropSession("s"), DropSubscription("s", "1")])
+
+    assert found == Snapshot(found.run, found.incarnation, is_clean=True)
 
 
 def test_last_value_is_kept_for_each_destination(new_store: NewStore) -> None:
@@ -179,7 +229,7 @@ def test_batch_of_any_size_is_kept_and_dropped_whole(new_store: NewStore) -> Non
     puts: list[Write] = [PutMessage("/queue/a", message(number)) for number in range(count)]
     drops: list[Write] = [DropMessage("/queue/a", number) for number in range(0, count, 2)]
 
-    found = reloaded(new_store, puts, drops).messages["/queue/a"]
+    found = lines(reloaded(new_store, puts, drops))["/queue/a"]
 
     assert [one.number for one in found] == list(range(1, count, 2))
 
@@ -194,6 +244,46 @@ def test_close_is_idempotent_and_needs_no_load(new_store: NewStore) -> None:
     assert new_store().load().is_clean
 
 
+# --- pages ---
+
+
+def test_page_is_the_asked_part_of_a_line_in_order(new_store: NewStore) -> None:
+    store = new_store()
+    store.load()
+    kept = [
+        StoredMessage(
+            number, f"/queue/{number}:\n", (("n", f"{number}\n"),), b"\x00\xff" * number, 1e9 + 0.1, number
+        )
+        for number in range(1, 9)
+    ]
+    store.apply([PutMessage("a", each) for each in reversed(kept)])
+    store.apply([PutMessage("b", message(5)), DropMessage("a", 4)])
+
+    assert store.page(PageRequest("a", 2, 6, 100, 10_000)) == [kept[2], kept[4], kept[5]]
+    assert store.page(PageRequest("a", 0, 8, 3, 10_000)) == kept[:3]
+    assert store.page(PageRequest("a", 8, 99, 3, 10_000)) == []
+    assert store.page(PageRequest("nobody's", 0, 99, 3, 10_000)) == []
+
+
+@pytest.mark.parametrize(("max_bytes", "count"), [(1, 1), (10, 1), (19, 1), (20, 2), (29, 2), (30, 3)])
+def test_page_holds_as_many_bytes_as_asked_for_but_one_message_at_least(
+    new_store: NewStore, max_bytes: int, count: int
+) -> None:
+    store = new_store()
+    store.load()
+    store.apply([PutMessage("a", message(number, b"x" * 10)) for number in range(1, 6)])
+
+    assert len(store.page(PageRequest("a", 0, 9, 4, max_bytes))) == count
+
+
+def test_page_of_empty_bodies_is_read(new_store: NewStore) -> None:
+    store = new_store()
+    store.load()
+    store.apply([PutMessage("a", message(number, b"")) for number in (1, 2)])
+
+    assert store.page(PageRequest("a", 0, 9, 4, 1)) == [message(1, b""), message(2, b"")]
+
+
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 FEW_NAMES = st.sampled_from(["a", "b", "c"])
 FEW_NUMBERS = st.sampled_from([0, 1, (1 << 62) + 1])
@@ -205,10 +295,16 @@ MESSAGES = st.builds(
     body=st.binary(max_size=20),
     expires_at=st.none() | st.floats(allow_nan=False),
     attempts=st.integers(0, 20),
+    is_request=st.booleans(),
 )
+TIMES = st.floats(0, 1e10)
 WRITES: st.SearchStrategy[Write] = st.one_of(
     st.builds(PutMessage, FEW_NAMES, MESSAGES),
     st.builds(DropMessage, FEW_NAMES, FEW_NUMBERS),
+    st.builds(PutDelayed, MESSAGES, TIMES),
+    st.builds(DropDelayed, FEW_NUMBERS),
+    st.builds(PutDuplicate, FEW_NAMES, NAMES, TIMES),
+    st.builds(DropDuplicate, FEW_NAMES, NAMES),
     st.builds(PutValue, MESSAGES),
     st.builds(DropValue, FEW_NAMES),
     st.builds(PutSession, FEW_NAMES, NAMES, st.none() | st.floats(allow_nan=False)),
@@ -217,6 +313,8 @@ WRITES: st.SearchStrategy[Write] = st.one_of(
     st.builds(DropSubscription, FEW_NAMES, FEW_NAMES),
     st.builds(PutPending, FEW_NAMES, FEW_NAMES, st.lists(NAMES, max_size=3).map(tuple)),
 )
+# They do not stand beside other writes to the same line.
+RANGES: st.SearchStrategy[Write] = st.builds(DropMessages, FEW_NAMES, FEW_NUMBERS, FEW_NUMBERS)
 
 
 def sorted_rows(snapshot: Snapshot) -> list[object]:
@@ -225,13 +323,20 @@ def sorted_rows(snapshot: Snapshot) -> list[object]:
         snapshot.lines,
         *(
             sorted(rows, key=repr)
-            for rows in (snapshot.values, snapshot.sessions, snapshot.subscriptions, snapshot.pending.items())
+            for rows in (
+                snapshot.delayed,
+                snapshot.duplicates,
+                snapshot.values,
+                snapshot.sessions,
+                snapshot.subscriptions,
+                snapshot.pending.items(),
+            )
         ),
     ]
 
 
 @settings(deadline=None)
-@given(batches=st.lists(st.lists(WRITES, max_size=12), max_size=5))
+@given(batches=st.lists(st.lists(WRITES, max_size=12) | st.lists(RANGES, max_size=3), max_size=5))
 def test_store_on_disk_holds_what_the_one_in_memory_holds(batches: list[list[Write]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         expected = reloaded(partial(MemoryStore, MemoryDisk()), *batches)
