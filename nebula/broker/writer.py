@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from nebula.broker.counts import Commits
 from nebula.broker.journal import Journal
 from nebula.broker.store import PageRequest, Snapshot, Store, StoredMessage, Write
 
@@ -20,6 +21,10 @@ class Writer:
         on_committed: called on the loop with the number of each batch that is durable.
         on_failed: called on the loop, once, when one could not be made so, or a page could not be read.
             Nothing is written or read after it.
+
+    Attributes:
+        commits: counts what was written.
+        has_failed: it is over: nothing is written or read any more.
     """
 
     def __init__(
@@ -34,10 +39,11 @@ class Writer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         # A page must not wait for the disk to sync, nor a RECEIPT for a page.
         self._page_thread = ThreadPoolExecutor(1, thread_name_prefix="store-pages")
+        self.commits = Commits()
         self._journal: Journal | None = None
         self._writing: asyncio.Future[None] | None = None
         self._reading: set[asyncio.Future[list[StoredMessage]]] = set()
-        self._has_failed = False
+        self.has_failed = False
         self._is_closed = False
 
     async def start(self) -> Snapshot:
@@ -55,12 +61,12 @@ class Writer:
     def write(self, journal: Journal) -> None:
         """Write what the journal has, be it nothing, now or as soon as the batch at hand is done."""
         self._journal = journal
-        if self._writing is not None or self._has_failed or self._is_closed:
+        if self._writing is not None or self.has_failed or self._is_closed:
             return
         batch, writes = journal.take()
         loop = asyncio.get_running_loop()
         self._writing = loop.run_in_executor(self._thread, self._store.apply, writes)
-        self._writing.add_done_callback(partial(self._on_done, batch))
+        self._writing.add_done_callback(partial(self._on_done, batch, len(writes), loop.time()))
 
     def read(self, request: PageRequest, on_page: Callable[[PageRequest, list[StoredMessage]], None]) -> None:
         """Read a page, after those that were asked for earlier.
@@ -68,7 +74,7 @@ class Writer:
         Args:
             on_page: called on the loop with the request and what was found; never once `close` has begun.
         """
-        if self._has_failed or self._is_closed:
+        if self.has_failed or self._is_closed:
             return
         loop = asyncio.get_running_loop()
         reading = loop.run_in_executor(self._page_thread, self._store.page, request)
@@ -95,13 +101,13 @@ class Writer:
             await asyncio.wait(under_way)
         loop = asyncio.get_running_loop()
         try:
-            if last and not self._has_failed:
+            if last and not self.has_failed:
                 await loop.run_in_executor(self._thread, self._store.apply, last)
         finally:
             await loop.run_in_executor(self._thread, self._store.close)
             self._thread.shutdown(wait=False)
 
-    def _on_done(self, batch: int, writing: asyncio.Future[None]) -> None:
+    def _on_done(self, batch: int, rows: int, begun: float, writing: asyncio.Future[None]) -> None:
         self._writing = None
         if writing.cancelled():
             return
@@ -109,6 +115,7 @@ class Writer:
         if error is not None:
             self._fail(error)
             return
+        self.commits.note(rows, asyncio.get_running_loop().time() - begun)
         self._on_committed(batch)
         if self._journal is not None and not self._journal.is_empty:
             self.write(self._journal)
@@ -125,10 +132,10 @@ class Writer:
         error = reading.exception()
         if error is not None:
             self._fail(error)
-        elif not self._has_failed:
+        elif not self.has_failed:
             on_page(request, reading.result())
 
     def _fail(self, error: BaseException) -> None:
-        if not self._has_failed:
-            self._has_failed = True
+        if not self.has_failed:
+            self.has_failed = True
             self._on_failed(error if isinstance(error, Exception) else RuntimeError(str(error)))
