@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import count
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -61,7 +60,7 @@ class ClientConnection:
         self._on_lost = on_lost
         self._connected: Waiter[None] = new_waiter()
         self._is_wanted = False  # connected, and not leaving
-        self._ids = count(1)
+        self._last_id = 0
         self._listeners: dict[str, Listener] = {}
         self._receipts: dict[str, Callable[[Receipt], None]] = {}
         self._waiters: set[Waiter[Any]] = set()
@@ -75,7 +74,8 @@ class ClientConnection:
 
     def next_id(self) -> str:
         """An id for a receipt, a subscription or a transaction, unique on this connection."""
-        return str(next(self._ids))
+        self._last_id += 1
+        return str(self._last_id)
 
     def write(self, octets: bytes) -> None:
         """Hand octets to the link."""
@@ -331,12 +331,15 @@ class ClientConnection:
             else:
                 self._fail(frame)
         if self.protocol.failure is not None:
-            self._lose(f"the broker broke the protocol: {self.protocol.failure}")
+            self._accuse(str(self.protocol.failure))
 
     def connection_lost(self, error: Exception | None) -> None:
         """The link ended."""
         self.link_ended.set()
         self._lose("the broker closed the connection" if error is None else f"the connection broke: {error}")
+
+    def _accuse(self, fault: str) -> None:
+        self._lose(f"the broker broke the protocol: {fault}")
 
     def _deliver(self, frame: Frame) -> None:
         headers = frame.headers
@@ -346,6 +349,10 @@ class ClientConnection:
         )
         if listener is None:
             return  # It crossed our UNSUBSCRIBE, and the server has put it back.
+        if listener.ack_mode is not AckMode.AUTO and self.protocol.dialect.ack_by_id and "ack" not in headers:
+            # STOMP 1.2, "MESSAGE": it MUST be there. Nobody could ever ack this one.
+            self._accuse("MESSAGE without ack")
+            return
         try:
             listener.on_message(Message(headers, frame.body, listener))
         except Exception:
@@ -357,14 +364,22 @@ class ClientConnection:
         return next((each for each in self._listeners.values() if each.destination == destination), None)
 
     def _settle(self, frame: Frame) -> None:
-        # None: whoever asked has given up.
-        on_receipt = self._receipts.pop(frame.headers["receipt-id"], None)
+        name = frame.headers["receipt-id"]
+        on_receipt = self._receipts.pop(name, None)
         if on_receipt is None:
+            # Whoever asked has given up, or had this answer. But where the server makes names up, those
+            # that were asked for may never be answered.
+            if not self._was_issued(name):
+                self._accuse(f"RECEIPT for {name[:20]!r}, which was not asked for")
             return
         try:
             on_receipt(Receipt(frame.headers))
         except Exception:
-            log.exception("receipt callback failed", receipt=frame.headers["receipt-id"])
+            log.exception("receipt callback failed", receipt=name)
+
+    def _was_issued(self, name: str) -> bool:
+        # Our names are numbers; one with more digits than the last is none of them.
+        return name.isascii() and name.isdigit() and len(name) < 20 and 0 < int(name) <= self._last_id
 
     def _fail(self, frame: Frame) -> None:
         message = frame.headers.get("message", "ERROR")

@@ -119,6 +119,13 @@ async def _connect_anyio(address: Address, tls: ClientTls | None) -> Link:
     return AnyioLink(stream)
 
 
+def _cause_of(error: Exception) -> Exception:
+    # anyio's own errors have no text: what the network said is behind them.
+    while not str(error) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return error
+
+
 class _WriteGate:
     """Where `drain` waits while too much is unsent."""
 
@@ -306,7 +313,7 @@ class AnyioLink:
         except anyio.EndOfStream:
             pass
         except _BROKEN as failure:
-            error = None if self._is_closing else failure
+            error = None if self._is_closing else _cause_of(failure)
         finally:
             self._lose(error)
 
@@ -320,7 +327,7 @@ class AnyioLink:
                         self._wake_writer = anyio.Event()
                         await self._wake_writer.wait()
         except _BROKEN as failure:
-            self._lose(failure)
+            self._lose(_cause_of(failure))
         finally:
             # Ends the reader too.
             await anyio.aclose_forcefully(self._stream)

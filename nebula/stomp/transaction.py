@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nebula.errors import LocalProtocolError, Rejected
 from nebula.headers import ACCEPTED
+from nebula.stomp.client_protocol import State
 
 if TYPE_CHECKING:
     from nebula.stomp.client_connection import ClientConnection
@@ -65,7 +66,8 @@ class Transaction:
     def abort(self) -> None:
         """ABORT, if there is still someone to tell; called once, by the client."""
         self._is_open = False
-        if not self._connection.ended.is_set():
+        # Not while another task says good-bye either: nothing may follow DISCONNECT, which aborts it as well.
+        if self._connection.protocol.state is State.CONNECTED:
             self._connection.write(self._connection.protocol.abort(self.id))
 
     def _check_open(self) -> None:

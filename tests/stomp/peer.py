@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
-from anyio.abc import SocketAttribute, SocketStream
+from anyio.abc import ByteStream, SocketAttribute, SocketStream
 
 # Each test is over long before, or hangs.
 DEADLINE = 10.0
@@ -16,7 +16,7 @@ DEADLINE = 10.0
 class Peer:
     """One accepted connection."""
 
-    def __init__(self, stream: SocketStream) -> None:
+    def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
         self._held = b""
 

@@ -1,0 +1,224 @@
+"""A broker gone mad, over TCP and over a WebSocket; and what must hold whatever it does."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Final
+
+import anyio
+import pytest
+import structlog
+from anyio.abc import ByteStream, SocketAttribute, SocketStream
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from nebula.errors import ConnectionLost, NebulaError
+from nebula.stomp.client import StompClient
+from tests.stomp.peer import DEADLINE, Peer
+
+SCHEMES: Final = ("stomp", "ws")
+
+LOOPS: Final = [
+    pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
+    pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
+    pytest.param(("trio", {}), id="trio"),
+]
+
+_DATA: Final = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
+
+
+class WebSocketStream(ByteStream):
+    """The octets in the messages of a WebSocket, from a broker's side."""
+
+    def __init__(self, stream: SocketStream) -> None:
+        self._stream = stream
+        self.websocket = ServerProtocol(max_size=None)
+        self._events: list[Any] = []
+
+    async def upgrade(self) -> None:
+        """Answer the request."""
+        while not isinstance(request := await self._event(), Request):
+            pass
+        self.websocket.send_response(self.websocket.accept(request))
+        await self.flush()
+
+    async def send(self, item: bytes) -> None:
+        self.websocket.send_binary(item)
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Send what the WebSocket has to say."""
+        for octets in self.websocket.data_to_send():
+            if octets:
+                await self._stream.send(octets)
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        while True:
+            event = await self._event()
+            if isinstance(event, Frame) and event.opcode is Opcode.CLOSE:
+                raise anyio.EndOfStream
+            if isinstance(event, Frame) and event.opcode in _DATA and event.data:
+                return bytes(event.data)
+
+    async def _event(self) -> Any:
+        while not self._events:
+            self.websocket.receive_data(await self._stream.receive())
+            self._events += self.websocket.events_received()
+        return self._events.pop(0)
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class FaultyPeer(Peer):
+    """One accepted connection of a broker that does what it should not.
+
+    Attributes:
+        socket: beneath everything.
+    """
+
+    def __init__(self, stream: ByteStream, beneath: SocketStream) -> None:
+        super().__init__(stream)
+        self.stream = stream
+        self.socket = beneath
+
+    async def drip(self, octets: str | bytes) -> None:
+        """Send octets one by one; over a WebSocket each is a message."""
+        for octet in octets.replace("^@", "\0").encode() if isinstance(octets, str) else octets:
+            await self.say(bytes([octet]))
+
+    async def reset(self) -> None:
+        """End the connection by a RST."""
+        # The loops' own socket objects cannot be asked; the option is the open socket's, not the number's.
+        descriptor = os.dup(self.socket.extra(SocketAttribute.raw_socket).fileno())
+        with socket.socket(fileno=descriptor) as same:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await anyio.aclose_forcefully(self.socket)
+
+    async def wait_closed(self) -> None:
+        """Read until the client has closed the connection."""
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            while True:
+                await self.stream.receive()
+
+
+@asynccontextmanager
+async def mad_broker(script: Any, scheme: str = "stomp", path: str = "") -> AsyncIterator[str]:
+    """Play `script` (given a `FaultyPeer`) for the one connection that comes; gives the address.
+
+    As `peer.broker`. Over a WebSocket the script begins after the upgrade; with `raw` as the scheme it is
+    TCP whatever the address says, which the caller then writes.
+    """
+    with anyio.fail_after(DEADLINE):
+        async with (
+            await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+            anyio.create_task_group() as tasks,
+        ):
+            played = anyio.Event()
+
+            async def play(stream: SocketStream) -> None:
+                async with stream:
+                    await script(await _peer(stream, scheme))
+                played.set()
+
+            tasks.start_soon(listener.serve, play)
+            address = f"127.0.0.1:{listener.extra(SocketAttribute.local_port)}{path}"
+            yield address if scheme == "raw" else f"{scheme}://{address}"
+            await played.wait()
+            tasks.cancel_scope.cancel()
+
+
+async def _peer(stream: SocketStream, scheme: str) -> FaultyPeer:
+    if scheme != "ws":
+        return FaultyPeer(stream, stream)
+    websocket = WebSocketStream(stream)
+    await websocket.upgrade()
+    return FaultyPeer(websocket, stream)
+
+
+@contextmanager
+def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What happens in the block is nobody's bug: nothing is logged with a traceback, no task stays."""
+    caplog.set_level(logging.WARNING)
+    with structlog.testing.capture_logs() as logged:
+        yield
+
+    assert [entry for entry in logged if entry["log_level"] in ("error", "critical")] == []
+    assert caplog.record_tuples == []
+    assert [task.name for task in anyio.get_running_tasks() if "stomp" in (task.name or "")] == []
+
+
+class Waiters:
+    """Somebody waits in every way that a client has.
+
+    Attributes:
+        told: what each got, by how it waited.
+        lost: what the hook was told.
+        receipts: how many posts were answered.
+    """
+
+    FRAMES: Final = 7
+    """What the broker hears from them after the first SUBSCRIBE."""
+
+    def __init__(self, client: StompClient) -> None:
+        self.told: dict[str, BaseException] = {}
+        self.lost: list[NebulaError] = []
+        self.receipts = 0
+        self._client = client
+        client.on_lost = self.lost.append
+
+    async def wait(self) -> None:
+        """Wait in all ways at once, until each has ended."""
+        client = self._client
+        async with client.subscribe("/queue/a") as messages, anyio.create_task_group() as tasks:
+            client.post_with_receipt("/queue/a", b"", {}, self._count)
+            tasks.start_soon(self._note, "messages", anext, messages)
+            tasks.start_soon(self._note, "first send", self._send)
+            tasks.start_soon(self._note, "second send", self._send)
+            tasks.start_soon(self._note, "commit", self._commit)
+            tasks.start_soon(self._note, "subscribe", client.listen, "/queue/b", print)
+            tasks.start_soon(self._note, "loss", self._wait_lost)
+
+    def _count(self, receipt: Any) -> None:
+        self.receipts += 1
+
+    async def _send(self) -> None:
+        await self._client.send("/queue/a", b"hello", receipt=True)
+
+    async def _commit(self) -> None:
+        async with self._client.transaction():
+            pass
+
+    async def _wait_lost(self) -> None:
+        raise await self._client.wait_lost()
+
+    async def _note(self, name: str, wait: Any, *arguments: Any) -> None:
+        try:
+            await wait(*arguments)
+        except (NebulaError, TimeoutError) as error:
+            self.told[name] = error
+
+    def check(self, kind: type[NebulaError], said: str) -> None:
+        """Everyone was told the same, and so was the hook, once."""
+        assert {name: type(error) for name, error in self.told.items()} == dict.fromkeys(
+            ("messages", "first send", "second send", "commit", "subscribe", "loss"), kind
+        )
+        assert [type(error) for error in self.lost] == [kind]
+        for error in (*self.told.values(), *self.lost):
+            assert said in str(error)
+        assert self.receipts == 0
+
+
+def check_ended(client: StompClient) -> None:
+    """Later calls say that there is no connection."""
+    with pytest.raises(ConnectionLost):
+        client.post("/queue/a", b"", {})
