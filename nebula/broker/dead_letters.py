@@ -1,0 +1,311 @@
+"""Looking at messages without consuming them; and the dead letters: to see why, to put back, to drop."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import islice
+from typing import Final, Literal
+
+from nebula import headers as names
+from nebula.broker.administration import Steps
+from nebula.broker.core import Broker
+from nebula.broker.destinations.queue import Queue
+from nebula.broker.messages import Head, Kind, Message, Verdict
+from nebula.broker.rows import Arrivals
+from nebula.errors import Refused
+
+# Put back, or looked at, in one piece of work: a millisecond or so.
+_PUT_BACK_AT_ONCE: Final = 200
+_LOOKED_AT_AT_ONCE: Final = 2_000
+
+# Of headers and bodies: a page of messages stays far below `max_body_bytes`. One is always shown.
+_MOST_PAGE_BYTES: Final = 512 * 1024
+
+_DEAD_LETTER_PREFIX: Final = "dead-letter-"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageView:
+    """A message that waits, as it is shown to people.
+
+    Attributes:
+        number: its place in the order of arrival.
+        headers: what is passed on to receivers, beside destination and sender.
+        body: the begin of it, as text where it is UTF-8, else in Base64: see `encoding`.
+        body_bytes: of the whole.
+        is_cut: there is more of the body than is shown.
+        attempts: deliveries that failed.
+        age_seconds: since it came, at least.
+    """
+
+    number: int
+    destination: str
+    sender: str
+    headers: dict[str, str]
+    body: str
+    encoding: Literal["text", "base64"]
+    body_bytes: int
+    is_cut: bool
+    is_persistent: bool
+    attempts: int
+    age_seconds: float
+    expires_in_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that nobody consumed: from where, why, when and after how many deliveries.
+
+    Attributes:
+        died_at: wall clock, seconds since 1970.
+    """
+
+    number: int
+    source: str
+    reason: str
+    died_at: float
+    deliveries: int
+    sender: str
+    body_bytes: int
+    is_persistent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which dead letters.
+
+    Attributes:
+        numbers: these; None: all that the rest lets through.
+        source: sent to this destination.
+        reason: that died of this.
+        after: with a higher number.
+    """
+
+    numbers: Collection[int] | None = None
+    source: str | None = None
+    reason: str | None = None
+    after: int = 0
+
+    def lets_through(self, message: Message) -> bool:
+        """Whether the message is one of them."""
+        return (
+            message.number > self.after
+            and (self.numbers is None or message.number in self.numbers)
+            and (self.source is None or message.header(names.DEAD_LETTER_FROM) == self.source)
+            and (self.reason is None or message.header(names.DEAD_LETTER_REASON) == self.reason)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What became of dead letters that were to be put back.
+
+    Attributes:
+        replayed: are where they came from.
+        full: found no room there, and are still dead letters.
+        without_queue: came from topics, whose messages go to many, or were sent here in the first place: they
+            are still dead letters, and can be put into a queue that is named.
+        not_permitted: likewise where their sender may not send any more (D.36).
+    """
+
+    replayed: int
+    full: int
+    without_queue: int
+    not_permitted: int
+
+
+def peek(
+    queue: Queue, arrivals: Arrivals, now: float, *, after: int = 0, limit: int = 10, max_bytes: int = 1_000
+) -> list[MessageView]:
+    """Messages that wait in memory, in order of arrival; nothing happens to them.
+
+    Args:
+        after: begin behind this number.
+        limit: how many at most; fewer where they are large.
+        max_bytes: of each body.
+    """
+    found = nsmallest(limit, (each for each in queue.waiting if each.number > after), key=_by_number)
+    return list(_page(view(each, queue, arrivals, now, max_bytes) for each in found))
+
+
+def view(message: Message, queue: Queue, arrivals: Arrivals, now: float, max_bytes: int) -> MessageView:
+    """A message that `queue` holds as it is shown, with so much of its body."""
+    head = message.head
+    shown = dict(reversed(head.headers[2:]))  # of a name that comes twice the first counts
+    if message.exchange is not None:
+        shown.setdefault(*message.exchange)
+    body, encoding = _text(message.body[:max_bytes], is_cut=len(message.body) > max_bytes)
+    expires_at = message.expires_at
+    return MessageView(
+        message.number,
+        head.destination,
+        head.sender,
+        dict(reversed(shown.items())),
+        body,
+        encoding,
+        len(message.body),
+        len(message.body) > max_bytes,
+        head.is_persistent,
+        queue.attempts_of(message),
+        arrivals.age_of(message.number, now),
+        None if expires_at is None else expires_at - now,
+    )
+
+
+class DeadLetters:
+    """The dead-letter queue of a broker.
+
+    What a consumer of it has un-ACKed is out of reach until it comes back.
+    """
+
+    def __init__(self, broker: Broker, arrivals: Arrivals) -> None:
+        self._broker = broker
+        self._arrivals = arrivals
+
+    @property
+    def _queue(self) -> Queue | None:
+        return self._broker.queues.get(self._broker.queues.dead_letter)
+
+    def rows(self, wanted: Filter, limit: int) -> Steps[list[DeadLetter]]:
+        """The first of those that are wanted, in order of arrival."""
+        found = yield from self._find(wanted, limit)
+        return [_dead_letter(each) for each in found]
+
+    def show(self, number: int, now: float, max_bytes: int) -> MessageView:
+        """One of them, with so much of its body.
+
+        Raises:
+            Refused: there is none of this number.
+        """
+        queue = self._queue
+        found = () if queue is None else (each for each in queue.waiting if each.number == number)
+        for message in found:
+            assert queue is not None
+            return view(message, queue, self._arrivals, now, max_bytes)
+        raise Refused("not-found", f"no dead letter {number}")
+
+    def drop(self, wanted: Filter, limit: int) -> Steps[int]:
+        """Drop those that are wanted, and count them as purged. Returns how many."""
+        found = yield from self._find(wanted, limit)
+        present = self._present(found)
+        if present:
+            assert self._queue is not None
+            self._queue.withdraw(present)
+            self._broker.account.dropped["purged"] += len(present)
+        return len(present)
+
+    def replay(self, wanted: Filter, limit: int, now: float, *, to: str | None = None) -> Steps[Replayed]:
+        """Put those that are wanted back where they came from, or into another queue.
+
+        Each is taken out and put in with one batch of the store: a crash neither loses nor doubles it. There
+        it is new, without what was said of its death and an end of its time, and as persistent as it was.
+        What a piece of work has put back stays so, whatever becomes of the others.
+
+        Raises:
+            Refused: `to` is no queue, or reserved, or the dead-letter queue itself.
+        """
+        if to is not None:
+            self._check_target(to)
+        found = yield from self._find(wanted, limit)
+        counts = dict.fromkeys(("replayed", "full", "without_queue", "not_permitted"), 0)
+        letters = iter(found)
+        while batch := list(islice(letters, _PUT_BACK_AT_ONCE)):
+            put_back = []
+            for letter in self._present(batch):
+                outcome = self._put_back(letter, to, now)
+                counts[outcome] += 1
+                if outcome == "replayed":
+                    put_back.append(letter)
+            if put_back:
+                assert self._queue is not None
+                self._queue.withdraw(put_back)
+            yield
+        return Replayed(**counts)
+
+    def _check_target(self, to: str) -> None:
+        is_queue = self._broker.kind_of(to) is Kind.QUEUE and not to.startswith(names.RESERVED_QUEUE_PREFIX)
+        if not is_queue or to == self._broker.queues.dead_letter:
+            raise Refused("bad-target", f"{to[:200]!r} is not a queue that dead letters can be put into")
+
+    def _put_back(self, letter: Message, to: str | None, now: float) -> str:
+        broker = self._broker
+        target = to or letter.header(names.DEAD_LETTER_FROM) or ""
+        if not target or broker.kind_of(target) is not Kind.QUEUE:
+            return "without_queue"
+        if to is None and not broker.access.rights_of(letter.head.sender).may_publish(target):
+            return "not_permitted"
+        queue = broker.queues.get(target) or broker.queues.create(target)
+        message = Message(_head_again(letter, target), letter.body, broker.values.next_number(), now)
+        if queue.send(message, now) is Verdict.ACCEPTED:
+            return "replayed"
+        broker.queues.forget_if_idle(queue, now)
+        return "full"
+
+    def _find(self, wanted: Filter, limit: int) -> Steps[list[Message]]:
+        queue = self._queue
+        waiting = iter(() if queue is None else list(queue.waiting))
+        found: list[Message] = []
+        while len(found) < limit and (batch := list(islice(waiting, _LOOKED_AT_AT_ONCE))):
+            found += filter(wanted.lets_through, batch)
+            yield
+        return sorted(found, key=_by_number)[:limit]
+
+    def _present(self, messages: Iterable[Message]) -> list[Message]:
+        """Those that still wait: others may have been taken since they were found."""
+        queue = self._queue
+        waiting = set() if queue is None else {each.number for each in queue.waiting}
+        return [each for each in messages if each.number in waiting]
+
+
+def _head_again(letter: Message, target: str) -> Head:
+    """The head of a dead letter as it was before it died."""
+    passed_on = tuple(each for each in letter.head.headers[2:] if not each[0].startswith(_DEAD_LETTER_PREFIX))
+    # Who consumes it now may answer, judged by who it was that asked, as after a restart.
+    reply_to = next((value for name, value in passed_on if name == names.REPLY_TO), None)
+    return Head(
+        Kind.QUEUE,
+        target,
+        letter.head.sender,
+        passed_on,
+        is_persistent=letter.head.is_persistent,
+        reply_to=reply_to,
+    )
+
+
+def _dead_letter(message: Message) -> DeadLetter:
+    return DeadLetter(
+        message.number,
+        message.header(names.DEAD_LETTER_FROM) or "",
+        message.header(names.DEAD_LETTER_REASON) or "",
+        int(message.header(names.DEAD_LETTER_AT) or 0) / 1000,
+        int(message.header(names.DEAD_LETTER_DELIVERIES) or 0),
+        message.head.sender,
+        len(message.body),
+        message.head.is_persistent,
+    )
+
+
+def _text(octets: bytes, *, is_cut: bool) -> tuple[str, Literal["text", "base64"]]:
+    try:
+        return octets.decode(), "text"
+    except UnicodeDecodeError as error:
+        # The cut may go through a character, which has four octets at most.
+        if is_cut and error.end == len(octets) and error.start >= len(octets) - 3:
+            return octets[: error.start].decode(), "text"
+        return base64.b64encode(octets).decode(), "base64"
+
+
+def _page(views: Iterable[MessageView]) -> Iterator[MessageView]:
+    size_bytes = 0
+    for each in views:
+        size_bytes += len(each.body) + sum(len(name) + len(value) for name, value in each.headers.items())
+        yield each
+        if size_bytes > _MOST_PAGE_BYTES:
+            return
+
+
+def _by_number(message: Message) -> int:
+    return message.number
