@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from nebula.broker.counts import Traffic
 from nebula.broker.listeners import ANONYMOUS, Listener
+from nebula.broker.rows import LinkFacts
 from nebula.broker.server_protocol import ServerProtocol
 from nebula.errors import Refused
 
@@ -49,6 +51,9 @@ class Connection(asyncio.Protocol):
         server: the broker's shell; it is told of everything that may concern others.
         principal: who the peer is, where that is known beforehand.
         listener: by whose rules it is treated.
+
+    Attributes:
+        traffic: counts its octets.
     """
 
     def __init__(
@@ -69,11 +74,13 @@ class Connection(asyncio.Protocol):
         self._resumes_soon = False
         self._waits_for_store = False
         self._is_suspect = False
+        self._since = 0.0
+        self.traffic = Traffic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, or refuse where there are too many. The transport's first call."""
         self._transport = transport
-        now = self._server.time()
+        now = self._since = self._server.time()
         limits = self._broker.limits
         refusal = self._identify()
         session = self._broker.open_session(
@@ -101,6 +108,23 @@ class Connection(asyncio.Protocol):
     def principal(self) -> str:
         """Who the peer is, as far as is known."""
         return self._protocol.session.principal
+
+    def facts(self, now: float) -> LinkFacts:
+        """What an operator is told of it."""
+        traffic, protocol = self.traffic, self._protocol
+        address = self._transport.get_extra_info("peername")
+        return LinkFacts(
+            f"{address[0]}:{address[1]}" if address else "in process",
+            self._listener.scheme,
+            self._listener.profile.name,
+            protocol.version,
+            now - self._since,
+            traffic.read_bytes,
+            traffic.written_bytes,
+            traffic.sent_frames,
+            self._transport.get_write_buffer_size(),
+            protocol.is_held_back or self._waits_for_store,
+        )
 
     def end_if_denied(self) -> None:
         """End it if the peer's certificate is on its listener's deny list by now."""
@@ -132,6 +156,7 @@ class Connection(asyncio.Protocol):
         server = self._server
         now = server.time()
         protocol = self._protocol
+        self.traffic.read_bytes += len(data)
         try:
             protocol.receive_data(data, now)
         except Exception:
@@ -202,7 +227,10 @@ class Connection(asyncio.Protocol):
             return
         if not self._is_closing:
             if session.outbox:
+                traffic = self.traffic
+                traffic.sent_frames += len(session.outbox)
                 for piece in protocol.take_output(now):
+                    traffic.written_bytes += len(piece)
                     self._transport.write(piece)
             if protocol.may_close:
                 self._close()
