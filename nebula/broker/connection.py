@@ -112,7 +112,8 @@ class Connection(asyncio.Protocol):
     def facts(self, now: float) -> LinkFacts:
         """What an operator is told of it."""
         traffic, protocol = self.traffic, self._protocol
-        address = self._transport.get_extra_info("peername")
+        is_local = self._listener is _IN_PROCESS
+        address = None if is_local else self._transport.get_extra_info("peername")
         return LinkFacts(
             f"{address[0]}:{address[1]}" if address else "in process",
             self._listener.scheme,
