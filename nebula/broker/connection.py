@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from nebula.broker.counts import Traffic
+from nebula.broker.doorway import keep_alive
 from nebula.broker.listeners import ANONYMOUS, Listener
 from nebula.broker.rows import LinkFacts
 from nebula.broker.server_protocol import ServerProtocol
@@ -32,6 +33,9 @@ _LINGER_SECONDS = 1.0
 # Who sent so much at once has more to say. uvloop would go on reading it, 8 MB or so, before it
 # looks at anybody else; see `Server.line_up`.
 _LONG_READ_BYTES = 128 * 1024
+
+# And so much, while large bodies wait to be written to their receivers; see `Server.is_behind`.
+_READ_BEHIND_BYTES = 4 * 1024
 
 # The loop may have been busy for longer than a peer's margin, with its beats unread. A moment
 # later they have been.
@@ -73,6 +77,7 @@ class Connection(asyncio.Protocol):
         self._is_lost = False
         self._resumes_soon = False
         self._waits_for_store = False
+        self._is_in_line = False
         self._is_suspect = False
         self._since = 0.0
         self.traffic = Traffic()
@@ -97,8 +102,10 @@ class Connection(asyncio.Protocol):
             authenticates=self._principal is None,
         )
         self._transport.set_write_buffer_limits(high=limits.outbox_high_water_bytes)
-        if not self._server.admit(self):
-            refusal = f"more than {limits.max_connections} connections"
+        # What runs in this process comes from nowhere, and cannot get lost on the way.
+        is_local = self._listener is _IN_PROCESS
+        address = None if is_local else keep_alive(transport, limits.keepalive_seconds)
+        refusal = self._server.admit(self, address) or refusal
         if refusal is not None:
             self._fail(refusal)
             return
@@ -126,6 +133,11 @@ class Connection(asyncio.Protocol):
             self._transport.get_write_buffer_size(),
             protocol.is_held_back or self._waits_for_store,
         )
+
+    @property
+    def outbox_bytes(self) -> int:
+        """What it has been told and was not handed to the transport yet."""
+        return self._protocol.session.outbox_bytes
 
     def end_if_denied(self) -> None:
         """End it if the peer's certificate is on its listener's deny list by now."""
@@ -167,16 +179,48 @@ class Connection(asyncio.Protocol):
                 self._verify(*protocol.credentials)
             if protocol.version is not None:
                 self._opened()
+        is_long = len(data) >= _LONG_READ_BYTES or (len(data) >= _READ_BEHIND_BYTES and server.is_behind)
+        self._pause_if_need_be(is_long=is_long)
+        server.work(now)
+
+    def _pause_if_need_be(self, *, is_long: bool) -> None:
+        """After an input: read no more where the protocol, the store or the others' turn ask for that."""
+        protocol = self._protocol
         if protocol.is_held_back:
             self._transport.pause_reading()
+            if protocol.is_resting:
+                self._line_up()
         elif protocol.session.is_ahead_of_store:
             self._waits_for_store = True
-            protocol.heartbeat.pause()
+            protocol.pause()
             self._transport.pause_reading()
-        elif len(data) >= _LONG_READ_BYTES:
+        elif is_long:
             self._transport.pause_reading()
-            server.line_up(self)
-        server.work(now)
+            self._line_up()
+
+    def _line_up(self) -> None:
+        if not self._is_in_line:
+            self._is_in_line = True
+            self._server.line_up(self)
+
+    def wait_for_turn(self) -> None:
+        """For a transport that has read more than is one turn's work: resume it after the others."""
+        self._transport.pause_reading()
+        self._line_up()
+
+    def note_partial(self, *, is_partial: bool) -> None:
+        """For a transport with frames of its own: octets have come that it cannot hand on yet, or no more."""
+        self._protocol.note_partial(self._server.time(), is_partial=is_partial)
+
+    def take_turn(self) -> None:
+        """It stood in line: go on with what it has sent already, or read more."""
+        self._is_in_line = False
+        if self._protocol.is_resting:
+            now = self._server.time()
+            self.go_on(now, in_vain=False)
+            self._server.work(now)
+        else:
+            self.read_on()
 
     def eof_received(self) -> bool:
         # Settled now: the transport closes itself, but it would wait for ever for a peer that has
@@ -222,7 +266,7 @@ class Connection(asyncio.Protocol):
             protocol.fail(session.ending, now)
         if self._waits_for_store and not session.is_ahead_of_store:
             self._waits_for_store = False
-            protocol.heartbeat.resume(now)
+            protocol.resume(now)
             self.read_on()
         if self._is_blocked and not protocol.is_finished:
             return
@@ -246,6 +290,8 @@ class Connection(asyncio.Protocol):
             self._protocol.go_on(now, in_vain=in_vain)
         except Exception:
             self._fail_internally()
+        if not self._is_closing:
+            self._pause_if_need_be(is_long=False)
         self.read_on()
 
     def read_on(self) -> None:
@@ -288,6 +334,7 @@ class Connection(asyncio.Protocol):
                 self._protocol.admit(principal, now)
                 if self._protocol.version is not None:
                     self._opened()
+                self._pause_if_need_be(is_long=False)
             self._server.work(now)
 
         self._verifying = self._server.loop.create_task(verify())

@@ -26,12 +26,14 @@ from nebula import __version__
 from nebula.broker.access import AccessPolicy, Grants
 from nebula.broker.connection import Connection
 from nebula.broker.core import Broker
+from nebula.broker.doorway import Doorway
+from nebula.broker.encoding import LARGE_BYTES
 from nebula.broker.http import HttpListener
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
 from nebula.broker.policies import DestinationPolicy, PolicyTable
-from nebula.broker.store import Snapshot, Store
+from nebula.broker.store import PageRequest, Snapshot, Store, StoredMessage
 from nebula.broker.writer import Writer
 from nebula.errors import SettingsError
 from nebula.headers import DEAD_LETTER_QUEUE
@@ -46,6 +48,17 @@ _ADVANCE_SECONDS = 0.25
 # Connections with much to say are read so many at a time, for at most a read each: with 256 KB a
 # read the others, timers and signals wait for one MB at most, however many such peers there are.
 _LONG_READS_AT_ONCE = 4
+
+# Some of them were read already, and go on with what that brought. It is work: no more of it in a turn.
+_TURN_SECONDS = 0.004
+
+# Who is to be written much waits for the next turn of the loop once so much was written in this one: a
+# large body that a thousand receive would hold the others up for seconds. The kernel takes a GB/s or less.
+_LONG_WRITES_BYTES = 4 * 1024 * 1024
+
+# Who does not answer the end of its TLS holds a file of ours. As long as `Connection` lets a peer take for
+# its last octets.
+_TLS_SHUTDOWN_SECONDS = 5.0
 
 # How long clients may take to read why they were ended when the broker stops.
 _STOP_SECONDS = 0.5
@@ -97,7 +110,11 @@ class Server:
         self._servers: list[asyncio.Server] = []
         self._http_listeners: list[HttpListener] = []
         self._connections: set[Connection] = set()
+        # Without those that were refused and are still being told so: they take nobody's place.
+        self._doorway = Doorway(self.limits.max_connections, self.limits.max_connections_per_address)
         self._in_line: deque[Connection] = deque()
+        self._reads_on_soon = False
+        self._unwritten: deque[Connection] = deque()
         self._clock: asyncio.TimerHandle | None = None
         self._is_working = False
         # Until start.
@@ -189,44 +206,68 @@ class Server:
             assert self.broker.journal is not None
             await self._writer.close(self.broker.journal.take()[1])
 
-    def admit(self, connection: Connection) -> bool:
-        """Count a connection in; False when there are too many."""
-        is_admitted = len(self._connections) < self.broker.limits.max_connections
+    def admit(self, connection: Connection, address: str | None) -> str | None:
+        """Count a connection in, from this address of a peer; why it is to be ended, or None."""
         self._connections.add(connection)
-        return is_admitted
+        return self._doorway.enter(connection, address)
 
     def dismiss(self, connection: Connection) -> None:
         """Count it out."""
         self._connections.discard(connection)
+        self._doorway.leave(connection)
 
     def line_up(self, connection: Connection) -> None:
-        """Have the connection, which has stopped to read, `read_on` when those before it had their turn."""
-        if not self._in_line:
-            self.loop.call_soon(self._read_on)
+        """Have the connection, which has stopped to read, `take_turn` after those before it."""
         self._in_line.append(connection)
+        self._read_on_soon()
+
+    def _read_on_soon(self) -> None:
+        if self._in_line and not (self._unwritten or self._reads_on_soon):
+            self._reads_on_soon = True
+            self.loop.call_soon(self._read_on)
+
+    @property
+    def is_behind(self) -> bool:
+        """Connections wait to be written. Who sends more than a little is to line up behind them.
+
+        Else a good reader's outbox would fill before its turn, and it would be ended as too slow.
+        """
+        return bool(self._unwritten)
 
     def _read_on(self) -> None:
+        self._reads_on_soon = False
+        if self._unwritten:
+            return
+        # Not the loop's time, which stands still within a turn.
+        until = time.perf_counter() + _TURN_SECONDS
         for _ in range(min(_LONG_READS_AT_ONCE, len(self._in_line))):
-            self._in_line.popleft().read_on()
-        if self._in_line:
-            self.loop.call_soon(self._read_on)
+            self._in_line.popleft().take_turn()
+            if time.perf_counter() >= until:
+                break
+        self._read_on_soon()
 
     def work(self, now: float) -> None:
         """Do what the core decided. Called after every input."""
         if self._is_working:
             return
         self._is_working = True
+        written_bytes = 0
         try:
             take_work = self.broker.take_work
             work = take_work(now)
-            while work.dirty or work.resumed:
+            while work.dirty or work.resumed or work.pages:
                 for session in work.dirty:
-                    try:
-                        session.connection.flush(now)
-                    except Exception:  # a fault at one peer must not harm the others
-                        session.connection.crash()
+                    if session.outbox_bytes >= LARGE_BYTES:
+                        if written_bytes >= _LONG_WRITES_BYTES or self._unwritten:
+                            self._write_later(session.connection)
+                            continue
+                        written_bytes += session.outbox_bytes
+                    self._flush(session.connection, now)
                 for session, in_vain in work.resumed:
                     session.connection.go_on(now, in_vain=in_vain)
+                for request in work.pages:
+                    assert self._writer is not None, "only what the store has is on disk alone"
+                    self._writer.read(request, self._on_page)
                 work = take_work(now)
         finally:
             self._is_working = False
@@ -235,9 +276,38 @@ class Server:
         if journal is not None and self._writer is not None and (not journal.is_empty or self.broker.waiting):
             self._writer.write(journal)
 
+    def _flush(self, connection: Connection, now: float) -> None:
+        try:
+            connection.flush(now)
+        except Exception:  # a fault at one peer must not harm the others
+            connection.crash()
+
+    def _write_later(self, connection: Connection) -> None:
+        if not self._unwritten:
+            self.loop.call_soon(self._write_on)
+        self._unwritten.append(connection)
+
+    def _write_on(self) -> None:
+        now = self.time()
+        written_bytes = 0
+        while self._unwritten and written_bytes < _LONG_WRITES_BYTES:
+            connection = self._unwritten.popleft()
+            written_bytes += connection.outbox_bytes
+            self._flush(connection, now)
+        if self._unwritten:
+            self.loop.call_soon(self._write_on)
+        else:
+            self._read_on_soon()
+        self.work(now)
+
     def _on_committed(self, batch: int) -> None:
         self.broker.committed(batch)
         self.work(self.time())
+
+    def _on_page(self, request: PageRequest, rows: list[StoredMessage]) -> None:
+        now = self.time()
+        self.broker.take_page(request, rows, now)
+        self.work(now)
 
     def _on_store_failed(self, error: Exception) -> None:
         _log.critical("store failed", error=str(error))
@@ -254,7 +324,15 @@ class Server:
             self._http_listeners.append(http)
             make = http
         context: ssl.SSLContext | None = None if listener.tls is None else listener.tls.context
-        server = await self.loop.create_server(make, listener.host, listener.port, backlog=1024, ssl=context)
+        server = await self.loop.create_server(
+            make,
+            listener.host,
+            listener.port,
+            backlog=1024,
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else self.limits.connect_timeout,
+            ssl_shutdown_timeout=None if context is None else _TLS_SHUTDOWN_SECONDS,
+        )
         self._servers.append(server)
         for socket in server.sockets:
             host, port = socket.getsockname()[:2]

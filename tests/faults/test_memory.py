@@ -115,3 +115,25 @@ def test_gigabyte_that_nobody_reads_stays_under_twice_the_limit(
     record_property("grown_mib", grown >> 20)
     print(f"grown by {grown >> 20} MiB over {broker.base_bytes >> 20} MiB")
     assert grown < 2 * _LIMIT_BYTES
+
+
+def test_body_that_a_hundred_do_not_read_is_there_once(
+    broker: Child, record_property: Callable[[str, object], None]
+) -> None:
+    deaf = [Wire(broker.port, receive_buffer_bytes=4096) for _ in range(100)]
+    for wire in deaf:
+        wire.connect("1.2")
+        wire.say("SUBSCRIBE id:s; destination:/topic/t")
+        assert wire.is_in_order()
+    sender = Wire(broker.port)
+    sender.connect("1.2")
+
+    sender.send(octets("SEND destination:/topic/t | " + "x" * 8_000_000))
+
+    assert sender.is_in_order()
+    # Who comes after them all in the line of those who are to be written.
+    deaf[-1].next()
+    broker.watch()
+    grown = broker.peak_bytes - broker.base_bytes
+    record_property("grown_mib", grown >> 20)
+    assert grown < 80 << 20  # a tenth of what copies would take
