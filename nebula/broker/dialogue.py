@@ -13,6 +13,7 @@ from nebula import headers as names
 from nebula.broker.core import Broker
 from nebula.broker.destinations.base import Refusal
 from nebula.broker.encoding import Encoder
+from nebula.broker.globs import is_glob
 from nebula.broker.messages import Head, Kind, Verdict
 from nebula.broker.requests import (
     read_removes,
@@ -32,12 +33,17 @@ from nebula.stomp.frames import Frame, Headers
 
 _ACCEPTED: Final = Verdict.ACCEPTED  # looked up once
 
+# One frame that is as much work as so many is followed by a rest.
+_MUCH: Final = 100
+
 
 class Then(Enum):
     """What is to be done after a frame, unless it is the next one."""
 
     HOLD_BACK = auto()
     """The frame waits: the peer is to be read no further until there is room."""
+    REST = auto()
+    """It was much work: the others have their turn before the next one."""
     FINISH = auto()
     """It was the last one."""
 
@@ -138,7 +144,7 @@ class Dialogue:
 
     # SUBSCRIBE, UNSUBSCRIBE
 
-    def subscribe(self, frame: Frame) -> None:
+    def subscribe(self, frame: Frame) -> Then | None:
         """SUBSCRIBE. Its RECEIPT comes before its first MESSAGE (D.43)."""
         request = read_subscribe(frame, self._dialect, self._broker.kind_of)
         session = self._session
@@ -151,16 +157,19 @@ class Dialogue:
             raise RemoteProtocolError(f"more than {limit} subscriptions", receipt=frame.receipt)
         if not self._broker.may_subscribe(session, request, self.now):
             self._ignore(frame)
-            return
+            return None
         subscription = self._broker.subscribe(session, request)
         subscription.label = self._encoder.label(subscription, names_subscription="id" in frame.headers)
         self.say_receipt(frame)
         self._broker.begin(subscription, self.now)
+        # A glob takes a millisecond to compile, and is tried on all last values where they are wanted.
+        return Then.REST if request.kind is not Kind.QUEUE and is_glob(request.destination) else None
 
-    def unsubscribe(self, frame: Frame) -> None:
+    def unsubscribe(self, frame: Frame) -> Then | None:
         """UNSUBSCRIBE: a durable one is paused, or removed (D.3)."""
         removes = read_removes(frame, self._session)
         subscription = self._named_subscription(frame)
+        is_much = subscription is not None and _holds_much(subscription)
         if subscription is not None:
             result = self._broker.unsubscribe(subscription, self.now, removes=removes)
         elif removes and self._broker.remove_paused(self._session, self._named_id(frame)):
@@ -168,6 +177,7 @@ class Dialogue:
         else:
             result = names.IGNORED
         self.say_receipt(frame, result)
+        return Then.REST if is_much else None
 
     def _named_id(self, frame: Frame) -> str:
         return subscription_id(frame, frame.headers.get("destination", ""), self._dialect)
@@ -184,29 +194,34 @@ class Dialogue:
 
     # ACK, NACK
 
-    def ack(self, frame: Frame) -> None:
+    def ack(self, frame: Frame) -> Then | None:
         """ACK, in any version's form."""
         subscription, message, transaction = read_settled(frame, self._dialect)
         target = self._target(subscription, message)
         if transaction is not None:
             self._hold(frame, HeldSettlement(target, requeue=None))
-            return
+            return None
         is_known = target is not None and self._broker.acknowledge(*target, self.now)
         # D.22: races are normal, an unknown one is no fault.
         self.say_receipt(frame, None if is_known else names.IGNORED)
+        # In STOMP 1.0 all its subscriptions were looked through.
+        is_much = not self._dialect.needs_subscription_id and len(self._session.subscriptions) > _MUCH
+        return Then.REST if is_much else None
 
-    def nack(self, frame: Frame) -> None:
+    def nack(self, frame: Frame) -> Then | None:
         """NACK, in any version's form."""
         subscription, message, transaction = read_settled(frame, self._dialect)
         target = self._target(subscription, message)
         requeue = read_requeue(frame)
         if transaction is not None:
             self._hold(frame, HeldSettlement(target, requeue=requeue))
-            return
+            return None
         is_known = target is not None and self._broker.negative_acknowledge(
             *target, self.now, requeue=requeue
         )
         self.say_receipt(frame, None if is_known else names.IGNORED)
+        # What comes back finds its place among all that waits, and goes out again at once.
+        return Then.REST if is_known else None
 
     def _target(self, subscription_id: str, message_id: str) -> tuple[Subscription, int] | None:
         """The subscription and number that an ACK or NACK names; None when there is none such."""
@@ -241,14 +256,18 @@ class Dialogue:
         self._broker.abort(self._session, required(frame, "transaction"))
         self.say_receipt(frame)
 
-    def commit(self, frame: Frame) -> None:
+    def commit(self, frame: Frame) -> Then | None:
         """COMMIT. Refused without a receipt to say so, it ends the connection."""
         self._need_transactions(frame)
-        outcome = self._broker.commit(self._session, required(frame, "transaction"), self.now)
+        name = required(frame, "transaction")
+        transaction = self._session.transactions.get(name)
+        is_much = transaction is not None and len(transaction.actions) > _MUCH
+        outcome = self._broker.commit(self._session, name, self.now)
         if frame.receipt is not None:
             self._answer(self._encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt))
         elif outcome.verdict is not Verdict.ACCEPTED:
             raise RemoteProtocolError(f"the transaction is refused: {outcome.verdict.value}")
+        return Then.REST if is_much else None
 
     def _need_transactions(self, frame: Frame) -> None:
         if not self._session.profile.has_transactions:
@@ -261,3 +280,8 @@ class Dialogue:
         self._broker.close_session(self._session, self.now, lost=False)
         self.say_receipt(frame)
         return Then.FINISH
+
+
+def _holds_much(subscription: Subscription) -> bool:
+    feed = subscription.feed
+    return len(subscription.unacked) > _MUCH or (feed is not None and feed.pending_count > _MUCH)

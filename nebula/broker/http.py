@@ -19,6 +19,7 @@ import h11
 import structlog
 
 from nebula.broker.connection import Connection
+from nebula.broker.doorway import Doorway, keep_alive
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import is_loopback
 from nebula.broker.websocket import WebSocketTransport, part_from, shake_hands
@@ -30,9 +31,6 @@ WEBSOCKET_PATH: Final = "/stomp"
 # A browser's cookies for this host fit.
 _MAX_REQUEST_BYTES = 16 * 1024
 
-# Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
-_MAX_ASKING = 1_000
-
 
 class HttpListener:
     """Makes the protocol of each connection that an HTTP listener accepts: for `loop.create_server`.
@@ -42,7 +40,6 @@ class HttpListener:
         origins: whose pages may connect, each as browsers send it (`https://shop.example`). Pages of
             this machine and clients that are no browsers need not be named.
         limits: what peers may use.
-        max_asking: how many may be there at once whose request has not been answered; more are ended.
     """
 
     def __init__(
@@ -51,13 +48,14 @@ class HttpListener:
         *,
         origins: Collection[str] = (),
         limits: Limits | None = None,
-        max_asking: int = _MAX_ASKING,
     ) -> None:
         self.make_connection = make_connection
         self.limits = limits or Limits()
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
-        self._max_asking = max_asking
         self._asking: set[HttpConnection] = set()
+        # Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
+        most = self.limits.max_http_requests
+        self._doorway = Doorway(most, max(1, most // 2))
 
     def __call__(self) -> HttpConnection:
         """The protocol of one more connection."""
@@ -68,15 +66,15 @@ class HttpListener:
         for connection in list(self._asking):
             connection.abort()
 
-    def admit(self, connection: HttpConnection) -> bool:
-        """Count one in until it is upgraded or gone; False when there are too many."""
-        is_admitted = len(self._asking) < self._max_asking
+    def admit(self, connection: HttpConnection, address: str | None) -> bool:
+        """Count one in until it is upgraded or gone; False when there are too many, or of one address."""
         self._asking.add(connection)
-        return is_admitted
+        return self._doorway.enter(connection, address) is None
 
     def dismiss(self, connection: HttpConnection) -> None:
         """Count it out."""
         self._asking.discard(connection)
+        self._doorway.leave(connection)
 
     def trusts(self, origin: str, host: str) -> bool:
         """Whether a page of this origin may connect, who asked for this host.
@@ -112,7 +110,8 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         seconds = self._listener.limits.connect_timeout
         self._timer = asyncio.get_running_loop().call_later(seconds, self._time_out)
-        if not self._listener.admit(self):
+        address = keep_alive(transport, self._listener.limits.keepalive_seconds)
+        if not self._listener.admit(self, address):
             self.abort()
 
     def data_received(self, data: bytes) -> None:

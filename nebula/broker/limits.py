@@ -39,10 +39,28 @@ class Limits:
         "ERROR and close",
     )
     connect_timeout: float = _limit(
-        10.0, "seconds from accept to CONNECT; a slow link needs three", "ERROR and close"
+        10.0,
+        "seconds for a TLS handshake, then for CONNECT or an HTTP request; a slow link needs three",
+        "ERROR and close; in a handshake, the end; over HTTP, status 408",
+    )
+    frame_timeout: float = _limit(
+        120.0,
+        "seconds from a frame's first octet to its last; at 70 KB/s the largest body takes as long",
+        "ERROR and close",
+    )
+    keepalive_seconds: float = _limit(
+        60.0,
+        "of silence, then TCP asks whether the peer is still there: not all clients send heart-beats",
+        "without four answers, a quarter of it apart each, the connection is lost",
     )
     max_connections: int = _limit(
         10_000, "some 10 KB each; the process needs as many files", "ERROR and close"
+    )
+    max_connections_per_address: int = _limit(
+        5_000, "of one address, or one subnet (/64) of IPv6: half, so that others come in", "ERROR and close"
+    )
+    max_http_requests: int = _limit(
+        1_000, "HTTP connections that were not answered yet; each holds a file", "close"
     )
     max_subscriptions: int = _limit(
         1_000, "per connection; a subscription costs about 1 KB", "ERROR and close"

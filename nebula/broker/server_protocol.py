@@ -33,7 +33,9 @@ _MAX_CLIENT_ID_CHARACTERS: Final = 256
 # octets are made into frames at a time.
 _SLICE_BYTES: Final = 32 * 1024
 
-_OF_TRANSACTIONS: Final = frozenset({"BEGIN", "COMMIT", "ABORT"})
+# After a slice with so many frames the others have their turn: that was some milliseconds. Large bodies
+# are read on, as they cost next to nothing.
+_MANY_FRAMES: Final = 200
 
 
 class State(Enum):
@@ -59,7 +61,9 @@ class ServerProtocol:
 
     Attributes:
         credentials: login and passcode of a CONNECT that waits for `admit` or `fail`; else None.
-        is_held_back: the peer sends more than there is room for: do not read it until `go_on`.
+        is_held_back: do not read the peer until `go_on`: it sends more than there is room for, or
+            `is_resting`.
+        is_resting: it gave us much to do, and there is more: call `go_on` when the others had their turn.
         is_finished: nothing more is to be read. Write what there is, then close.
         fault: the text of the ERROR that ended the connection, if one did.
     """
@@ -70,6 +74,7 @@ class ServerProtocol:
         self.session = session
         self.credentials: tuple[str | None, str | None] | None = None
         self.is_held_back = False
+        self.is_resting = False
         self.is_finished = False
         self.fault: str | None = None
         self.version: str | None = None
@@ -85,6 +90,8 @@ class ServerProtocol:
         self._handlers = _LEGAL[State.OPENING]
         self._taker: ServerProtocol | Dialogue = self
         self._connect_before = now + broker.limits.connect_timeout
+        # When the frame began of which a part has come.
+        self._begun_at: float | None = None
         # Frames and octets that came before we knew that we have to hold the peer back.
         self._parked: list[Frame] = []
         self._unread = b""
@@ -102,6 +109,10 @@ class ServerProtocol:
         elif not self.is_finished:
             self._now = now
             self._receive(data)
+            if not self._parser.is_within_frame:
+                self._begun_at = None
+            elif self._begun_at is None:
+                self._begun_at = now
 
     def go_on(self, now: float, *, in_vain: bool) -> None:
         """Read on after having been held back.
@@ -111,9 +122,10 @@ class ServerProtocol:
         """
         if not self.is_held_back:
             return
-        self.is_held_back = False
+        self.is_held_back = self.is_resting = False
         self.heartbeat.resume(now)
         self._now = now
+        self._begun_at = None  # we did not read it: its time starts anew
         frames, self._parked = self._parked, []
         data, self._unread = self._unread, b""
         try:
@@ -129,13 +141,31 @@ class ServerProtocol:
         elif not self.is_finished:
             self._receive(data)
 
+    def pause(self) -> None:
+        """The peer is not read for a while: what it does not say meanwhile proves nothing."""
+        self.heartbeat.pause()
+        self._begun_at = None
+
+    def resume(self, now: float) -> None:
+        """It is read again; its time starts anew."""
+        self.heartbeat.resume(now)
+        if self._parser.is_within_frame:
+            self._begun_at = now
+
+    def note_partial(self, now: float, *, is_partial: bool) -> None:
+        """Octets have come that stand outside of STOMP's frames for now, or have become some."""
+        if is_partial or self._parser.is_within_frame:
+            self._begun_at = now if self._begun_at is None else self._begun_at
+        else:
+            self._begun_at = None
+
     def receive_eof(self, now: float) -> None:
         """The connection is gone. Settle what it leaves behind."""
         self._now = now
         if self.is_held_back:
-            self.is_held_back = False
+            self.is_held_back = self.is_resting = False
             with contextlib.suppress(RemoteProtocolError, Refused):  # nobody is left to be told
-                self._send_parked()
+                self._finish_parked()
         if not self.is_finished:
             self._finish(lost=True)
         # Also what a DISCONNECT was waiting for: nobody is left to read it.
@@ -151,12 +181,26 @@ class ServerProtocol:
             return self._connect_before
         if self.heartbeat.is_dead(now):
             self.fail("no heart-beat came in time", now)
+        elif self._is_overdue(now):
+            self.fail("a frame took too long", now)
         elif self.heartbeat.beat_due(now):
             # Also where a slow peer's outbox waits: what it has not read yet is as good as a beat.
             self.heartbeat.last_sent = now
             if not self.session.outbox:
                 self.session.say(BEAT)
-        return self.heartbeat.next_deadline(now)
+        # A frame that begins after this look is late at the next one, or after it.
+        begun_at = now if self._begun_at is None or self.is_held_back else self._begun_at
+        return min(self.heartbeat.next_deadline(now), begun_at + self._broker.limits.frame_timeout)
+
+    def _is_overdue(self, now: float) -> bool:
+        """A frame began to come too long ago. An octet now and then is as good as a beat, so that a peer
+        could keep what it holds of our memory for ever."""
+        begun_at = self._begun_at
+        return (
+            begun_at is not None
+            and not self.is_held_back
+            and now >= begun_at + self._broker.limits.frame_timeout
+        )
 
     def fail(self, message: str, now: float) -> None:
         """End the connection with an ERROR, for a reason that lies outside its frames."""
@@ -176,12 +220,18 @@ class ServerProtocol:
             if self.is_held_back:
                 self._unread = data[begin:]
                 return
-            self._receive_slice(data[begin : begin + _SLICE_BYTES])
+            end = begin + _SLICE_BYTES
+            if self._receive_slice(data[begin:end]) >= _MANY_FRAMES and end < len(data):
+                self._rest([])
 
-    def _receive_slice(self, data: bytes) -> None:
+    def _receive_slice(self, data: bytes) -> int:
+        """Do what so many octets say; returns how many frames that were."""
         parser = self._parser
+        count = 0
         try:
             while frames := parser.feed(data):
+                count += len(frames)
+                self._begun_at = None
                 was_opening = self.version is None
                 self._handle(frames)
                 if not was_opening or self.is_finished:
@@ -191,6 +241,7 @@ class ServerProtocol:
                 raise parser.failure
         except (RemoteProtocolError, Refused) as error:
             self._fail(error)
+        return count
 
     def _handle(self, frames: list[Frame]) -> None:
         handlers, taker, dialogue = self._handlers, self._taker, self._dialogue
@@ -213,11 +264,20 @@ class ServerProtocol:
                 self.is_held_back = True
                 self._parked = [frame, *rest]
                 self.heartbeat.pause()
+            elif then is Then.REST:
+                self._rest([*rest])
             else:
                 self._finish(lost=False)
             return
 
-    def _send_parked(self) -> None:
+    def _rest(self, frames: list[Frame]) -> None:
+        """The others have their turn before these frames, and before what is unread."""
+        if not self.is_held_back and not self.is_finished:
+            self.is_held_back = self.is_resting = True
+            self._parked = frames
+            self.heartbeat.pause()
+
+    def _finish_parked(self) -> None:
         """STOMP 1.2, "RECEIPT": what was received should still be processed."""
         dialogue = self._dialogue
         dialogue.now = self._now
@@ -225,10 +285,13 @@ class ServerProtocol:
             dialogue.begin_frame()
             if frame.command == "SEND":
                 dialogue.send(frame, may_wait=False)
-            elif frame.command in _OF_TRANSACTIONS:
+            elif frame.command == "DISCONNECT":
+                self._finish(lost=False)
+                return
+            elif frame.command not in self._handlers:
+                return  # nothing counts behind it
+            elif frame.command != "SUBSCRIBE":  # nobody is left to be served
                 self._handlers[frame.command](dialogue, frame)
-            elif frame.command == "DISCONNECT" or frame.command not in self._handlers:
-                return  # nothing counts behind them
 
     def _why_illegal(self, frame: Frame) -> str:
         if self.version is None:
@@ -247,7 +310,7 @@ class ServerProtocol:
 
     def _finish(self, *, lost: bool) -> None:
         self.is_finished = True
-        self.is_held_back = False
+        self.is_held_back = self.is_resting = False
         self._parked = []
         self._unread = b""
         self._handlers = _LEGAL[State.CLOSED]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -38,6 +39,12 @@ _MESSAGE_BYTES = 1024 * 1024
 
 # What uvloop reads at once: so much may come together with a CONNECT that is being looked at.
 _READ_BYTES = 256 * 1024
+
+# A frame of a WebSocket is six octets and ten microseconds at least, also where it says nothing (a ping, an
+# empty fragment): one read may hold 43,000. After so many frames the others have their turn, and to know it
+# in time the codec is given so few octets at a time.
+_FRAMES_AT_ONCE = 400
+_PORTION_BYTES = 4 * 1024
 
 # For what h11 takes for a request and `websockets` does not.
 _UNREADABLE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -70,7 +77,8 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     """A WebSocket: the protocol of its socket's transport, and the transport of a `Connection`.
 
     Octets of all messages of one read are handed on in one piece, so that what a `Connection` does
-    about long reads and pauses means the same here as on TCP.
+    about long reads and pauses means the same here as on TCP. Only where they come in very many frames they
+    wait for further turns.
 
     Args:
         websocket: open.
@@ -90,6 +98,8 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self._receives_text = False
         self._text_decoder = codecs.getincrementaldecoder("utf-8")()
         self._is_blocked = False
+        self._is_paused = False
+        self._unread: deque[bytes] = deque()  # octets that the codec has not seen yet
         self._owed_pong = b""
         self._is_over = False
 
@@ -131,11 +141,17 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
 
     def pause_reading(self) -> None:
         """Read nothing from the socket until `resume_reading`."""
+        self._is_paused = True
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
-        self._transport.resume_reading()
+        """Read again: first what was read already."""
+        self._is_paused = False
+        if self._unread:
+            # Not at once: who resumes is in the midst of something.
+            asyncio.get_running_loop().call_soon(self._receive)
+        else:
+            self._transport.resume_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """As the socket's transport: framing adds ten octets a message at most."""
@@ -153,26 +169,54 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle the messages that are complete now; answer what the WebSocket itself asks."""
-        if self._is_over:
+        for begin in range(0, len(data), _PORTION_BYTES):
+            self._unread.append(data[begin : begin + _PORTION_BYTES])
+        self._receive()
+
+    def _receive(self) -> None:
+        """Handle what is unread, or so much of it as is one turn's work."""
+        if self._is_over or self._is_paused:
             return
-        websocket = self._websocket
-        websocket.receive_data(data)
+        is_over = self._handle(*self._read_frames())
+        if is_over:
+            self._end()
+        elif self._unread and not self._is_paused:
+            self._connection.wait_for_turn()
+        elif self._has_spoken:
+            # STOMP has not seen what a frame holds that is not whole.
+            self._connection.note_partial(is_partial=bool(self._websocket.reader.buffer))
+
+    def _read_frames(self) -> tuple[list[Frame], int]:
+        """The next frames, and how many octets they and the beginning of the next one were."""
+        frames: list[Frame] = []
+        octets = 0
+        while self._unread and len(frames) < _FRAMES_AT_ONCE:
+            portion = self._unread.popleft()
+            octets += len(portion)
+            self._websocket.receive_data(portion)
+            frames += cast("list[Frame]", self._websocket.events_received())
+        return frames, octets
+
+    def _handle(self, frames: Sequence[Frame], count: int) -> bool:
+        """Do what frames of so many octets ask for. True: they were the last."""
         try:
-            octets = self._unwrap(cast("Sequence[Frame]", websocket.events_received()))
+            octets = self._unwrap(frames)
         except UnicodeDecodeError:
             # RFC 6455, 8.1: whoever finds text that is not UTF-8 MUST fail the connection.
             octets = b""
-            websocket.fail(CloseCode.INVALID_DATA, "text that is not UTF-8")
+            self._websocket.fail(CloseCode.INVALID_DATA, "text that is not UTF-8")
         is_over = self._send_answers()
         if octets:
             self._connection.data_received(octets)
         if not self._has_spoken:
-            is_over = self._count_opening(len(data)) or is_over
-        if is_over:
-            self._end()
+            is_over = self._count_opening(count) or is_over
+        return is_over
 
     def eof_received(self) -> bool:
         """The peer has gone without a Close, or after it."""
+        while self._unread and not self._is_over:
+            self._is_paused = False
+            self._receive()
         self._websocket.receive_eof()
         if not self._is_over:
             self._is_over = True
@@ -244,6 +288,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._is_over = True
+        self._unread.clear()
         sent = self._websocket.close_sent
         _log.debug("websocket closed", code=None if sent is None else int(sent.code))
         self._connection.eof_received()

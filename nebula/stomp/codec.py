@@ -77,6 +77,11 @@ class FrameParser:
         self._room_bytes = 0  # how far a body that ends at a NUL may go on
         self._lines_held = self._line_begin = self._searched_bytes = 0  # of a head
 
+    @property
+    def is_within_frame(self) -> bool:
+        """A frame has begun to come, and is not whole yet."""
+        return bool(self._held)
+
     def begin(self, dialect: Dialect) -> None:
         """Read on by the rules of `dialect`. Call `feed(b"")` for what is held already."""
         self._dialect = dialect

@@ -64,15 +64,12 @@ def serve_http(
     limits: Limits | None = None,
     *,
     origins: tuple[str, ...] = (),
-    max_asking: int = 100,
     run_loop: Callable[[Coroutine[Any, Any, None]], None] = uvloop.run,
 ) -> Iterator[HttpServed]:
     """Run a broker with an HTTP listener beside its other one, for as long as the context lasts."""
     with serve(limits, run_loop=run_loop) as served:
         server = served.server
-        listener = HttpListener(
-            lambda: Connection(server), origins=origins, limits=limits, max_asking=max_asking
-        )
+        listener = HttpListener(lambda: Connection(server), origins=origins, limits=limits)
         listening = asyncio.run_coroutine_threadsafe(
             server.loop.create_server(listener, "127.0.0.1", 0), server.loop
         ).result(TIMEOUT)

@@ -308,7 +308,15 @@ class BrokerHarness:
                 session.connection.flush()
             for session, in_vain in work.resumed:
                 session.connection.go_on(in_vain=in_vain)
-            if not work.dirty and not work.resumed:
+            for page in work.pages:
+                assert self.store is not None
+                self.broker.take_page(page, self.store.page(page), self.now)
+            if not work.dirty and not work.resumed and not work.pages:
+                resting = [each for each in self._peers if each._protocol.is_resting]
+                for peer in resting:
+                    peer.go_on(in_vain=False)
+                if resting:
+                    continue
                 choked = [each for each in self._peers if each.session.is_choked and not each.is_blocked]
                 if not choked:
                     return

@@ -54,6 +54,17 @@ def seconds_until_connect(broker: BrokerHarness, quarters: int) -> bool:
     return is_fine(peer)
 
 
+def seconds_of_a_frame(broker: BrokerHarness, quarters: int) -> bool:
+    peer = broker.connect()
+    # Others before it, and octets in between, make no difference.
+    peer.feed(b"SEND\ndestination:/queue/a\n\nx\0SEND\ndestination:/queue/a\n\n")
+    for _ in range(quarters - 1):  # the last moment before it
+        broker.advance(0.25)
+        peer.feed(b"x")
+    peer.feed(b"\0")
+    return is_fine(peer)
+
+
 def subscriptions(broker: BrokerHarness, count: int) -> bool:
     peer = broker.connect()
     for number in range(count):
@@ -201,6 +212,7 @@ CASES: dict[str, Case] = {
     "max_header_line_bytes": (Limits(max_header_line_bytes=100), header_line),
     "max_body_bytes": (Limits(max_body_bytes=100), body),
     "connect_timeout": (Limits(connect_timeout=5), seconds_until_connect),
+    "frame_timeout": (Limits(frame_timeout=5), seconds_of_a_frame),
     "max_subscriptions": (Limits(max_subscriptions=5), subscriptions),
     "default_prefetch": (Limits(default_prefetch=5), unacked_by_default),
     "max_prefetch": (Limits(default_prefetch=2, max_prefetch=5), unacked_at_most),
@@ -226,11 +238,17 @@ CASES: dict[str, Case] = {
     "max_destinations": (Limits(max_destinations=5), destinations),
 }
 
-# Held by the shell, so its test is tests/faults/test_server.py; and no verdict, but a pace.
-ELSEWHERE = {"max_connections", "outbox_high_water_bytes"}
+# Held by the shell, so their tests are in tests/faults; and no verdict, but a pace.
+ELSEWHERE = {
+    "keepalive_seconds",
+    "max_connections",
+    "max_connections_per_address",
+    "max_http_requests",
+    "outbox_high_water_bytes",
+}
 
 FIELDS = {field.name: field for field in dataclasses.fields(Limits)}
-IN_QUARTERS = {"connect_timeout", "max_pause_seconds", "session_expiry_seconds"}
+IN_QUARTERS = {"connect_timeout", "frame_timeout", "max_pause_seconds", "session_expiry_seconds"}
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS.keys() - ELSEWHERE))

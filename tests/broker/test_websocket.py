@@ -206,7 +206,7 @@ def test_who_asks_nothing_in_time_is_told_so() -> None:
 
 
 def test_many_who_ask_nothing_are_not_waited_for() -> None:
-    with serve_http(max_asking=2) as http:
+    with serve_http(Limits(max_http_requests=4)) as http:  # half of them from one address
         upgraded = [http.browser() for _ in range(3)]  # they have asked
         idle = [Browser(http.port) for _ in range(2)]
         third = Browser(http.port)

@@ -57,8 +57,18 @@ class Peer(Side):
     def __init__(self) -> None:
         super().__init__()
         self.ends = 0
+        self.waits = 0
+        self.is_partial = False
 
-    def connection_made(self, transport: object) -> None: ...
+    def connection_made(self, transport: WebSocketTransport) -> None:
+        self.transport = transport
+
+    def note_partial(self, *, is_partial: bool) -> None:
+        self.is_partial = is_partial
+
+    def wait_for_turn(self) -> None:
+        self.waits += 1
+        self.transport.pause_reading()
 
     def eof_received(self) -> bool:
         self.ends += 1
@@ -197,3 +207,45 @@ def test_messages_of_one_read_are_handed_on_at_once() -> None:
     transport.data_received(wrap(TEXT, b"c")[3:])
 
     assert pieces == [b"ab", b"c"]
+
+
+def test_very_many_frames_of_one_read_take_several_turns_and_arrive_in_order() -> None:
+    pieces: list[bytes] = []
+
+    async def run() -> list[int]:
+        transport, _, peer = upgraded()
+        peer.on_data = pieces.append
+        transport.data_received(b"".join(wrap(BINARY, b"%d," % number) for number in range(5000)))
+        transport.data_received(wrap(BINARY, b"end"))
+        waits = [peer.waits]
+        while peer.waits > len(waits) - 1:
+            waits.append(peer.waits)
+            transport.resume_reading()
+            await asyncio.sleep(0)
+        return waits
+
+    waits = asyncio.run(run())
+    assert waits[0] == 1
+    assert len(waits) > 5
+    assert b"".join(pieces) == b"".join(b"%d," % number for number in range(5000)) + b"end"
+
+
+def test_what_was_read_already_counts_when_the_peer_has_gone() -> None:
+    transport, _, peer = upgraded()
+
+    transport.data_received(wrap(BINARY, b"x") * 5000)
+    transport.eof_received()
+
+    assert (bytes(peer.received), peer.ends) == (b"x" * 5000, 1)
+
+
+def test_frame_that_is_not_whole_is_noted_until_it_is() -> None:
+    transport, _, peer = upgraded()
+    transport.write(b"CONNECTED")
+    notes = []
+
+    for octets in (wrap(BINARY, b"xy")[:-1], wrap(BINARY, b"xy")[-1:]):
+        transport.data_received(octets)
+        notes.append(peer.is_partial)
+
+    assert notes == [True, False]

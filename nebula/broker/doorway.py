@@ -1,0 +1,89 @@
+"""Who is at the door: how many may be there at once, and how many of them from one place."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections import Counter
+
+# Whoever has one address of IPv6 has its whole subnet (RFC 4291, 2.5.4).
+_SUBNET_BITS = 64
+
+# A packet or three may get lost on the way.
+_KEEPALIVE_PROBES = 4
+
+
+class Doorway:
+    """Counts those who are there, by where they come from.
+
+    Args:
+        most: how many there may be.
+        most_of_one: how many of them may come from one address (IPv6: from one subnet), so that one
+            machine cannot keep all others out.
+    """
+
+    def __init__(self, most: int, most_of_one: int) -> None:
+        self._most = most
+        self._most_of_one = most_of_one
+        self._places: dict[object, str | None] = {}
+        self._counts: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """Those who are there."""
+        return len(self._places)
+
+    def enter(self, guest: object, address: str | None) -> str | None:
+        """Count one in.
+
+        Args:
+            address: where it comes from; None: this process, which there is only one of.
+
+        Returns:
+            Why it may not come in, to be told to it; None: it may, and is to `leave`.
+        """
+        if len(self._places) >= self._most:
+            return f"more than {self._most} connections"
+        place = None if address is None else _place_of(address)
+        if place is not None:
+            if self._counts[place] >= self._most_of_one:
+                return f"more than {self._most_of_one} connections from your address"
+            self._counts[place] += 1
+        self._places[guest] = place
+        return None
+
+    def leave(self, guest: object) -> None:
+        """Count it out, if it was in."""
+        place = self._places.pop(guest, None)
+        if place is not None:
+            self._counts[place] -= 1
+            if not self._counts[place]:
+                del self._counts[place]
+
+
+def keep_alive(transport: asyncio.BaseTransport, seconds: float) -> str | None:
+    """Have the system ask a peer that was silent for so long whether it is still there.
+
+    Returns:
+        Its address; None: there is no socket.
+    """
+    found = transport.get_extra_info("socket")
+    if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Not all systems let it be chosen; theirs is two hours then.
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(seconds)))
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(seconds / _KEEPALIVE_PROBES)))
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if peer else None
+
+
+def _place_of(address: str) -> str:
+    if ":" not in address:
+        return address
+    whole = ipaddress.IPv6Address(address.partition("%")[0])
+    if whole.ipv4_mapped is not None:
+        return str(whole.ipv4_mapped)  # a peer of IPv4 at a listener on `::`
+    return str(int(whole) >> _SUBNET_BITS)
