@@ -1,0 +1,26 @@
+"""What is fuzzed: functions of octets that return where all is well, and raise where it is not.
+
+What a target raises, how long it takes (the runner's time limit) and what it holds (its memory limit)
+are what a finding is. None knows of the fuzzer, so that an ordinary test replays what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from tests.fuzz.targets import avro, conversation, globs, streams, websockets
+
+Target: TypeAlias = Callable[[bytes], None]
+
+TARGETS: Final[Mapping[str, Target]] = {
+    "parser": streams.parse,
+    "client": streams.hear,
+    "server": conversation.talk,
+    "envelope": avro.read_envelope,
+    "datum": avro.read_datum,
+    "schema": avro.read_schema,
+    "globs": globs.match,
+    "http": websockets.ask,
+    "websocket": websockets.talk,
+}
