@@ -1,7 +1,7 @@
 """The broker's HTTP listener: it reads one request of each connection, and knows what is where.
 
 h11 reads the request and does no I/O. On `/stomp` a request for a WebSocket makes the connection one,
-see `nebula.broker.websocket`.
+see `nebula.broker.websocket`; elsewhere it is answered with a page, see `nebula.broker.pages`.
 
     listener = HttpListener(lambda: Connection(server), origins=["https://shop.example"])
     await loop.create_server(listener, "127.0.0.1", 61680)
@@ -10,9 +10,10 @@ see `nebula.broker.websocket`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import h11
@@ -32,6 +33,20 @@ WEBSOCKET_PATH: Final = "/stomp"
 _MAX_REQUEST_BYTES = 16 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is answered to a request."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    headers: Sequence[tuple[str, str]] = ()
+
+
+Page: TypeAlias = Callable[[str], Awaitable[Answer]]
+"""Answers a GET; it is handed the `Authorization` of the request, or an empty text."""
+
+
 class HttpListener:
     """Makes the protocol of each connection that an HTTP listener accepts: for `loop.create_server`.
 
@@ -40,6 +55,7 @@ class HttpListener:
         origins: whose pages may connect, each as browsers send it (`https://shop.example`). Pages of
             this machine and clients that are no browsers need not be named.
         limits: what peers may use.
+        pages: what is answered, by path.
     """
 
     def __init__(
@@ -48,9 +64,11 @@ class HttpListener:
         *,
         origins: Collection[str] = (),
         limits: Limits | None = None,
+        pages: Mapping[str, Page] | None = None,
     ) -> None:
         self.make_connection = make_connection
         self.limits = limits or Limits()
+        self.pages = pages or {}
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self._asking: set[HttpConnection] = set()
         # Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
@@ -101,6 +119,7 @@ class HttpConnection(asyncio.Protocol):
         self._octets = bytearray()  # of the request, as they came
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle
+        self._showing: asyncio.Task[None] | None = None
         self._is_answered = False
 
     # --- asyncio.Protocol ---
@@ -116,7 +135,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Octets of the request came."""
-        if self._is_answered:
+        if self._is_answered or self._showing is not None:
             return
         self._octets += data
         try:
@@ -131,40 +150,59 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The transport's last call, unless it became a WebSocket's."""
         self._timer.cancel()
+        if self._showing is not None:
+            self._showing.cancel()
         self._listener.dismiss(self)
 
     # --- answering ---
 
-    def answer(self, status: int, text: str, headers: Iterable[tuple[str, str]] = ()) -> None:
+    def answer(self, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:
         """Answer with a short text, and end."""
-        body = f"{text}\n".encode()
+        self._answer(Answer(HTTPStatus(status), f"{text}\n".encode(), headers=headers))
+
+    def _answer(self, answer: Answer) -> None:
         response = h11.Response(
-            status_code=status,
-            reason=HTTPStatus(status).phrase,
+            status_code=answer.status,
+            reason=answer.status.phrase,
             headers=[
-                *headers,
-                ("content-type", "text/plain; charset=utf-8"),
-                ("content-length", str(len(body))),
+                *answer.headers,
+                ("content-type", answer.content_type),
+                ("content-length", str(len(answer.body))),
+                ("cache-control", "no-store"),
                 ("connection", "close"),
             ],
         )
         # No body of ours follows a HEAD, and h11 would not let it.
         is_head = self._octets.startswith(b"HEAD ")
         head = self._http.send(response) or b""
-        self._end_with(head if is_head else head + body)
+        self._end_with(head if is_head else head + answer.body)
 
     def abort(self) -> None:
         """Close at once."""
         self._transport.abort()
 
     def _route(self, request: h11.Request) -> None:
-        route = _ROUTES.get(request.target.partition(b"?")[0])
-        if route is None:
+        path = request.target.partition(b"?")[0].decode("latin-1")
+        page = self._listener.pages.get(path)
+        allowed = ["GET"] if page is None else ["GET", "HEAD"]
+        if page is None and path != WEBSOCKET_PATH:
             self.answer(404, f"nothing is here; STOMP is spoken on {WEBSOCKET_PATH}")
-        elif request.method != b"GET":
-            self.answer(405, "only GET is answered here", [("allow", "GET")])
+        elif request.method.decode("latin-1") not in allowed:
+            self.answer(405, "only GET is answered here", [("allow", ", ".join(allowed))])
+        elif page is None:
+            self._upgrade(request)
         else:
-            route(self, request)
+            self._timer.cancel()
+            authorization = "".join(_values(request, b"authorization")[:1])
+            self._showing = asyncio.get_running_loop().create_task(self._show(page, authorization))
+
+    async def _show(self, page: Page, authorization: str) -> None:
+        try:
+            answer = await page(authorization)
+        except Exception:
+            _log.exception("page failed")
+            answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
+        self._answer(answer)
 
     def _upgrade(self, request: h11.Request) -> None:
         """Become a WebSocket, or say why not."""
@@ -206,12 +244,6 @@ class HttpConnection(asyncio.Protocol):
         self._timer.cancel()
         self._transport.write(octets)
         self._timer = part_from(self._transport)
-
-
-# What is answered, by path.
-_ROUTES: Final[Mapping[bytes, Callable[[HttpConnection, h11.Request], None]]] = {
-    WEBSOCKET_PATH.encode(): HttpConnection._upgrade,
-}
 
 
 def _values(request: h11.Request, name: bytes) -> list[str]:

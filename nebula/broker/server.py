@@ -24,11 +24,13 @@ import structlog
 
 from nebula import __version__
 from nebula.broker.access import AccessPolicy, Grants
+from nebula.broker.administration import Administration
 from nebula.broker.connection import Connection
 from nebula.broker.core import Broker
+from nebula.broker.counts import Commits, Traffic
 from nebula.broker.doorway import Doorway
 from nebula.broker.encoding import LARGE_BYTES
-from nebula.broker.http import HttpListener
+from nebula.broker.http import HttpListener, Page
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
@@ -81,6 +83,8 @@ class Server:
     Attributes:
         broker: the core, from `start` on.
         urls: where it listens, from `start` on.
+        pages: what its HTTP listeners answer, by path. Filled before `start`.
+        administration: what operators do to the core, from `start` on; then it has `started_at` too.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class Server:
         self.name = f"nebula/{__version__}"
         self.urls: list[str] = []
         self.limits = limits or Limits()
+        self.pages: dict[str, Page] = {}
         self._listeners = tuple(listeners)
         self._policies = PolicyTable(policies)
         self._access = access
@@ -117,7 +122,10 @@ class Server:
         self._unwritten: deque[Connection] = deque()
         self._clock: asyncio.TimerHandle | None = None
         self._is_working = False
+        self._departed = Traffic()
+        self.started_at = 0.0
         # Until start.
+        self.administration: Administration = None  # type: ignore[assignment]
         self.broker: Broker = None  # type: ignore[assignment]
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
         self.time: Callable[[], float] = None  # type: ignore[assignment]
@@ -133,6 +141,8 @@ class Server:
         self.time = self.loop.time
         kept = None if self._writer is None else await self._writer.start()
         self.broker = self._make_broker(kept)
+        self.started_at = self.time()
+        self.administration = Administration(self.broker, self.started_at)
         try:
             for listener in self._listeners:
                 await self._listen(listener)
@@ -214,6 +224,7 @@ class Server:
     def dismiss(self, connection: Connection) -> None:
         """Count it out."""
         self._connections.discard(connection)
+        self._departed.add(connection.traffic)
         self._doorway.leave(connection)
 
     def line_up(self, connection: Connection) -> None:
@@ -245,6 +256,33 @@ class Server:
             if time.perf_counter() >= until:
                 break
         self._read_on_soon()
+
+    @property
+    def connection_count(self) -> int:
+        """Connections at this moment."""
+        return len(self._connections)
+
+    @property
+    def traffic(self) -> Traffic:
+        """Of all connections since the start."""
+        total = Traffic()
+        for each in (self._departed, *(connection.traffic for connection in self._connections)):
+            total.add(each)
+        return total
+
+    @property
+    def commits(self) -> Commits | None:
+        """What the store has taken; None: there is none."""
+        return None if self._writer is None else self._writer.commits
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why nobody new should be sent here now; None: it is ready."""
+        if self._writer is not None and self._writer.has_failed:
+            return "the store has failed"
+        if self._listeners and not self._servers:
+            return "it is stopping"
+        return "the disk is nearly full" if self.broker.account.is_disk_low else None
 
     def work(self, now: float) -> None:
         """Do what the core decided. Called after every input."""
@@ -319,7 +357,10 @@ class Server:
         make: Callable[[], asyncio.Protocol] = partial(Connection, self, None, listener)
         if listener.http:
             http = HttpListener(
-                partial(Connection, self, None, listener), origins=listener.origins, limits=self.limits
+                partial(Connection, self, None, listener),
+                origins=listener.origins,
+                limits=self.limits,
+                pages=self.pages,
             )
             self._http_listeners.append(http)
             make = http
@@ -357,6 +398,7 @@ class Server:
     def _advance(self) -> None:
         now = self.time()
         self.broker.advance(now)
+        self.administration.advance(now)
         self.work(now)
         self._log_refusals()
         self._clock = self.loop.call_later(_ADVANCE_SECONDS, self._advance)
