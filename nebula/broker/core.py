@@ -128,6 +128,11 @@ class Broker:
         """Those that are connected, by id."""
         return self._sessions
 
+    @property
+    def held_back_count(self) -> int:
+        """Sessions that are not read until there is room."""
+        return len(self._sending.paused)
+
     def kind_of(self, destination: str) -> Kind:
         """What a destination is, by its name (D.10)."""
         if destination.startswith(TOPIC_PREFIX):
