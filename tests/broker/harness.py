@@ -16,7 +16,7 @@ from nebula.broker.limits import Limits
 from nebula.broker.policies import DestinationPolicy, PolicyTable
 from nebula.broker.profiles import STANDARD, Profile
 from nebula.broker.server_protocol import ServerProtocol
-from nebula.broker.store import Store
+from nebula.broker.store import PageRequest, Store
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
 from nebula.stomp.frames import SERVER_COMMANDS
@@ -265,6 +265,11 @@ class BrokerHarness:
         self.broker.committed(batch)
         self.settle()
 
+    def fetch(self, page: PageRequest) -> None:
+        """Read a page of a deep queue, at once: override this to be late."""
+        assert self.store is not None
+        self.broker.take_page(page, self.store.page(page), self.now)
+
     def stop(self) -> None:
         """Stop as the shell does: everybody is ended, and what is pending is kept."""
         assert self.store is not None
@@ -309,8 +314,7 @@ class BrokerHarness:
             for session, in_vain in work.resumed:
                 session.connection.go_on(in_vain=in_vain)
             for page in work.pages:
-                assert self.store is not None
-                self.broker.take_page(page, self.store.page(page), self.now)
+                self.fetch(page)
             if not work.dirty and not work.resumed and not work.pages:
                 resting = [each for each in self._peers if each._protocol.is_resting]
                 for peer in resting:
