@@ -21,7 +21,14 @@ CLIENT_ID: Final = "client-id"
 PERSISTENT: Final = "persistent"
 REQUIRE_CONSUMERS: Final = "require-consumers"
 
+EXPIRES: Final = "expires"
+DELAY: Final = "delay"
+DELIVER_AT: Final = "deliver-at"
+DEDUP_ID: Final = "dedup-id"
+PRIORITY: Final = "priority"
+
 # What the broker says on a RECEIPT.
+DUPLICATE: Final = "duplicate"
 DISPOSITION: Final = "disposition"
 CONTENT_DISPOSITION: Final = "content-disposition"
 CONSUMERS: Final = "consumers"
@@ -41,6 +48,8 @@ DEAD_LETTER_REASON: Final = "dead-letter-reason"
 DEAD_LETTER_FROM: Final = "dead-letter-from"
 DEAD_LETTER_AT: Final = "dead-letter-at"
 DEAD_LETTER_DELIVERIES: Final = "dead-letter-deliveries"
+DEAD_LETTER_EXPIRES: Final = "dead-letter-expires"
+ORIGINAL_DESTINATION: Final = "original-destination"
 SNAPSHOT: Final = "snapshot"
 
 # What a publisher asks of a last-value destination.

@@ -7,7 +7,7 @@ is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -15,18 +15,28 @@ from typing import Any
 from nebula.broker.access import AccessPolicy, Grants
 from nebula.broker.destinations.base import Account, Refusal
 from nebula.broker.destinations.last_value import LastValues
+from nebula.broker.destinations.line import level_name, queue_name
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
 from nebula.broker.destinations.topic import Topics
 from nebula.broker.durables import StandingSessions
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
-from nebula.broker.messages import TOPIC_PREFIX, Content, ContentCheck, Kind, Verdict
+from nebula.broker.messages import (
+    DEFAULT_PRIORITY,
+    PRIORITIES,
+    TOPIC_PREFIX,
+    Content,
+    ContentCheck,
+    Kind,
+    Message,
+    Verdict,
+)
 from nebula.broker.policies import PolicyTable
 from nebula.broker.profiles import STANDARD, Profile
 from nebula.broker.sending import Outcome, Sending
 from nebula.broker.session import Session
-from nebula.broker.store import Snapshot
+from nebula.broker.store import PageRequest, Snapshot, StoredMessage
 from nebula.broker.subscribing import SubscribeRequest, Subscribing
 from nebula.broker.subscriptions import Subscription
 from nebula.broker.transactions import Action, HeldSend, Transaction
@@ -42,12 +52,14 @@ class Work:
 
     Attributes:
         dirty: sessions whose outbox is to be written (or who are to be ended).
+        pages: to be read from the store, and handed in by `take_page`.
         resumed: sessions that were held back and may be read on; True where the wait was in
             vain and the policy of the destination decides now.
     """
 
     dirty: list[Session]
     resumed: list[tuple[Session, bool]]
+    pages: list[PageRequest]
 
 
 class Broker:
@@ -86,6 +98,7 @@ class Broker:
         self.limits = limits or Limits()
         self.policies = policies or PolicyTable(())
         self.incarnation = incarnation
+        self.wall_offset = wall_offset
         self.access = access or AccessPolicy()
         self.journal = journal
         self.account = Account(self.limits.max_memory_bytes)
@@ -103,7 +116,15 @@ class Broker:
         self.values = LastValues(self.account, self._numbers, journal=journal, key_of=key_of)
         self.standing = StandingSessions(self.limits, journal)
         self._sending = Sending(
-            self.account, self.limits, self.access, self._numbers, self.queues, self.topics, self.values
+            self.account,
+            self.limits,
+            self.access,
+            self._numbers,
+            self.queues,
+            self.topics,
+            self.values,
+            self.policies,
+            journal,
         )
         self._subscribing = Subscribing(self.limits, self.queues, self.topics, self.values, self.standing)
         self.send = self._sending.send
@@ -352,8 +373,9 @@ class Broker:
             subscription.destination.resume(subscription, now)
 
     def advance(self, now: float) -> None:
-        """Let time pass: drop what has expired. Call it about once a second."""
+        """Let time pass: drop what has expired, send what is due. Call it some times a second."""
         self.queues.advance(now)
+        self._sending.advance(now)
         self.values.advance()
         self._subscribing.expire(now)
 
@@ -362,7 +384,15 @@ class Broker:
         resumed = self._sending.take_resumed(now) if self._sending.paused else []
         dirty = self._dirty[:]
         self._dirty.clear()
-        return Work(dirty, resumed)
+        pages = self.account.pages[:]
+        self.account.pages.clear()
+        return Work(dirty, resumed, pages)
+
+    def take_page(self, request: PageRequest, rows: Sequence[StoredMessage], now: float) -> None:
+        """Go on with a page that the store has read."""
+        queue = request.purpose
+        assert isinstance(queue, Queue)
+        queue.take_page(request, self._restored(queue.name, rows), now)
 
     # --- what is kept on disk ---
 
@@ -381,13 +411,31 @@ class Broker:
             known = kept.pending.get((row.session, row.id), ()) if kept.is_clean else None
             self._subscribing.restore(row, self.kind_of(row.destination), known)
         for name, line in kept.lines.items():
-            queue = self._subscribing.queue_of(name) or self.queues.create(name)
-            is_dead = name == self.queues.dead_letter
-            queue.restore(
-                (self.journal.restore(each, Kind.QUEUE, is_dead=is_dead), each.attempts)
-                for each in line.first
-            )
+            queue = self._queue_of(name, kept)
+            queue.restore(line, name, self._restored(queue.name, line.first))
+        self._sending.restore(
+            [(self.journal.restore(row.message, Kind.QUEUE), row.deliver_at) for row in kept.delayed],
+            kept.duplicates,
+        )
         self.values.sweep()
+
+    def _queue_of(self, line: str, kept: Snapshot) -> Queue:
+        name = queue_name(line)
+        queue = self._subscribing.queue_of(name) or self.queues.get(name)
+        if queue is None:
+            # It had priorities, which its policy may have lost since.
+            has_levels = any(
+                level_name(name, level) in kept.lines
+                for level in range(PRIORITIES)
+                if level != DEFAULT_PRIORITY
+            )
+            queue = self.queues.create(name, has_levels=has_levels)
+        return queue
+
+    def _restored(self, queue: str, rows: Iterable[StoredMessage]) -> list[tuple[Message, int]]:
+        assert self.journal is not None
+        is_dead = queue == self.queues.dead_letter
+        return [(self.journal.restore(row, Kind.QUEUE, is_dead=is_dead), row.attempts) for row in rows]
 
     def hold_receipt(self, session: Session, octets: bytes, batch: int) -> None:
         """Say `octets` when the store has this batch, and what the session was told before."""
@@ -407,3 +455,5 @@ class Broker:
                     session.say(what)
             if not held:
                 del self.waiting[session]
+        if self.account.large and self.journal is not None:
+            self.queues.page_out(self.journal.taken_number)

@@ -126,6 +126,8 @@ class Encoder:
         rest = self._verdicts.get((verdict, consumers, is_kept))
         if rest is None:
             rest = self._verdict(verdict, consumers, is_kept=is_kept)
+            if len(self._verdicts) < 64:
+                self._verdicts[verdict, consumers, is_kept] = rest
         return b"RECEIPT\nreceipt-id:%b\n%b" % (self._dialect.escape(receipt).encode(), rest)
 
     def commit_receipt(self, receipt: str, verdict: Verdict, failed_receipt: str | None) -> bytes:
@@ -136,7 +138,12 @@ class Encoder:
         return b"RECEIPT\n%b\n\0\n" % self._dialect.header_block(pairs)
 
     def _verdict(self, verdict: Verdict, consumers: int | None, *, is_kept: bool) -> bytes:
+        is_duplicate = verdict is Verdict.DUPLICATE
+        if is_duplicate:
+            verdict = Verdict.ACCEPTED
         pairs = [(headers.DISPOSITION, verdict.value)]
+        if is_duplicate:
+            pairs.append((headers.DUPLICATE, "true"))
         if self._profile.names_twice:
             pairs.append((headers.CONTENT_DISPOSITION, verdict.value))
         if verdict is Verdict.ACCEPTED and not is_kept and self._profile.annotates:
@@ -144,8 +151,6 @@ class Encoder:
         if consumers is not None:
             pairs.append((headers.CONSUMERS, str(consumers)))
         rest = self._dialect.header_block(pairs) + b"\n\0\n"
-        if len(self._verdicts) < 64:
-            self._verdicts[verdict, consumers, is_kept] = rest
         return rest
 
     def outbox(self, outbox: Sequence[Delivery | bytes], now: float) -> list[bytes]:
@@ -232,6 +237,6 @@ class Encoder:
             lines = b"\n%b:true" % _REDELIVERED
             if attempts:
                 lines += b"\n%b:%d" % (_DELIVERY_COUNT, attempts)
-        if message.expires_at is not None:
+        if message.expires_at is not None and message.is_request:
             lines += b"\n%b:%d" % (_TIMEOUT, max(0, round((message.expires_at - now) * 1000)))
         return lines

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from nebula.broker.messages import Head, Kind, Message
+from typing import Final
+
+from nebula.broker.messages import DEFAULT_PRIORITY, PRIORITIES, Head, Kind, Message
 from nebula.broker.store import (
+    DropDelayed,
+    DropDuplicate,
     DropMessage,
+    DropMessages,
     DropValue,
+    PutDelayed,
+    PutDuplicate,
     PutMessage,
     PutValue,
     StoredMessage,
     Write,
 )
-from nebula.headers import REPLY_TO, SENDER
+from nebula.headers import PRIORITY, REPLY_TO, SENDER
+
+# Heads of restored messages that are remembered at most.
+_KNOWN_HEADS: Final = 1024
+
+_LEVELS: Final = frozenset(map(str, range(PRIORITIES)))
 
 _Key = tuple[str, str, str | int]
 
@@ -31,6 +43,8 @@ class Journal:
 
     Attributes:
         batch: number of the batch that is being gathered.
+        taken_number: the highest number of the messages in all batches that were taken. When the last of
+            those is committed, the store has all up to it.
         count: rises with every change: who compares it knows whether an input left any.
     """
 
@@ -38,7 +52,10 @@ class Journal:
         self.wall_offset = wall_offset
         self.batch = 1
         self.count = 0
+        self.taken_number = 0
+        self._last_number = 0
         self._rows: dict[_Key, Write | _Held] = {}
+        self._heads: dict[tuple[object, ...], Head] = {}
         # Of `_rows` those messages that the store has already, with another count.
         self._again: set[_Key] = set()
 
@@ -48,8 +65,9 @@ class Journal:
         return not self._rows
 
     def put_message(self, queue: str, message: Message) -> None:
-        """A queue holds `message`."""
+        """A queue holds `message`, which is newer than all before it."""
         self.count += 1
+        self._last_number = message.number
         self._rows["message", queue, message.number] = (queue, message, 0)
 
     def put_again(self, queue: str, message: Message, attempts: int) -> None:
@@ -67,6 +85,39 @@ class Journal:
             self._again.discard(key)
             self.count += 1
             self._rows[key] = DropMessage(queue, message.number)
+
+    def drop_messages(self, line: str, after: int, up_to: int) -> None:
+        """All that the store has of a line between these numbers is gone."""
+        self.count += 1
+        self._rows["messages", line, up_to] = DropMessages(line, after, up_to)
+
+    def put_delayed(self, message: Message, due: float) -> None:
+        """`message` is to be sent to its queue when it is due."""
+        self.count += 1
+        self._rows["delayed", "", message.number] = PutDelayed(
+            self._stored(message, 0), due + self.wall_offset
+        )
+
+    def drop_delayed(self, number: int) -> None:
+        """It has been sent, or never will be."""
+        key = ("delayed", "", number)
+        self.count += 1
+        if not isinstance(self._rows.pop(key, None), PutDelayed):
+            self._rows[key] = DropDelayed(number)
+
+    def put_duplicate(self, destination: str, dedup_id: str, until: float) -> None:
+        """A `dedup-id` may not be used there again until then."""
+        self.put(
+            "duplicate", destination, dedup_id, PutDuplicate(destination, dedup_id, until + self.wall_offset)
+        )
+
+    def drop_duplicate(self, destination: str, dedup_id: str) -> None:
+        """It may be used again."""
+        self.put("duplicate", destination, dedup_id, DropDuplicate(destination, dedup_id))
+
+    def touch(self) -> None:
+        """What was asked for has happened before, maybe in a batch that is not committed: wait for that."""
+        self.count += 1
 
     def put_value(self, message: Message) -> None:
         """The present value of a last-value destination."""
@@ -89,6 +140,7 @@ class Journal:
         """The batch and its number. What comes from now on is the next one."""
         number, rows = self.batch, self._rows
         self.batch += 1
+        self.taken_number = self._last_number
         self._rows = {}
         self._again.clear()
         return number, [row if not isinstance(row, tuple) else self._row(*row) for row in rows.values()]
@@ -103,7 +155,13 @@ class Journal:
             passed_on += (message.exchange,)
         expires_at = None if message.expires_at is None else message.expires_at + self.wall_offset
         return StoredMessage(
-            message.number, message.head.destination, passed_on, message.body, expires_at, attempts
+            message.number,
+            message.head.destination,
+            passed_on,
+            message.body,
+            expires_at,
+            attempts,
+            message.is_request,
         )
 
     def restore(self, stored: StoredMessage, kind: Kind, *, is_dead: bool = False) -> Message:
@@ -112,22 +170,39 @@ class Journal:
         Args:
             is_dead: it is a dead letter, which nobody is to answer.
         """
-        (_, sender), *passed_on = (
-            stored.headers
-            if stored.headers[:1] and stored.headers[0][0] == SENDER
-            else ((SENDER, ""), *stored.headers)
-        )
-        # Who gets this request now may answer it, judged by who it was that asked (DESIGN 4).
-        answers = [value for name, value in passed_on if name == REPLY_TO and not is_dead]
-        head = Head(
-            kind,
-            stored.destination,
-            sender,
-            tuple(passed_on),
-            is_persistent=True,
-            reply_to=answers[0] if answers else None,
-        )
+        # Of those that follow each other many have the same headers, which are one object then.
+        key = (kind, stored.destination, stored.headers, stored.is_request, is_dead)
+        head = self._heads.get(key)
+        if head is None:
+            if len(self._heads) >= _KNOWN_HEADS:
+                self._heads.clear()
+            head = self._heads[key] = _head(*key)
         message = Message(head, stored.body, stored.number, 0.0)
-        if stored.expires_at is not None:
-            message.expires_at = stored.expires_at - self.wall_offset
+        message.expires_at = None if stored.expires_at is None else stored.expires_at - self.wall_offset
         return message
+
+
+def _head(
+    kind: Kind,
+    destination: str,
+    headers: tuple[tuple[str, str], ...],
+    is_request: bool,
+    is_dead: bool,
+) -> Head:
+    if headers[:1] and headers[0][0] == SENDER:
+        sender, passed_on = headers[0][1], headers[1:]
+    else:
+        sender, passed_on = "", headers
+    fields = dict(passed_on)
+    level = fields.get(PRIORITY, "")
+    return Head(
+        kind,
+        destination,
+        sender,
+        passed_on,
+        is_persistent=True,
+        time_to_live=0.0 if is_request else None,
+        # Who gets this request now may answer it, judged by who it was that asked (DESIGN 4).
+        reply_to=None if is_dead else fields.get(REPLY_TO),
+        priority=int(level) if level in _LEVELS else DEFAULT_PRIORITY,
+    )

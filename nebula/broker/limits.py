@@ -82,11 +82,16 @@ class Limits:
         "the connection is ended as too slow",
     )
     max_queue_messages: int = _limit(
-        1_000_000, "waiting and un-ACKed ones of one queue", "the sender waits, or `rejected-full`"
+        10_000_000, "waiting and un-ACKed ones of one queue", "the sender waits, or `rejected-full`"
     )
     max_queue_bytes: int = _limit(
+        8 * 1024 * 1024 * 1024,
+        "of one queue, in memory and on disk, each message counted with what keeping it costs",
+        "the sender waits, or `rejected-full`",
+    )
+    max_queue_memory_bytes: int = _limit(
         256 * 1024 * 1024,
-        "of one queue, each message counted with what keeping it costs",
+        "of one queue in memory, counted likewise; persistent messages beyond a window are on disk alone",
         "the sender waits, or `rejected-full`",
     )
     max_memory_bytes: int = _limit(
@@ -99,6 +104,15 @@ class Limits:
     )
     max_deliveries: int = _limit(
         10, "above a responder's max_attempts of 3", "the message goes to the dead-letter queue"
+    )
+    max_delayed_messages: int = _limit(
+        100_000, "with `delay` or `deliver-at`; they wait in memory, counted there", "`rejected-full`"
+    )
+    max_dedup_ids: int = _limit(
+        100_000, "of all destinations together; some 250 bytes each", "the oldest may be used again"
+    )
+    dedup_seconds: float = _limit(
+        300.0, "a sender that was cut off has sent again by then", "a `dedup-id` may be used again"
     )
     max_transactions: int = _limit(100, "open ones of one connection", "ERROR and close")
     max_transaction_frames: int = _limit(
@@ -133,7 +147,7 @@ class Limits:
             ("outbox_high_water_bytes", "max_outbox_bytes"),
             ("max_body_bytes", "max_outbox_bytes"),
             ("max_body_bytes", "max_queue_bytes"),
-            ("max_queue_bytes", "max_memory_bytes"),
+            ("max_body_bytes", "max_memory_bytes"),
             ("default_prefetch", "max_prefetch"),
         )
         for smaller, larger in relations:

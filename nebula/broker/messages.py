@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
@@ -20,6 +21,8 @@ class Verdict(Enum):
     UNAUTHORISED = headers.REJECTED_UNAUTHORISED
     FULL = headers.REJECTED_FULL
     NO_CONSUMER = headers.REJECTED_NO_CONSUMER
+    DUPLICATE = headers.DUPLICATE
+    """Its `dedup-id` was used before: it is accepted, and nothing happens."""
     WAIT = "wait"
     """Nothing happened yet: the sender is to be read no further until the broker says so."""
 
@@ -51,6 +54,31 @@ ContentCheck: TypeAlias = Callable[[bytes], Content]
 """Judges a body. Never raises; bounded in time and memory, whatever the body is."""
 
 
+PRIORITIES: Final = 10
+DEFAULT_PRIORITY: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What few SENDs ask for.
+
+    Attributes:
+        expires_at: when the message becomes a dead letter, or None.
+        delay: seconds until it is put into its queue, or None.
+        deliver_at: when that is to happen, or None. The later one counts.
+        dedup_id: what no other message there may have within a window, or None.
+    """
+
+    expires_at: float | None = None
+    delay: float | None = None
+    deliver_at: float | None = None
+    dedup_id: str | None = None
+
+    def due(self, now: float) -> float:
+        """When the message is to be put into its queue."""
+        return max(now, now + (self.delay or 0.0), self.deliver_at or now)
+
+
 # What keeping a message costs beside its body, a head beside its headers, and a header beside its
 # text: the objects of CPython around them. Counting a little too much is safe, too little is not.
 MESSAGE_COST_BYTES = 320
@@ -70,7 +98,11 @@ class Head:
         requires_consumers: refuse the message when nobody listens (D.49).
         is_persistent: keep it on disk, where it waits.
         is_ephemeral: the value goes with its publisher (PROTOCOL G).
-        time_to_live: seconds from arrival, or None.
+        time_to_live: of a request: seconds from arrival, after which it is only counted. None: it is no
+            request, or has all the time of the world. One that was stored has its own time.
+        wishes: what few ask for, or None.
+        priority: 0 to 9, for queues that look at it.
+        copy_to: the queue that gets a copy of each, or None; `copy` is the head of those, once made.
         transaction: the transaction that its SENDs belong to, or None.
         reply_to: where the answer to these requests is wanted, or None.
         deletes_explicitly: the SEND had a `content-length`, so that an empty body deletes under any
@@ -87,6 +119,8 @@ class Head:
     __slots__ = (
         "blocks",
         "check",
+        "copy",
+        "copy_to",
         "cost_bytes",
         "deletes_explicitly",
         "destination",
@@ -97,11 +131,13 @@ class Head:
         "is_persistent",
         "judged_in",
         "kind",
+        "priority",
         "reply_to",
         "requires_consumers",
         "sender",
         "time_to_live",
         "transaction",
+        "wishes",
     )
 
     def __init__(
@@ -119,6 +155,9 @@ class Head:
         reply_to: str | None = None,
         deletes_explicitly: bool = True,
         check: ContentCheck | None = None,
+        wishes: Wishes | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        copy_to: str | None = None,
     ) -> None:
         self.kind = kind
         self.destination = destination
@@ -132,6 +171,10 @@ class Head:
         self.reply_to = reply_to
         self.deletes_explicitly = deletes_explicitly
         self.check = check
+        self.wishes = wishes
+        self.priority = priority
+        self.copy_to = copy_to
+        self.copy: Head | None = None
         self.judged_in = -1
         self.is_permitted = False
         self.free_in = -1
@@ -150,7 +193,7 @@ class Message:
         body: octets.
         number: its place in the order of arrival, unique in a broker's life.
         exchange: a header that the messages of one head do not share, or None.
-        expires_at: when it is no longer worth delivering, or None.
+        expires_at: when it is no longer worth delivering, or None; see `is_request`.
         size_bytes: what it counts for against the limits.
         shared: for the protocol: the octets that its receivers have in common, by what they are
             encoded for; None where there is one receiver at most.
@@ -171,6 +214,16 @@ class Message:
             self.size_bytes += EXCHANGE_COST_BYTES + len(exchange[1])
         self.expires_at = None if head.time_to_live is None else now + head.time_to_live
         self.shared: dict[Any, Any] | None = None
+
+    @property
+    def is_request(self) -> bool:
+        """Nobody misses it when it has expired: it was to be answered in time."""
+        return self.head.time_to_live is not None
+
+    def expire_at(self, at: float) -> None:
+        """It is no longer worth delivering then, if it still is."""
+        if self.expires_at is None or at < self.expires_at:
+            self.expires_at = at
 
     def has_expired(self, now: float) -> bool:
         """Whether its time to live is over."""

@@ -6,13 +6,21 @@ frame's receipt, save on SEND, where a value outside its form is a verdict (PROT
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from nebula import headers as names
 from nebula.broker.core import Broker, SubscribeRequest
 from nebula.broker.globs import is_glob
-from nebula.broker.messages import QUEUE_PREFIX, Head, Kind, Verdict
+from nebula.broker.messages import (
+    DEFAULT_PRIORITY,
+    PRIORITIES,
+    QUEUE_PREFIX,
+    Head,
+    Kind,
+    Verdict,
+    Wishes,
+)
 from nebula.broker.session import Session
 from nebula.broker.subscriptions import AckMode
 from nebula.errors import RemoteProtocolError
@@ -22,6 +30,7 @@ from nebula.stomp.frames import Frame
 # Said by us, or asked of us: never passed on from the sender to the receivers (A.3).
 _NOT_PASSED_ON: Final = frozenset(
     {"destination", "content-length", "transaction", "subscription", "message-id", "ack"}
+    | {names.DELAY, names.DELIVER_AT, names.DEAD_LETTER_EXPIRES, names.ORIGINAL_DESTINATION}
     | {names.SENDER, names.REDELIVERED, names.DELIVERY_COUNT, names.SNAPSHOT}
     | {names.PERSISTENT, names.REQUIRE_CONSUMERS, names.EPHEMERAL}
     | {names.DEAD_LETTER_REASON, names.DEAD_LETTER_FROM, names.DEAD_LETTER_AT, names.DEAD_LETTER_DELIVERIES}
@@ -29,7 +38,11 @@ _NOT_PASSED_ON: Final = frozenset(
 # For a flag, `false` and an empty value are the same as no header (PROTOCOL G).
 _FLAGS: Final = {"true": True, "false": False, "": False, None: False}
 _ACK_MODES: Final = {mode.value: mode for mode in AckMode}
+_PRIORITIES: Final = frozenset(map(str, range(PRIORITIES)))
+_WISHES: Final = frozenset({names.EXPIRES, names.DELAY, names.DELIVER_AT, names.DEDUP_ID})
 _MOST_DIGITS: Final = 15
+# A `dedup-id` is remembered for a while: a ULID, a digest or a path fits.
+_MOST_DEDUP_CHARACTERS: Final = 256
 
 
 def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
@@ -46,13 +59,17 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         return Verdict.INVALID
     requires_consumers, is_persistent, is_ephemeral = map(bool, flags)
     is_queue = kind is Kind.QUEUE
-    time_to_live = None
-    if is_queue and (timeout := fields.get(names.TIMEOUT)) is not None:
-        milliseconds = _number(timeout)
-        if milliseconds is None:
-            return Verdict.INVALID
-        # What is in the dead-letter queue waits until somebody takes it (DESIGN 4).
-        time_to_live = None if destination == broker.queues.dead_letter else milliseconds / 1000
+    # What is in the dead-letter queue waits until somebody takes it (DESIGN 4).
+    may_expire = destination != broker.queues.dead_letter
+    try:
+        timeout = _milliseconds(fields, names.TIMEOUT) if is_queue else None
+        wishes = _wishes(fields, kind, broker.wall_offset, may_expire=may_expire)
+    except ValueError:
+        return Verdict.INVALID
+    priority = fields.get(names.PRIORITY) if is_queue else None
+    if priority is not None and priority not in _PRIORITIES:
+        return Verdict.INVALID
+    policy = broker.policies.lookup(destination)
     passed_on = tuple(
         (name, value)
         for name, value in fields.items()
@@ -67,12 +84,52 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         requires_consumers=requires_consumers and is_queue,
         is_persistent=is_persistent,
         is_ephemeral=is_ephemeral and kind is Kind.LAST_VALUE,
-        time_to_live=time_to_live,
+        time_to_live=timeout if may_expire else None,
         transaction=fields.get("transaction"),
         reply_to=fields.get(names.REPLY_TO),
         deletes_explicitly="content-length" in fields or frame.exchange is not None,
-        check=broker.check_of(destination),
+        check=None if policy is None else policy.check,
+        wishes=wishes,
+        priority=DEFAULT_PRIORITY if priority is None else int(priority),
+        copy_to=None if policy is None else policy.copy_to,
     )
+
+
+def _wishes(fields: Mapping[str, str], kind: Kind, wall_offset: float, *, may_expire: bool) -> Wishes | None:
+    """What few SENDs ask for; None: nothing of that.
+
+    Raises:
+        ValueError: a value is outside its form.
+    """
+    if not _WISHES & fields.keys():
+        return None
+    dedup_id = fields.get(names.DEDUP_ID) or None
+    if dedup_id is not None and len(dedup_id) > _MOST_DEDUP_CHARACTERS:
+        raise ValueError(names.DEDUP_ID)
+    expires_at = _milliseconds(fields, names.EXPIRES) if kind is not Kind.LAST_VALUE else None
+    is_queue = kind is Kind.QUEUE
+    deliver_at = _milliseconds(fields, names.DELIVER_AT) if is_queue else None
+    return Wishes(
+        expires_at=expires_at - wall_offset if expires_at is not None and may_expire else None,
+        delay=_milliseconds(fields, names.DELAY) if is_queue else None,
+        deliver_at=None if deliver_at is None else deliver_at - wall_offset,
+        dedup_id=dedup_id,
+    )
+
+
+def _milliseconds(fields: Mapping[str, str], name: str) -> float | None:
+    """The value of a header in seconds; None: it is not there.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    text = fields.get(name)
+    if text is None:
+        return None
+    number = _number(text)
+    if number is None:
+        raise ValueError(name)
+    return number / 1000
 
 
 def read_subscribe(frame: Frame, dialect: Dialect, kind_of: Callable[[str], Kind]) -> SubscribeRequest:

@@ -90,15 +90,21 @@ def _check_feed(feed: ValueFeed) -> None:
 
 
 def _check_queue(queue: Queue) -> None:
-    waiting = list(queue._waiting)
+    waiting = list(queue._line.in_memory())
+    paged = [line.depot for line in queue.lines if line.depot is not None]
+    for line in queue.lines:
+        assert _rises(list(line.front)), "what waits is not in order of arrival"
+        assert line.depot is None or _rises(list(line.depot.behind))
+        assert line.depot is None or line.depot.count, "a depot of nothing"
+    assert queue.paged_bytes == sum(depot.size_bytes for depot in paged)
     unacked = [message for each in queue.subscriptions for message in each.unacked.values()]
     held = waiting + unacked
     numbers = [message.number for message in held]
     assert len(numbers) == len(set(numbers)), "a message is in two places"
-    assert _rises(waiting), "what waits is not in order of arrival"
-    assert queue.depth == len(held)
+    assert queue.depth == len(held) + sum(depot.count for depot in paged)
     assert queue.stored_bytes == sum(message.size_bytes for message in held)
-    assert queue.stored_bytes <= queue.max_bytes
+    assert queue.stored_bytes <= queue.rules.max_memory_bytes
+    assert paged or queue.stored_bytes <= queue.max_bytes
     assert queue.depth <= queue.max_messages
     assert set(queue._attempts) <= set(numbers), "attempts are remembered of what is gone"
     expiries = [message.expires_at for message in waiting if message.expires_at is not None]
@@ -126,7 +132,7 @@ def _check_turns(queue: Queue) -> None:
             assert len(subscription.unacked) < subscription.prefetch
         if subscription.has_credit:
             assert subscription.in_turn, "a subscription with credit never gets its turn"
-            assert not queue._waiting, "something waits while a subscription has credit"
+            assert not queue._line.front, "something waits while a subscription has credit"
 
 
 def _check_who_is_subscribed(broker: Broker, sessions: Collection[Session]) -> None:

@@ -63,7 +63,7 @@ class MemoryStore:
             lines.setdefault(line, []).append(message)
         for line, kept in lines.items():
             body_bytes = sum(len(each.body) for each in kept)
-            snapshot.lines[line] = KeptLine(kept[:self.page_messages], len(kept), body_bytes, kept[-1].number)
+            snapshot.lines[line] = KeptLine(kept[: self.page_messages], len(kept), body_bytes, kept[-1].number)
         snapshot.delayed = sorted(disk.delayed.values(), key=lambda row: row.deliver_at)
         snapshot.duplicates = sorted(disk.duplicates.values(), key=lambda row: row.until)
         snapshot.values = sorted(disk.values.values(), key=lambda value: value.number)
@@ -78,7 +78,8 @@ class MemoryStore:
             self._apply(write)
 
     def page(self, request: PageRequest) -> list[StoredMessage]:
-        rows, size_bytes = [], 0
+        rows: list[StoredMessage] = []
+        size_bytes = 0
         for (line, number), message in sorted(self._disk.messages.items()):
             if line != request.line or not request.after < number <= request.up_to:
                 continue
@@ -91,7 +92,7 @@ class MemoryStore:
     def close(self) -> None:
         self._disk.is_clean = True
 
-    def _apply(self, write: Write) -> None:
+    def _apply(self, write: Write) -> None:  # noqa: C901  # a line for each kind
         disk = self._disk
         match write:
             case PutMessage(line, message):
@@ -99,8 +100,9 @@ class MemoryStore:
             case DropMessage(line, number):
                 disk.messages.pop((line, number), None)
             case DropMessages(line, after, up_to):
-                for key in [key for key in disk.messages if key[0] == line and after < key[1] <= up_to]:
-                    del disk.messages[key]
+                gone = [key for key in disk.messages if key[0] == line and after < key[1] <= up_to]
+                for message_key in gone:
+                    del disk.messages[message_key]
             case PutDelayed(message):
                 disk.delayed[message.number] = write
             case DropDelayed(number):

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nebula.broker.messages import Message
 from nebula.broker.subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from nebula.broker.destinations.holding import Holding
+    from nebula.broker.store import PageRequest
 
 # What is refused between two looks of the operator's log, beyond which it is only counted.
 _MAX_REFUSALS = 4
@@ -31,14 +35,32 @@ class Account:
     Attributes:
         stored_bytes: held by all queues, last values and transactions.
         dropped: messages that were not delivered, by reason.
+        is_disk_low: nothing more is to be written, save what ends things.
+        large: queues that hold much in memory: what the store has may leave it.
+        expiring: queues with messages that will expire.
+        pages: of deep queues, to be read now.
     """
 
-    __slots__ = ("_refusals", "_uncounted", "dropped", "max_bytes", "stored_bytes")
+    __slots__ = (
+        "_refusals",
+        "_uncounted",
+        "dropped",
+        "expiring",
+        "is_disk_low",
+        "large",
+        "max_bytes",
+        "pages",
+        "stored_bytes",
+    )
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.stored_bytes = 0
         self.dropped: Counter[str] = Counter()
+        self.is_disk_low = False
+        self.large: dict[Holding, None] = {}
+        self.expiring: dict[Holding, None] = {}
+        self.pages: list[PageRequest] = []
         self._refusals: list[Refusal] = []
         self._uncounted = 0
 

@@ -8,11 +8,12 @@ from itertools import count
 from nebula import headers as names
 from nebula.broker.access import Rights
 from nebula.broker.destinations.base import Account
+from nebula.broker.destinations.holding import SMALL_WINDOW_BYTES, WINDOW_BYTES
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.messages import Head, Kind, Message, Verdict
-from nebula.broker.policies import DestinationPolicy, PolicyTable
+from nebula.broker.policies import DestinationPolicy, PolicyTable, QueueRules, WhenFull
 
 # PROTOCOL G: the name of an inbox that is gone is not given out again for an hour. So many
 # names are remembered at most; the oldest are forgotten first.
@@ -50,6 +51,7 @@ class Queues:
         self._policies = policies
         self._numbers = numbers
         self._journal = journal
+        self._copies = policies.copies
         self._wall_offset = wall_offset
         self._by_name: dict[str, Queue] = {}
         self._retired_inboxes: dict[str, float] = {}
@@ -61,38 +63,65 @@ class Queues:
         """All of them."""
         return self._by_name
 
-    def create(self, name: str, *, auto_delete: bool = False) -> Queue:
-        """A queue that is new. Follow it with what it is to hold or feed, or `forget_if_idle`."""
-        policy = self._policies.lookup(name) or DestinationPolicy()
-        limits = self._limits
+    def create(self, name: str, *, auto_delete: bool = False, has_levels: bool = False) -> Queue:
+        """A queue that is new. Follow it with what it is to hold or feed, or `forget_if_idle`.
+
+        Args:
+            has_levels: it has priorities, whatever the policies say.
+        """
         is_inbox = name.startswith(names.INBOX_PREFIX)
         is_dead_letter = name == self.dead_letter
-        max_deliveries = policy.max_deliveries or limits.max_deliveries
         queue = self._by_name[name] = Queue(
             name,
             self._account,
-            max_messages=policy.max_messages or limits.max_queue_messages,
-            max_bytes=policy.max_bytes or limits.max_queue_bytes,
-            # What is dead stays until somebody takes it.
-            max_deliveries=None if is_dead_letter else max_deliveries,
+            self._rules(name, is_dead_letter=is_dead_letter),
             bury=None if is_inbox or is_dead_letter else self._bury,
             journal=None if is_inbox else self._journal,
             # D.48: an inbox exists through its subscription only, whatever that asked for.
             auto_delete=auto_delete or is_inbox,
             is_inbox=is_inbox,
-            drops_oldest=is_dead_letter,
+            keeps_all=name in self._copies,
+            has_levels=has_levels,
         )
         return queue
 
-    def make_bound(self, name: str, rights: Rights, *, is_durable: bool) -> Queue:
-        """A queue for one subscription to topics. It is nobody else's, and not among the others."""
+    def _rules(self, name: str, *, is_dead_letter: bool) -> QueueRules:
+        policy = self._policies.lookup(name) or DestinationPolicy()
         limits = self._limits
+        return QueueRules(
+            max_messages=policy.max_messages or limits.max_queue_messages,
+            max_bytes=policy.max_bytes or limits.max_queue_bytes,
+            max_memory_bytes=limits.max_queue_memory_bytes,
+            # What is dead stays until somebody takes it, or newer ones take its place.
+            max_deliveries=None if is_dead_letter else policy.max_deliveries or limits.max_deliveries,
+            when_full=WhenFull.DROP_OLDEST if is_dead_letter else policy.when_full,
+            time_to_live=None if is_dead_letter else policy.time_to_live,
+            has_priorities=policy.has_priorities and not is_dead_letter,
+        )
+
+    def make_bound(
+        self, name: str, rights: Rights, *, is_durable: bool, when_full: WhenFull = WhenFull.REJECT
+    ) -> Queue:
+        """A queue for one subscription to topics. It is nobody else's, and not among the others.
+
+        Args:
+            when_full: of one that is not durable: what happens when its subscriber does not keep up. With
+                REJECT that is ended.
+        """
+        limits = self._limits
+        # What waits for somebody who is there is bounded as his outbox is: more, and he is too slow.
+        most_bytes = limits.max_queue_memory_bytes if is_durable else limits.max_outbox_bytes
+        rules = QueueRules(
+            max_messages=limits.max_queue_messages,
+            max_bytes=limits.max_queue_bytes if is_durable else most_bytes,
+            max_memory_bytes=most_bytes,
+            max_deliveries=limits.max_deliveries,
+            when_full=when_full,
+        )
         return Queue(
             name,
             self._account,
-            max_messages=limits.max_queue_messages,
-            max_bytes=limits.max_queue_bytes,
-            max_deliveries=limits.max_deliveries,
+            rules,
             bury=self._bury_kept if is_durable else None,
             journal=self._journal if is_durable else None,
             keeps_all=is_durable,
@@ -117,13 +146,26 @@ class Queues:
     def advance(self, now: float) -> None:
         """Let time pass: drop what has expired."""
         self._now = now
-        for queue in list(self._by_name.values()):
-            queue.expire(now)
-            self.forget_if_idle(queue, now)
+        for holding in list(self._account.expiring):
+            holding.expire(now)
+            queue = self._by_name.get(holding.name)
+            if queue is holding:
+                self.forget_if_idle(queue, now)
         for name, until in list(self._retired_inboxes.items()):
             if until > now:
                 break
             del self._retired_inboxes[name]
+
+    def page_out(self, up_to: int) -> None:
+        """Let large queues go what the store has.
+
+        Args:
+            up_to: the highest number that it has.
+        """
+        account = self._account
+        is_scarce = account.stored_bytes > account.max_bytes // 2
+        for queue in list(account.large):
+            queue.page_out(up_to, SMALL_WINDOW_BYTES if is_scarce else WINDOW_BYTES)
 
     def bury(
         self, message: Message, source: str, reason: str, deliveries: int, *, was_kept: bool = False
@@ -160,6 +202,10 @@ class Queues:
         kept = message.head.headers[2:]
         if message.exchange is not None:
             kept += (message.exchange,)
+        # What is dead does not expire (DESIGN 4).
+        kept = tuple(
+            (names.DEAD_LETTER_EXPIRES if name == names.EXPIRES else name, value) for name, value in kept
+        )
         head = Head(
             Kind.QUEUE,
             self.dead_letter,

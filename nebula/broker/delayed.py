@@ -1,0 +1,63 @@
+"""Messages that are to be put into their queues later (`delay`, `deliver-at`; PROTOCOL G)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from nebula.broker.destinations.base import Account
+from nebula.broker.journal import Journal
+from nebula.broker.messages import Message
+
+
+class Delayed:
+    """What waits for its time, in memory; persistent messages on disk too.
+
+    Args:
+        account: what all destinations hold together.
+        max_messages: that may wait here.
+        journal: is told of persistent messages; None: none survives.
+    """
+
+    def __init__(self, account: Account, max_messages: int, journal: Journal | None) -> None:
+        self._account = account
+        self._max_messages = max_messages
+        self._journal = journal
+        self._heap: list[tuple[float, int, Message]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def next_due(self) -> float | None:
+        """When the first one is due."""
+        return self._heap[0][0] if self._heap else None
+
+    def has_room_for(self, message: Message) -> bool:
+        """Whether one more may wait."""
+        is_kept = message.head.is_persistent and self._journal is not None
+        return (
+            len(self._heap) < self._max_messages
+            and self._account.has_room_for(message.size_bytes)
+            and not (is_kept and self._account.is_disk_low)
+        )
+
+    def add(self, message: Message, due: float) -> None:
+        """Hold `message` until then. There is room for it."""
+        self.restore(message, due)
+        if message.head.is_persistent and self._journal is not None:
+            self._journal.put_delayed(message, due)
+
+    def restore(self, message: Message, due: float) -> None:
+        """Hold what an earlier run has held."""
+        heappush(self._heap, (due, message.number, message))
+        self._account.stored_bytes += message.size_bytes
+
+    def take_due(self, now: float) -> Iterator[Message]:
+        """Hand over what is due, in order; what is due at once in that of arrival."""
+        while self._heap and self._heap[0][0] <= now:
+            _, number, message = heappop(self._heap)
+            self._account.stored_bytes -= message.size_bytes
+            if message.head.is_persistent and self._journal is not None:
+                self._journal.drop_delayed(number)
+            yield message

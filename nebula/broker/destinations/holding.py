@@ -1,0 +1,361 @@
+"""What a queue holds: in which order, in how much room, for how long, and what of it is on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from nebula.broker.destinations.base import Account
+from nebula.broker.destinations.line import Line, PriorityLine, paged_bytes
+from nebula.broker.journal import Journal
+from nebula.broker.messages import Message
+from nebula.broker.policies import QueueRules, WhenFull
+from nebula.broker.store import KeptLine, PageRequest
+
+Bury: TypeAlias = Callable[[Message, str, str, int], None]
+"""Takes a message that nobody consumed: from where, why, and how often it was delivered."""
+
+# What a queue holds in memory before it lets go what the store has: some 8,000 small messages; and what it
+# holds where memory is scarce.
+WINDOW_BYTES: Final = 4 * 1024 * 1024
+SMALL_WINDOW_BYTES: Final = 256 * 1024
+
+# A sweep for expired messages looks at all that waits in memory: at so many in a second at most, of which
+# the loop spends some 2 %.
+_SWEPT_PER_SECOND: Final = 200_000
+
+
+class Holding:
+    """The messages of a queue, waiting and un-ACKed.
+
+    Args:
+        name: of the queue.
+        account: what all queues hold together.
+        rules: what it may hold, and what happens at that.
+        bury: takes what is dead; None: that is dropped.
+        journal: is told of what is to be kept on disk; None: nothing is.
+        keeps_all: all messages are persistent here, whatever their SENDs said.
+        has_levels: it has priorities, whatever its rules say: messages were kept so.
+
+    Attributes:
+        stored_bytes: what its messages in memory count for.
+        paged_bytes: what those on disk alone count for.
+        is_deep: some are on disk alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        account: Account,
+        rules: QueueRules,
+        *,
+        bury: Bury | None = None,
+        journal: Journal | None = None,
+        keeps_all: bool = False,
+        has_levels: bool = False,
+    ) -> None:
+        self.name = name
+        self.rules = rules
+        self.max_messages = rules.max_messages
+        self.max_bytes = rules.max_bytes
+        self.is_deep = False
+        self.stored_bytes = 0
+        self.paged_bytes = 0
+        self._account = account
+        self._bury = bury
+        self._journal = journal
+        self._keeps_all = keeps_all
+        has_levels = has_levels or rules.has_priorities
+        self._line: Line | PriorityLine = PriorityLine(name) if has_levels else Line(name)
+        self._unacked_count = 0
+        # Of messages that came back: how many attempts failed. Few, so not on every message.
+        self._attempts: dict[int, int] = {}
+        self._next_expiry: float | None = None
+        self._next_sweep = 0.0
+        # With more in memory it is looked at what may go.
+        self._pages_at = 0
+
+    @property
+    def depth(self) -> int:
+        """Messages held, waiting and un-ACKed."""
+        return len(self._line) + self._unacked_count
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """What waits, by level."""
+        return self._line.lines
+
+    @property
+    def unacked_count(self) -> int:
+        """Messages that were delivered and not settled."""
+        return self._unacked_count
+
+    @property
+    def waiting(self) -> Iterator[Message]:
+        """What waits in memory, in the order of delivery. To be looked at before anything changes."""
+        return self._line.in_memory()
+
+    def attempts_of(self, message: Message) -> int:
+        """How many deliveries of a message that it holds have failed."""
+        return self._attempts.get(message.number, 0)
+
+    def withdraw(self, messages: Collection[Message]) -> None:
+        """Forget these, uncounted: they wait in memory, and somebody else has them from now on."""
+        gone = {message.number for message in messages}
+        for message in self._line.remove(lambda message: message.number in gone):
+            self._forget(message)
+
+    # --- room ---
+
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether a sender that waits may go on: with a margin, so that they do not flutter."""
+        return (
+            (self.stored_bytes + self.paged_bytes) * 8 < self.max_bytes * 7
+            and self.stored_bytes * 8 < self.rules.max_memory_bytes * 7
+            and self.depth * 8 < self.max_messages * 7
+            and self._account.stored_bytes * 8 < self._account.max_bytes * 7
+            # A message may be larger than the margin.
+            and self.could_take(1, size_bytes)
+            and not self._account.is_disk_low
+            and self._account.has_room_for(size_bytes)
+        )
+
+    def could_take(self, messages: int, size_bytes: int) -> bool:
+        """Whether so much more would find room."""
+        return (
+            self.stored_bytes + self.paged_bytes + size_bytes <= self.max_bytes
+            and self.stored_bytes + size_bytes <= self.rules.max_memory_bytes
+            and self.depth + messages <= self.max_messages
+        ) or self.rules.when_full is not WhenFull.REJECT
+
+    def could_accept(self, message: Message, beside: Message) -> bool:
+        """Whether `message` would find room here when `beside` has taken some elsewhere."""
+        has_room = not self._is_full(message) or self.rules.when_full is not WhenFull.REJECT
+        return has_room and self._account.has_room_for(message.size_bytes + beside.size_bytes)
+
+    def could_hold(self, size_bytes: int) -> bool:
+        """Whether there would be room for it if nothing else were held."""
+        return size_bytes <= min(self.max_bytes, self.rules.max_memory_bytes, self._account.max_bytes)
+
+    # --- what is held ---
+
+    def restore(self, kept: KeptLine, name: str, messages: Sequence[tuple[Message, int]]) -> None:
+        """Take what was kept by an earlier run, in order of arrival, before anything else happens.
+
+        Args:
+            kept: a line of this queue.
+            name: of that line.
+            messages: the first of them, each with its deliveries that failed.
+        """
+        line = next(each for each in self.lines if each.name == name)
+        line.restore(kept, [message for message, _ in messages])
+        self._line.refresh()
+        self._arrive(messages)
+        if line.depot is not None:
+            self.is_deep = True
+            self.paged_bytes += line.depot.size_bytes
+
+    def clear(self, reason: str) -> int:
+        """Drop and count all that waits. Returns how many that were."""
+        count = len(self._line)
+        for line in self.lines:
+            depot = line.forget_paged()
+            if depot is not None:
+                assert self._journal is not None
+                self.paged_bytes -= depot.size_bytes
+                self._account.dropped[reason] += depot.count
+                self._journal.drop_messages(line.name, depot.after, depot.up_to)
+        self._drop(self._line.remove(lambda _: True), reason)
+        return count
+
+    def expire(self, now: float) -> None:
+        """Let die what has expired and is in memory; what is on disk alone, when it comes from there.
+
+        Costs nothing until the earliest time has come.
+
+        """
+        if self._next_expiry is None or self._next_expiry > now or self._next_sweep > now:
+            return
+        line = self._line
+        self._next_sweep = now + len(line.front) / _SWEPT_PER_SECOND
+        for message in line.remove(lambda message: message.has_expired(now)):
+            self._let_die(message, "expired", self._attempts.get(message.number, 0), now)
+        ends = (each.expires_at for each in line.in_memory())
+        self._next_expiry = min((at for at in ends if at is not None), default=None)
+        if self._next_expiry is None:
+            self._account.expiring.pop(self, None)
+        if self.is_deep:
+            self._refill()
+
+    # --- paging: see `line` ---
+
+    def page_out(self, up_to: int, window_bytes: int) -> None:
+        """Let go what the store has, beyond the window. Costs nothing until the queue has grown by a part.
+
+        Args:
+            up_to: the highest number that the store has.
+        """
+        self._pages_at = min(self._pages_at, self.stored_bytes + window_bytes // 4)
+        if self.stored_bytes <= max(window_bytes, self._pages_at):
+            if not self.is_deep and self.stored_bytes < SMALL_WINDOW_BYTES:
+                self._account.large.pop(self, None)
+            return
+        for line in self.lines:
+            gone = line.page_out(up_to, window_bytes // 2, self._may_go)
+            for message in gone:
+                self._release_bytes(message.size_bytes)
+                self.paged_bytes += paged_bytes(1, len(message.body))
+        self._line.refresh()
+        self._pages_at = self.stored_bytes + max(window_bytes // 4, self.stored_bytes // 8)
+        self.is_deep = any(line.depot is not None for line in self.lines)
+
+    def _refill(self) -> None:
+        """Ask for the pages that are wanted now, so that what waits can go on."""
+        for line in self.lines:
+            page = line.wanted_page(self)
+            if page is not None:
+                self._account.pages.append(page)
+
+    def take_page(self, request: PageRequest, page: Sequence[tuple[Message, int]], now: float) -> None:
+        """Go on with a page that was asked for.
+
+        Args:
+            page: its messages, each with its deliveries that failed.
+        """
+        line = next(each for each in self.lines if each.name == request.line)
+        found = line.take_page(request, [message for message, _ in page])
+        if found is None:
+            return
+        fresh, size_bytes = found
+        self.paged_bytes -= size_bytes
+        self._arrive([each for each in page if each[0].number in fresh])
+        self._line.refresh()
+        self._trim(now)
+        self._refill()
+
+    def _arrive(self, messages: Iterable[tuple[Message, int]]) -> None:
+        """Count what has come from the disk."""
+        for message, attempts in messages:
+            self._hold(message.size_bytes)
+            self._note_expiry(message)
+            if attempts:
+                self._attempts[message.number] = attempts
+
+    def _may_go(self, message: Message) -> bool:
+        # What came back has a count that its row may not have yet.
+        return self._keeps(message) and message.number not in self._attempts
+
+    # --- the rest ---
+
+    def _is_full(self, message: Message) -> bool:
+        size_bytes = message.size_bytes
+        return (
+            self.stored_bytes + self.paged_bytes + size_bytes > self.max_bytes
+            or self.stored_bytes + size_bytes > self.rules.max_memory_bytes
+            or self._account.stored_bytes + size_bytes > self._account.max_bytes
+            or len(self._line) + self._unacked_count >= self.max_messages
+            or (self._account.is_disk_low and self._journal is not None and self._keeps(message))
+        )
+
+    def _make_room(self, message: Message, now: float) -> bool:
+        """Lose what waits longest, where that is the way of this queue."""
+        if self.rules.when_full is WhenFull.REJECT:
+            return False
+        while self._line.front and self._is_full(message):
+            self._lose_oldest(now)
+        # What waits longest may be on disk: it is lost when it comes from there.
+        return not self._is_full(message) or (
+            self.is_deep and self._account.has_room_for(message.size_bytes) and not self._account.is_disk_low
+        )
+
+    def _trim(self, now: float) -> None:
+        """Lose what was kept beyond the limits while it was on disk."""
+        while self._line.front and (
+            self.stored_bytes + self.paged_bytes > self.max_bytes or self.depth > self.max_messages
+        ):
+            self._lose_oldest(now)
+
+    def _lose_oldest(self, now: float) -> None:
+        message = self._line.shed()
+        attempts = self._attempts.get(message.number, 0)
+        if self.rules.when_full is WhenFull.DEAD_LETTER:
+            self._let_die(message, "full", attempts, now)
+        else:
+            self._drop([message], "full")
+
+    def _take_back(self, messages: Iterable[Message], now: float, *, counted: bool) -> None:
+        """Requeue what a subscription did not consume, at the front and in order of arrival."""
+        returned = []
+        max_deliveries = self.rules.max_deliveries
+        for message in messages:
+            self._unacked_count -= 1
+            attempts = self._attempts.get(message.number, 0) + counted
+            if max_deliveries is not None and attempts >= max_deliveries:
+                self._let_die(message, "exhausted", attempts, now)
+            else:
+                self._attempts[message.number] = attempts
+                returned.append(message)
+                self._note_expiry(message)
+                if counted and self._journal is not None and self._keeps(message):
+                    self._journal.put_again(self._line.name_of(message), message, attempts)
+        if returned:
+            self._line.put_back(returned)
+
+    def _keeps(self, message: Message) -> bool:
+        return self._keeps_all or message.head.is_persistent
+
+    def _wait(self, message: Message) -> None:
+        self._line.append(message)
+        self._hold(message.size_bytes)
+        if self.stored_bytes >= SMALL_WINDOW_BYTES and self._journal is not None:
+            self._account.large[self] = None
+        if message.expires_at is not None:
+            self._note_expiry(message)
+
+    def _hold(self, size_bytes: int) -> None:
+        self.stored_bytes += size_bytes
+        self._account.stored_bytes += size_bytes
+
+    def _release_bytes(self, size_bytes: int) -> None:
+        self.stored_bytes -= size_bytes
+        self._account.stored_bytes -= size_bytes
+
+    def _release(self, messages: Sequence[Message]) -> None:
+        """Forget un-ACKed messages: they are consumed."""
+        self._unacked_count -= len(messages)
+        attempts = self._attempts
+        for message in messages:
+            self._release_bytes(message.size_bytes)
+            if attempts:
+                attempts.pop(message.number, None)
+            if self._journal is not None and self._keeps(message):
+                self._journal.drop_message(self._line.name_of(message), message)
+
+    def _let_die(self, message: Message, reason: str, deliveries: int, now: float) -> None:
+        """To the dead-letter queue, or nowhere: a request that is over by now is of use to nobody."""
+        if message.has_expired(now):
+            reason = "expired"
+        if self._bury is None or (reason == "expired" and message.is_request):
+            self._drop([message], reason)
+            return
+        self._forget(message)
+        # Not our name: that of a queue which is bound to topics is no destination.
+        self._bury(message, message.head.destination, reason, deliveries)
+
+    def _drop(self, messages: Iterable[Message], reason: str) -> None:
+        """Forget messages that were counted as stored, and count them as lost."""
+        for message in messages:
+            self._forget(message)
+            self._account.dropped[reason] += 1
+
+    def _forget(self, message: Message) -> None:
+        self._release_bytes(message.size_bytes)
+        self._attempts.pop(message.number, None)
+        if self._journal is not None and self._keeps(message):
+            self._journal.drop_message(self._line.name_of(message), message)
+
+    def _note_expiry(self, message: Message) -> None:
+        at = message.expires_at
+        if at is not None and (self._next_expiry is None or at < self._next_expiry):
+            self._next_expiry = at
+            self._account.expiring[self] = None
