@@ -56,6 +56,9 @@ _MOST_NAME_CHARACTERS: Final = 256 * 1024
 
 _EVERYTHING: Final = "**"
 
+# What the principals of services in the broker's process begin with, and no others.
+_HOSTED: Final = "app:"
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -122,12 +125,23 @@ class Administration:
 
     def __init__(self, broker: Broker, now: float) -> None:
         self._broker = broker
+        self._own_count = 0
         self._first_number = broker.values.next_number()
         self.arrivals = Arrivals(self._first_number, now)
 
+    @property
+    def received_count(self) -> int:
+        """Messages that were numbered since the start: sent to the broker, or made by it."""
+        return self._next_number() - self._first_number - self._own_count
+
     def advance(self, now: float) -> None:
         """Let time pass. How old messages are is known as exactly as this is called often."""
-        self.arrivals.note(self._broker.values.next_number(), now)
+        self.arrivals.note(self._next_number(), now)
+
+    def _next_number(self) -> int:
+        # Numbers are only told by taking one: there are enough, and ours are not counted as messages.
+        self._own_count += 1
+        return self._broker.values.next_number()
 
     # --- looking ---
 
@@ -261,9 +275,12 @@ class Administration:
         Its durable subscriptions stay. The shell has to work on what follows.
 
         Raises:
-            Refused: nobody is connected by this name.
+            Refused: nobody is connected by this name, or it is a service in the broker's own process.
         """
-        self._find_session(name).end("an operator has ended the connection")
+        session = self._find_session(name)
+        if session.principal.startswith(_HOSTED):
+            raise Refused("hosted", "the broker would end with a service that it hosts itself")
+        session.end("an operator has ended the connection")
 
     def _find_session(self, name: str) -> Session:
         session = self._broker.sessions.get(name)

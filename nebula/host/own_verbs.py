@@ -13,6 +13,7 @@ from nebula.avro import Registry, Schema
 from nebula.broker.assembly import Assembly
 from nebula.errors import AvroError, SettingsError
 from nebula.headers import BROKER_QUEUE
+from nebula.host.operator_verbs import add_operator_verbs
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.responder import Responder
@@ -54,6 +55,7 @@ def own_responder(assembly: Assembly) -> Responder:
             _log.warning("reload failed", reason=str(error))
             raise VerbError("bad-file", "a file cannot be used; the broker's log says which") from error
 
+    add_operator_verbs(responder, assembly.server, may_call)
     if assembly.registry is not None:
         _add_schemas(responder, assembly.registry, may_call)
     return responder

@@ -1,0 +1,144 @@
+"""The broker's metrics, as Prometheus scrapes them.
+
+All of it is read off when somebody asks; nothing is counted for it on a message's way. No name of a
+destination, session or principal is a label: whatever peers do, there are as many series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from nebula.broker.administration import KindTotals
+from nebula.broker.counts import BOUNDS, Commits
+from nebula.broker.status import BrokerStatus
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+# Why messages are dropped. What comes newly counts as `other` until it stands here, so that a reason made of
+# a name would not become a label.
+REASONS: Final = (
+    "dead-letter-full",
+    "deleted",
+    "duplicate",
+    "exhausted",
+    "expired",
+    "full",
+    "purged",
+    "rejected",
+    "rejected-full",
+    "rejected-invalid",
+    "rejected-no-consumer",
+    "rejected-unauthorised",
+    "unauthorised",
+)
+
+
+def metrics_text(status: BrokerStatus, commits: Commits | None) -> bytes:
+    """All metrics in Prometheus's text format."""
+    # A registry for each answer: the default one would mix the brokers of one process.
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(status, commits))
+    return generate_latest(registry)
+
+
+class _Collector(Collector):
+    """Makes the families of one status."""
+
+    def __init__(self, status: BrokerStatus, commits: Commits | None) -> None:
+        self._status = status
+        self._commits = commits
+
+    def collect(self) -> Iterator[Metric]:
+        """All families; the order is that of the page in docs/reference."""
+        yield from _whole(self._status)
+        yield from _totals(self._status)
+        yield from _kinds(self._status)
+        yield _dropped(self._status)
+        if self._commits is not None and self._status.store is not None:
+            yield from _stored(self._commits, self._status.store.waiting)
+
+
+def _whole(status: BrokerStatus) -> Iterator[Metric]:
+    yield InfoMetricFamily("nebula_build", "The version of the broker.", {"version": status.version})
+    for name, about, value in (
+        ("nebula_uptime_seconds", "Since the start.", status.uptime_seconds),
+        ("nebula_ready", "1: as /readyz says.", float(status.not_ready is None)),
+        ("nebula_connections", "Connections, with those who have not said who they are.", status.connections),
+        ("nebula_connections_max", "The limit `max_connections`.", status.max_connections),
+        ("nebula_durable_sessions", "Sessions with durable subscriptions.", status.sessions),
+        ("nebula_memory_bytes", "Held by queues, last values and transactions.", status.memory_bytes),
+        ("nebula_memory_max_bytes", "The limit `max_memory_bytes`.", status.max_memory_bytes),
+        ("nebula_publishers_paused", "Connections that are not read until there is room.", status.held_back),
+    ):
+        yield GaugeMetricFamily(name, about, value)
+
+
+def _totals(status: BrokerStatus) -> Iterator[Metric]:
+    for name, about, value in (
+        (
+            "nebula_messages_received",
+            "Messages sent to the broker, derived from their numbers: dead letters count too.",
+            status.received,
+        ),
+        ("nebula_frames_sent", "Deliveries, and what the protocol itself has said.", status.sent_frames),
+        ("nebula_read_bytes", "Read from all connections, within TLS.", status.read_bytes),
+        ("nebula_written_bytes", "Written to all connections, within TLS.", status.written_bytes),
+    ):
+        yield CounterMetricFamily(name, about, value)
+
+
+_OF_KINDS: Final = (
+    ("nebula_destinations", "Destinations that hold or feed something.", "destinations"),
+    ("nebula_messages", "Messages held, waiting and un-ACKed; last values.", "messages"),
+    ("nebula_messages_unacked", "Of them those that were delivered and not settled.", "unacked"),
+    ("nebula_messages_paged_out", "Of them those that lie on disk alone.", "paged_out"),
+    ("nebula_stored_bytes", "What those in memory count for against limits.", "stored_bytes"),
+    ("nebula_subscriptions", "Subscriptions; of last values not counted.", "subscriptions"),
+)
+
+
+def _kinds(status: BrokerStatus) -> Iterator[Metric]:
+    for name, about, field in _OF_KINDS:
+        family = GaugeMetricFamily(name, about, labels=["kind"])
+        for kind, totals in status.kinds.items():
+            assert isinstance(totals, KindTotals)
+            family.add_metric([kind], getattr(totals, field))
+        yield family
+
+
+def _dropped(status: BrokerStatus) -> Metric:
+    family = CounterMetricFamily(
+        "nebula_messages_dropped", "Messages that were not delivered.", labels=["reason"]
+    )
+    for reason in REASONS:
+        family.add_metric([reason], status.dropped.get(reason, 0))
+    other = sum(count for reason, count in status.dropped.items() if reason not in REASONS)
+    family.add_metric(["other"], other)
+    return family
+
+
+def _stored(commits: Commits, waiting: int) -> Iterator[Metric]:
+    yield CounterMetricFamily("nebula_store_rows", "Rows written to the store.", commits.rows)
+    yield GaugeMetricFamily(
+        "nebula_store_receipts_waiting", "Connections whose RECEIPTs wait for the store.", waiting
+    )
+    upper = [*(str(bound) for bound in BOUNDS), "+Inf"]
+    buckets = list(zip(upper, accumulate(commits.by_bound), strict=True))
+    yield HistogramMetricFamily(
+        "nebula_store_commit_seconds",
+        "From the hand-over of a batch until it is durable.",
+        buckets=buckets,
+        sum_value=commits.seconds,
+    )

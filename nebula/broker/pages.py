@@ -1,0 +1,90 @@
+"""What the HTTP listener tells of the broker: `/healthz`, `/readyz` and `/metrics`."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from nebula.broker.http import Answer, Page
+from nebula.broker.metrics import CONTENT_TYPE, metrics_text
+from nebula.broker.status import finish, status_of
+from nebula.errors import SettingsError
+
+if TYPE_CHECKING:
+    from nebula.broker.server import Server
+
+# Whoever guesses a token of this length has more than the age of the universe to do it.
+_FEWEST_CHARACTERS: Final = 16
+
+
+class Token:
+    """What whoever reads metrics has to show: `Authorization: Bearer …` (RFC 6750, 2.1).
+
+    Args:
+        file: holds it, alone; white space around it does not count.
+
+    Raises:
+        SettingsError: a file that cannot be used.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._octets = b""
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the file again.
+
+        Raises:
+            SettingsError: it cannot be used; the token stays as it was.
+        """
+        try:
+            text = self._file.read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "is not ASCII"
+            raise SettingsError(f"{self._file}: cannot be read: {reason}") from None
+        if len(text) < _FEWEST_CHARACTERS or not text.isprintable() or " " in text:
+            # It is secret, so it is not shown.
+            raise SettingsError(
+                f"{self._file}: a token is one word of {_FEWEST_CHARACTERS} characters or more;"
+                " `openssl rand -hex 16` makes one"
+            )
+        self._octets = text.encode()
+
+    def is_shown(self, authorization: str) -> bool:
+        """Whether the header of a request holds it. Takes as long for any that has its length."""
+        scheme, _, credentials = authorization.partition(" ")
+        shown = credentials.strip().encode("utf-8", "surrogateescape")
+        return scheme.lower() == "bearer" and hmac.compare_digest(shown, self._octets)
+
+
+def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
+    """The pages by path.
+
+    Args:
+        server: whom they tell of; started when the first request comes.
+        token: what `/metrics` wants to be shown; None: nothing. Probes carry no credentials: the others
+            want none, and tell no more than a word.
+    """
+
+    async def health(_authorization: str) -> Answer:
+        # That it is answered at all says that the loop turns.
+        return Answer(HTTPStatus.OK, b"ok\n")
+
+    async def readiness(_authorization: str) -> Answer:
+        reason = server.not_ready
+        if reason is None:
+            return Answer(HTTPStatus.OK, b"ready\n")
+        return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n".encode())
+
+    async def metrics(authorization: str) -> Answer:
+        if token is not None and not token.is_shown(authorization):
+            headers = (("www-authenticate", 'Bearer realm="metrics"'),)
+            return Answer(HTTPStatus.UNAUTHORIZED, b"this wants the metrics token\n", headers=headers)
+        status = await finish(server, status_of(server))
+        return Answer(HTTPStatus.OK, metrics_text(status, server.commits), CONTENT_TYPE)
+
+    return {"/healthz": health, "/readyz": readiness, "/metrics": metrics}

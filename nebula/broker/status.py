@@ -1,0 +1,112 @@
+"""How a broker is: the few numbers that `broker.status`, `/readyz` and `/metrics` tell in their ways."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from nebula import __version__
+from nebula.broker.administration import KindTotals, Steps
+from nebula.broker.counts import Commits
+
+if TYPE_CHECKING:
+    from nebula.broker.server import Server
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """What the store has done since the start.
+
+    Attributes:
+        commits: batches, of `rows` together, which took so many `seconds` together.
+        waiting: sessions whose RECEIPTs wait for it.
+    """
+
+    commits: int
+    rows: int
+    seconds: float
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """A broker at this moment. Totals count from its start; the difference of two answers is a rate.
+
+    Attributes:
+        not_ready: why it should be sent nothing at present; None: it is ready.
+        connections: also those that have not said who they are.
+        sessions: those with durable subscriptions, connected or not.
+        received: messages that were sent to it. What it made of them, such as dead letters, counts too.
+        sent_frames: deliveries, and what it said itself.
+        read_bytes, written_bytes: of all connections.
+        memory_bytes: held by queues, last values and transactions; of `max_memory_bytes`.
+        held_back: connections that are not read until there is room.
+        dropped: messages that were not delivered, by reason.
+        kinds: what there is of each kind of destination.
+        store: None: nothing is kept on disk.
+    """
+
+    version: str
+    uptime_seconds: float
+    not_ready: str | None
+    connections: int
+    max_connections: int
+    sessions: int
+    received: int
+    sent_frames: int
+    read_bytes: int
+    written_bytes: int
+    memory_bytes: int
+    max_memory_bytes: int
+    held_back: int
+    dropped: Mapping[str, int]
+    kinds: Mapping[str, KindTotals]
+    store: StoreStatus | None
+
+
+def status_of(server: Server) -> Steps[BrokerStatus]:
+    """The status of a broker that has started. Destinations are counted in steps."""
+    totals = yield from server.administration.totals()
+    broker, account, traffic = server.broker, server.broker.account, server.traffic
+    return BrokerStatus(
+        __version__,
+        server.time() - server.started_at,
+        server.not_ready,
+        server.connection_count,
+        server.limits.max_connections,
+        len(broker.standing.by_id),
+        server.administration.received_count,
+        traffic.sent_frames,
+        traffic.read_bytes,
+        traffic.written_bytes,
+        account.stored_bytes,
+        account.max_bytes,
+        broker.held_back_count,
+        dict(account.dropped),
+        {kind.value: each for kind, each in totals.items()},
+        _store_status(server.commits, len(broker.waiting)),
+    )
+
+
+def _store_status(commits: Commits | None, waiting: int) -> StoreStatus | None:
+    if commits is None:
+        return None
+    return StoreStatus(commits.count, commits.rows, commits.seconds, waiting)
+
+
+async def finish(server: Server, steps: Steps[T]) -> T:
+    """Do all steps of a walk, on the server's loop. Between them it does what else there is to do."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            # A step may have changed something.
+            server.work(server.time())
+        await asyncio.sleep(0)

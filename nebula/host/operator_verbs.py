@@ -1,0 +1,294 @@
+"""The verbs of the broker that operators use: to look at it, and to interfere.
+
+Each needs the right to call it. They run in the responder's threads and do their work on the broker's loop,
+in pieces, so that nobody waits for an operator's question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import Field
+
+from nebula.broker.administration import (
+    MOST_ROWS,
+    QUEUE_RANKS,
+    Administration,
+    Listing,
+    Selection,
+    Steps,
+)
+from nebula.broker.dead_letters import DeadLetter, DeadLetters, Filter, MessageView, Replayed, peek
+from nebula.broker.messages import Kind
+from nebula.broker.rows import (
+    ConnectionDetails,
+    ConnectionRow,
+    QueueDetails,
+    QueueRow,
+    SessionDetails,
+    SessionRow,
+    TopicDetails,
+    TopicRow,
+)
+from nebula.broker.status import BrokerStatus, finish, status_of
+from nebula.errors import Refused
+from nebula.rpc.context import Request
+from nebula.rpc.errors import VerbError
+from nebula.rpc.responder import Responder
+
+if TYPE_CHECKING:
+    from nebula.broker.server import Server
+
+T = TypeVar("T")
+
+MayCall: TypeAlias = Callable[[Request, str], None]
+
+# A walk over all there is takes a second at most; who is answered later than that has a busy broker.
+_SECONDS = 30.0
+
+Limit: TypeAlias = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+Pattern: TypeAlias = Annotated[str, Field(min_length=1)]
+# So many messages are looked at and put back by one request: the next one goes on where it ended.
+Count: TypeAlias = Annotated[int, Field(ge=1, le=100_000)]
+Few: TypeAlias = Annotated[int, Field(ge=1, le=100)]
+Bytes: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
+Number: TypeAlias = Annotated[int, Field(ge=0)]
+Numbers: TypeAlias = Annotated[list[int], Field(max_length=MOST_ROWS)]
+
+
+class Desk:
+    """Has work done on the broker's loop, for a verb that waits for it on a thread of its own.
+
+    Args:
+        server: whose; started when the first verb is called.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    @property
+    def now(self) -> float:
+        """The time of the broker."""
+        return self.server.time()
+
+    @property
+    def administration(self) -> Administration:
+        """What looks into the core, and interferes."""
+        return self.server.administration
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """The dead-letter queue."""
+        return DeadLetters(self.server.broker, self.administration.arrivals)
+
+    def ask(self, question: Callable[[], T]) -> T:
+        """What `question` returns; what follows from it is done as well."""
+
+        async def answer() -> T:
+            try:
+                return question()
+            finally:
+                self.server.work(self.now)
+
+        return self.wait(answer)
+
+    def walk(self, begin: Callable[[], Steps[T]]) -> T:
+        """What a walk finds."""
+
+        async def walk() -> T:
+            return await finish(self.server, begin())
+
+        return self.wait(walk)
+
+    def wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of a coroutine on the loop.
+
+        Raises:
+            VerbError: what the core has refused.
+        """
+        try:
+            return asyncio.run_coroutine_threadsafe(work(), self.server.loop).result(_SECONDS)
+        except Refused as error:
+            raise VerbError(error.code, error.detail) from error
+
+
+def add_operator_verbs(responder: Responder, server: Server, may_call: MayCall) -> None:
+    """Declare them all.
+
+    Args:
+        server: the broker; started when the first request comes.
+        may_call: raises where a request's principal may not call a verb.
+    """
+    desk = Desk(server)
+    _add_looks(responder, desk, may_call)
+    _add_connections(responder, desk, may_call)
+    _add_queue_verbs(responder, desk, may_call)
+    _add_dead_letter_looks(responder, desk, may_call)
+    _add_dead_letter_acts(responder, desk, may_call)
+
+
+def _add_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
+    @responder.verb(name="broker.status")
+    def status(request: Request) -> BrokerStatus:
+        """How the broker is, in numbers that do not grow with what it holds."""
+        may_call(request, "broker.status")
+        return desk.walk(lambda: status_of(desk.server))
+
+    @responder.verb(name="topics.list")
+    def topics(
+        request: Request,
+        pattern: Pattern = "**",
+        kind: Literal["topic", "last-value"] | None = None,
+        after: str = "",
+        limit: Limit = 100,
+    ) -> Listing[TopicRow]:
+        """Topics that are subscribed to, and last values, by name; `after` is that of the page before."""
+        may_call(request, "topics.list")
+        only = None if kind is None else Kind(kind)
+        selection = Selection(pattern, None, after, limit)
+        return desk.walk(lambda: desk.administration.topics(selection, only, desk.now))
+
+    @responder.verb(name="topic.show")
+    def topic(request: Request, topic: str) -> TopicDetails:
+        """A topic with its connected subscribers, or a last value."""
+        may_call(request, "topic.show")
+        return desk.ask(lambda: desk.administration.topic(topic, desk.now))
+
+    @responder.verb(name="sessions.list")
+    def sessions(
+        request: Request, pattern: Pattern = "**", after: str = "", limit: Limit = 100
+    ) -> Listing[SessionRow]:
+        """Sessions with durable subscriptions, by client-id; `after` is that of the page before."""
+        may_call(request, "sessions.list")
+        selection = Selection(pattern, None, after, limit)
+        return desk.walk(lambda: desk.administration.sessions(selection, desk.now))
+
+    @responder.verb(name="session.show")
+    def session(request: Request, session: str) -> SessionDetails:
+        """A session with its durable subscriptions."""
+        may_call(request, "session.show")
+        return desk.ask(lambda: desk.administration.session(session, desk.now))
+
+
+def _add_connections(responder: Responder, desk: Desk, may_call: MayCall) -> None:
+    @responder.verb(name="connections.list")
+    def connections(
+        request: Request,
+        pattern: Pattern = "**",
+        principal: Pattern | None = None,
+        after: str = "",
+        limit: Limit = 100,
+    ) -> Listing[ConnectionRow]:
+        """Who is connected, by session, or only one principal's; `after` is that of the page before."""
+        may_call(request, "connections.list")
+        selection = Selection(pattern, None, after, limit)
+        return desk.walk(lambda: desk.administration.connections(selection, principal, desk.now))
+
+    @responder.verb(name="connection.show")
+    def connection(request: Request, session: str) -> ConnectionDetails:
+        """A connection with its subscriptions."""
+        may_call(request, "connection.show")
+        return desk.ask(lambda: desk.administration.connection(session, desk.now))
+
+    @responder.verb(name="connection.end")
+    def end(request: Request, session: str) -> None:
+        """End a connection with an ERROR. What its session keeps stays, and it may come again."""
+        may_call(request, "connection.end")
+        desk.ask(lambda: desk.administration.end_session(session))
+
+
+def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> None:
+    @responder.verb(name="queues.list")
+    def queues(
+        request: Request,
+        pattern: Pattern = "**",
+        order: Literal["name", "depth", "bytes", "taken"] = "name",
+        after: str = "",
+        limit: Limit = 100,
+    ) -> Listing[QueueRow]:
+        """Queues by name (`after` is that of the page before), or the first by depth, bytes or what came."""
+        may_call(request, "queues.list")
+        selection = Selection(pattern, order if order in QUEUE_RANKS else None, after, limit)
+        return desk.walk(lambda: desk.administration.queues(selection, desk.now))
+
+    @responder.verb(name="queue.show")
+    def queue(request: Request, queue: str) -> QueueDetails:
+        """A queue with its limits and consumers."""
+        may_call(request, "queue.show")
+        return desk.ask(lambda: desk.administration.queue(queue, desk.now))
+
+    @responder.verb(name="queue.peek")
+    def look(
+        request: Request, queue: str, after: Number = 0, limit: Few = 10, max_bytes: Bytes = 1_000
+    ) -> list[MessageView]:
+        """Messages that wait, in order of arrival from behind the number `after`; nothing is consumed."""
+        may_call(request, "queue.peek")
+
+        def question() -> list[MessageView]:
+            found = desk.administration.find_queue(queue)
+            arrivals = desk.administration.arrivals
+            return peek(found, arrivals, desk.now, after=after, limit=limit, max_bytes=max_bytes)
+
+        return desk.ask(question)
+
+    @responder.verb(name="queue.purge")
+    def purge(request: Request, queue: str) -> int:
+        """Drop all that waits in a queue; returns how many. What is un-ACKed stays."""
+        may_call(request, "queue.purge")
+        return desk.ask(lambda: desk.administration.purge(queue, desk.now))
+
+
+def _add_dead_letter_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
+    @responder.verb(name="dlq.list")
+    def letters(
+        request: Request,
+        source: str | None = None,
+        reason: str | None = None,
+        after: Number = 0,
+        limit: Limit = 100,
+    ) -> list[DeadLetter]:
+        """Dead letters in order of arrival: from where, why, when, and after how many deliveries."""
+        may_call(request, "dlq.list")
+        wanted = Filter(None, source, reason, after)
+        return desk.walk(lambda: desk.dead_letters.rows(wanted, limit))
+
+    @responder.verb(name="dlq.show")
+    def letter(request: Request, number: int, max_bytes: Bytes = 100_000) -> MessageView:
+        """A dead letter with all its headers."""
+        may_call(request, "dlq.show")
+        return desk.ask(lambda: desk.dead_letters.show(number, desk.now, max_bytes))
+
+
+def _add_dead_letter_acts(responder: Responder, desk: Desk, may_call: MayCall) -> None:
+    @responder.verb(name="dlq.replay")
+    def replay(
+        request: Request,
+        numbers: Numbers | None = None,
+        source: str | None = None,
+        reason: str | None = None,
+        to: str | None = None,
+        limit: Count = 1_000,
+    ) -> Replayed:
+        """Put dead letters back where they came from, or into the queue `to`; each wholly or not at all."""
+        may_call(request, "dlq.replay")
+        wanted = Filter(_chosen(numbers), source, reason)
+        return desk.walk(lambda: desk.dead_letters.replay(wanted, limit, desk.now, to=to))
+
+    @responder.verb(name="dlq.purge")
+    def purge(
+        request: Request,
+        numbers: Numbers | None = None,
+        source: str | None = None,
+        reason: str | None = None,
+        limit: Count = 100_000,
+    ) -> int:
+        """Drop dead letters; returns how many."""
+        may_call(request, "dlq.purge")
+        wanted = Filter(_chosen(numbers), source, reason)
+        return desk.walk(lambda: desk.dead_letters.drop(wanted, limit))
+
+
+def _chosen(numbers: list[int] | None) -> frozenset[int] | None:
+    return None if numbers is None else frozenset(numbers)
