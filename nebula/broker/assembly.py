@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from nebula.broker.access import AccessPolicy, Grants
 from nebula.broker.keys import key_function
 from nebula.broker.listeners import Listener, is_loopback
+from nebula.broker.pages import Token, pages_of
 from nebula.broker.policies import DestinationPolicy
 from nebula.broker.profiles import PROFILES
 from nebula.broker.rights_files import load_grants
@@ -59,9 +60,13 @@ class Assembly:
             dead_letter=settings.dead_letter,
             on_failure=on_failure,
         )
+        token = None if settings.metrics_token is None else Token(settings.metrics_token)
+        if token is not None:
+            self.server.renewals.append(token.reload)
+        self.server.pages.update(pages_of(self.server, token))
 
     def reload(self) -> None:
-        """Take up changed rights, certificates, deny lists and users. Call it on the server's loop.
+        """Take up changed rights, certificates, deny lists, users and tokens. Call it on the server's loop.
 
         Raises:
             SettingsError: as `Server.reload`.

@@ -84,6 +84,7 @@ class Server:
         broker: the core, from `start` on.
         urls: where it listens, from `start` on.
         pages: what its HTTP listeners answer, by path. Filled before `start`.
+        renewals: what reads files again at a reload, beside those of the listeners.
         administration: what operators do to the core, from `start` on; then it has `started_at` too.
     """
 
@@ -104,6 +105,7 @@ class Server:
         self.urls: list[str] = []
         self.limits = limits or Limits()
         self.pages: dict[str, Page] = {}
+        self.renewals: list[Callable[[], None]] = []
         self._listeners = tuple(listeners)
         self._policies = PolicyTable(policies)
         self._access = access
@@ -184,7 +186,7 @@ class Server:
             SettingsError: files that cannot be used, a line for each.
         """
         now = self.time()
-        renewals = [renew for listener in self._listeners for renew in listener.renewals]
+        renewals = [*self.renewals, *(renew for each in self._listeners for renew in each.renewals)]
         if load_grants is not None:
             renewals.insert(0, lambda: self.broker.review(load_grants(), now))
         problems = []

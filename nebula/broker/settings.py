@@ -160,6 +160,10 @@ class BrokerSettings(Settings):
     http: int | None = Field(
         default=None, ge=0, le=65535, description="Port of an HTTP listener on 127.0.0.1; 0 takes a free one."
     )
+    metrics_token: Path | None = Field(
+        default=None,
+        description="File with the token that `/metrics` wants (`Authorization: Bearer`). Else it wants none.",
+    )
     store: Literal["sqlite", "memory"] = Field(default="sqlite", description="Where messages are kept.")
     data: Path | None = Field(
         default=None, description="Folder of the store. By default `broker` in the user's state folder."
