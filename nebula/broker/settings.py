@@ -162,7 +162,7 @@ class BrokerSettings(Settings):
     )
     metrics_token: Path | None = Field(
         default=None,
-        description="File with the token that `/metrics` wants (`Authorization: Bearer`). Else it wants none.",
+        description="File with the token that `/metrics` wants as `Authorization: Bearer`; else none.",
     )
     store: Literal["sqlite", "memory"] = Field(default="sqlite", description="Where messages are kept.")
     data: Path | None = Field(
