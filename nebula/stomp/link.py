@@ -192,7 +192,10 @@ class AsyncioLink(asyncio.Protocol):
             assert self._transport is not None
             data = b"".join(self._outgoing)
             self._outgoing.clear()
-            self._transport.write(data)
+            # The peer may have gone since this was written: of a transport that is closing, asyncio logs
+            # each write, and uvloop's raises once it is closed.
+            if not self._transport.is_closing():
+                self._transport.write(data)
 
     async def drain(self) -> None:
         if self._undrained_bytes > _HIGH_WATER_BYTES:
@@ -205,11 +208,13 @@ class AsyncioLink(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         assert self._transport is not None
-        self._transport.pause_reading()
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         assert self._transport is not None
-        self._transport.resume_reading()
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def close(self) -> None:
         if self._transport is None or self._abort_timer is not None or self._is_lost:

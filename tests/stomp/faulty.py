@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 import pytest
 import structlog
-from anyio.abc import ByteStream, SocketAttribute, SocketStream
+from anyio.abc import ByteStream
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
@@ -30,13 +30,58 @@ LOOPS: Final = [
     pytest.param(("trio", {}), id="trio"),
 ]
 
+_RECEIVE_BUFFER_BYTES: Final = 64 * 1024
 _DATA: Final = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
+
+
+class RawStream(ByteStream):
+    """A socket that is read when it is asked for octets, and never before: the loops' own read ahead."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._socket = connection
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        while True:
+            await anyio.lowlevel.checkpoint()
+            try:
+                octets = self._socket.recv(max_bytes)
+            except BlockingIOError:
+                await anyio.wait_readable(self._socket)
+            except OSError as error:
+                raise anyio.BrokenResourceError from error
+            else:
+                if not octets:
+                    raise anyio.EndOfStream
+                return octets
+
+    async def send(self, item: bytes) -> None:
+        rest = memoryview(item)
+        while rest:
+            await anyio.lowlevel.checkpoint()
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._socket)
+            except OSError as error:
+                raise anyio.BrokenResourceError from error
+
+    async def send_eof(self) -> None:
+        self._socket.shutdown(socket.SHUT_WR)
+
+    async def aclose(self) -> None:
+        self._socket.close()
+
+    def reset(self) -> None:
+        """End the connection by a RST."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
 
 
 class WebSocketStream(ByteStream):
     """The octets in the messages of a WebSocket, from a broker's side."""
 
-    def __init__(self, stream: SocketStream) -> None:
+    def __init__(self, stream: RawStream) -> None:
         self._stream = stream
         self.websocket = ServerProtocol(max_size=None)
         self._events: list[Any] = []
@@ -83,26 +128,19 @@ class FaultyPeer(Peer):
     """One accepted connection of a broker that does what it should not.
 
     Attributes:
-        socket: beneath everything.
+        stream: what carries STOMP's octets.
+        beneath: the socket's stream, the same one but for a WebSocket.
     """
 
-    def __init__(self, stream: ByteStream, beneath: SocketStream) -> None:
+    def __init__(self, stream: ByteStream, beneath: RawStream) -> None:
         super().__init__(stream)
         self.stream = stream
-        self.socket = beneath
+        self.beneath = beneath
 
     async def drip(self, octets: str | bytes) -> None:
         """Send octets one by one; over a WebSocket each is a message."""
         for octet in octets.replace("^@", "\0").encode() if isinstance(octets, str) else octets:
             await self.say(bytes([octet]))
-
-    async def reset(self) -> None:
-        """End the connection by a RST."""
-        # The loops' own socket objects cannot be asked; the option is the open socket's, not the number's.
-        descriptor = os.dup(self.socket.extra(SocketAttribute.raw_socket).fileno())
-        with socket.socket(fileno=descriptor) as same:
-            same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await anyio.aclose_forcefully(self.socket)
 
     async def wait_closed(self) -> None:
         """Read until the client has closed the connection."""
@@ -112,37 +150,38 @@ class FaultyPeer(Peer):
 
 
 @asynccontextmanager
-async def mad_broker(script: Any, scheme: str = "stomp", path: str = "") -> AsyncIterator[str]:
-    """Play `script` (given a `FaultyPeer`) for the one connection that comes; gives the address.
+async def mad_broker(script: Script, scheme: str = "stomp") -> AsyncIterator[str]:
+    """Play `script` for the one connection that comes; gives the address, of `scheme`.
 
-    As `peer.broker`. Over a WebSocket the script begins after the upgrade; with `raw` as the scheme it is
-    TCP whatever the address says, which the caller then writes.
+    As `peer.broker`. With `ws` the script begins after the upgrade, with `raw` there is no scheme before
+    the address and nothing is done for the script.
     """
-    with anyio.fail_after(DEADLINE):
-        async with (
-            await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
-            anyio.create_task_group() as tasks,
-        ):
-            played = anyio.Event()
+    with anyio.fail_after(DEADLINE), socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        # It hands the size down. A kernel that grows it could swallow what should fill it.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
 
-            async def play(stream: SocketStream) -> None:
-                async with stream:
-                    await script(await _peer(stream, scheme))
-                played.set()
+        async def play() -> None:
+            await anyio.wait_readable(listener)
+            stream = RawStream(listener.accept()[0])
+            async with stream:
+                await script(await _peer(stream, scheme))
 
-            tasks.start_soon(listener.serve, play)
-            address = f"127.0.0.1:{listener.extra(SocketAttribute.local_port)}{path}"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(play)
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
             yield address if scheme == "raw" else f"{scheme}://{address}"
-            await played.wait()
-            tasks.cancel_scope.cancel()
 
 
-async def _peer(stream: SocketStream, scheme: str) -> FaultyPeer:
+async def _peer(stream: RawStream, scheme: str) -> FaultyPeer:
     if scheme != "ws":
         return FaultyPeer(stream, stream)
     websocket = WebSocketStream(stream)
     await websocket.upgrade()
     return FaultyPeer(websocket, stream)
+
+
+Script = Callable[[FaultyPeer], Awaitable[None]]
 
 
 @contextmanager

@@ -131,7 +131,7 @@ async def test_end_in_the_middle_of_a_frame_is_told_to_everyone_who_waits(
         if half:
             await peer.say(half)
         if then == "reset":
-            await peer.reset()
+            peer.beneath.reset()
 
     with quiet(caplog):
         async with mad_broker(script, scheme) as url, StompClient(url) as client:
@@ -349,7 +349,7 @@ async def test_whatever_answers_disconnect_leaving_neither_fails_nor_hangs(
         if then == "silence":
             await peer.wait_closed()
         elif then == "reset":
-            await peer.reset()
+            peer.beneath.reset()
 
     lost: list[NebulaError] = []
     with quiet(caplog):

@@ -114,7 +114,7 @@ async def test_half_an_answer_is_a_failed_connect(
         if then == "silence":
             await peer.wait_closed()
         elif then == "reset":
-            await peer.reset()
+            peer.beneath.reset()
 
     patience = _PATIENCE if then == "silence" else 10.0
     said = {
