@@ -138,6 +138,12 @@ class Assembly:
             max_messages=settings.max_messages,
             max_bytes=settings.max_bytes,
             max_deliveries=settings.max_deliveries,
+            when_full=settings.when_full,
+            time_to_live=settings.ttl,
+            has_priorities=settings.priorities,
+            dedup_window=settings.dedup_window,
+            copy_to=settings.copy_to,
+            slow_subscriber=settings.slow_subscriber,
             check=self._check(settings),
         )
 

@@ -126,7 +126,9 @@ class Broker:
             self.policies,
             journal,
         )
-        self._subscribing = Subscribing(self.limits, self.queues, self.topics, self.values, self.standing)
+        self._subscribing = Subscribing(
+            self.limits, self.queues, self.topics, self.values, self.standing, self.policies
+        )
         self.send = self._sending.send
         self.bury = self._sending.bury
         self.refuse = self._sending.refuse

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from nebula.broker.globs import compile_glob
+from nebula.broker.globs import compile_glob, is_glob
 from nebula.broker.keys import check_key_pattern
 from nebula.broker.limits import Limits
-from nebula.headers import DEAD_LETTER_QUEUE
+from nebula.broker.policies import SlowSubscriber, WhenFull
+from nebula.headers import DEAD_LETTER_QUEUE, RESERVED_QUEUE_PREFIX
 from nebula.logs import Level
 from nebula.settings import Loaded, Settings, load
 
@@ -30,6 +31,13 @@ def _glob(pattern: str) -> str:
 def _queue(destination: str) -> str:
     if not destination.startswith("/queue/"):
         raise ValueError("does not begin with /queue/")
+    return destination
+
+
+def _plain_queue(destination: str) -> str:
+    _queue(destination)
+    if is_glob(destination) or destination.startswith(RESERVED_QUEUE_PREFIX):
+        raise ValueError("is not the name of a queue that may hold copies")
     return destination
 
 
@@ -106,7 +114,33 @@ class DestinationSettings(_Table):
     pattern: Annotated[str, AfterValidator(_glob)] = Field(description="Glob of destinations.")
     max_messages: int | None = Field(default=None, ge=1, description="Messages that a queue holds.")
     max_bytes: int | None = Field(
-        default=None, ge=1, description="Bytes of bodies and headers that a queue holds."
+        default=None,
+        ge=1,
+        description="Bytes that a queue holds, in memory and on disk, counted as `max_queue_bytes` is.",
+    )
+    when_full: WhenFull = Field(
+        default=WhenFull.REJECT,
+        description="A message without room is refused, or the oldest is dropped or a dead letter: `reject`,"
+        " `drop-oldest`, `dead-letter`.",
+    )
+    ttl: float | None = Field(
+        default=None,
+        gt=0,
+        description="Seconds in a queue after which a message is a dead letter.",
+    )
+    priorities: bool = Field(
+        default=False, description="Queues heed `priority`: of ten levels the highest goes first."
+    )
+    dedup_window: float | None = Field(
+        default=None, gt=0, description="Seconds in which a `dedup-id` counts; else `dedup_seconds`."
+    )
+    copy_to: Annotated[str, AfterValidator(_plain_queue)] | None = Field(
+        default=None, description="Queue that gets a copy of each message sent there, on disk."
+    )
+    slow_subscriber: SlowSubscriber = Field(
+        default=SlowSubscriber.DISCONNECT,
+        description="Who subscribes to topics by what `pattern` matches and does not keep up: `disconnect`,"
+        " or `drop-oldest`.",
     )
     max_deliveries: int | None = Field(
         default=None,
@@ -124,9 +158,9 @@ class DestinationSettings(_Table):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        limits = (self.max_messages, self.max_bytes, self.max_deliveries)
+        limits = (self.max_messages, self.max_bytes, self.max_deliveries, self.ttl, self.priorities or None)
         may_be_queues = self.pattern.startswith(("/queue/", "*")) or not self.pattern.startswith(("/", "X/"))
-        if not may_be_queues and limits != (None, None, None):
+        if not may_be_queues and (any(limits) or self.when_full is not WhenFull.REJECT):
             raise ValueError("has limits, which only queues have: begin its pattern with /queue/")
         return self
 

@@ -13,6 +13,7 @@ from nebula.broker.durables import Durable, StandingSession, StandingSessions
 from nebula.broker.globs import compile_glob, is_glob
 from nebula.broker.limits import Limits
 from nebula.broker.messages import QUEUE_PREFIX, Kind
+from nebula.broker.policies import PolicyTable, SlowSubscriber, WhenFull
 from nebula.broker.session import Session
 from nebula.broker.store import PutSubscription
 from nebula.broker.subscriptions import AckMode, Subscription
@@ -50,11 +51,19 @@ class Subscribing:
         limits: what peers may use.
         queues, topics, values: what feeds them.
         standing: the durable ones.
+        policies: what differs for single destinations.
     """
 
     def __init__(
-        self, limits: Limits, queues: Queues, topics: Topics, values: LastValues, standing: StandingSessions
+        self,
+        limits: Limits,
+        queues: Queues,
+        topics: Topics,
+        values: LastValues,
+        standing: StandingSessions,
+        policies: PolicyTable,
     ) -> None:
+        self._policies = policies
         self._limits = limits
         self._queues = queues
         self._topics = topics
@@ -241,9 +250,12 @@ class Subscribing:
             return feed
         if pattern not in self._topics.topics:
             self._need_place()
-        if request.ack_mode is AckMode.AUTO:
+        policy = self._policies.lookup(pattern)
+        drops = policy is not None and policy.slow_subscriber is SlowSubscriber.DROP_OLDEST
+        if request.ack_mode is AckMode.AUTO and not drops:
             return None
-        queue = self._queues.make_bound(pattern, session.rights, is_durable=False)
+        when_full = WhenFull.DROP_OLDEST if drops else WhenFull.REJECT
+        queue = self._queues.make_bound(pattern, session.rights, is_durable=False, when_full=when_full)
         self._topics.bind(pattern, queue)
         return queue
 
