@@ -1,0 +1,125 @@
+"""A few batches with every kind of row, and what a store holds after each of them.
+
+`python -m tests.recovery.scripted FOLDER` writes them to a store there and says so after each: for those who
+stop it on the way.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from nebula.broker.sqlite_store import SqliteStore
+from nebula.broker.store import (
+    DropDelayed,
+    DropDuplicate,
+    DropMessage,
+    DropMessages,
+    DropSession,
+    DropSubscription,
+    DropValue,
+    PutDelayed,
+    PutDuplicate,
+    PutMessage,
+    PutPending,
+    PutSession,
+    PutSubscription,
+    PutValue,
+    Snapshot,
+    Store,
+    StoredMessage,
+    Write,
+)
+from nebula.errors import StoreError
+from tests.broker.memory_store import MemoryDisk, MemoryStore
+
+
+def _message(number: int, destination: str = "/queue/a", size_bytes: int = 50) -> StoredMessage:
+    return StoredMessage(number, destination, (("sender", "alice"),), b"x" * size_bytes)
+
+
+def _puts(first: int, count: int, size_bytes: int = 50) -> list[Write]:
+    numbers = range(first, first + count)
+    return [PutMessage("/queue/a", _message(number, size_bytes=size_bytes)) for number in numbers]
+
+
+BATCHES: Final[tuple[list[Write], ...]] = (
+    _puts(1, 5),
+    [
+        PutSession("till", "ab12", None),
+        PutSubscription("till", "s", "X/*", "client", 10, 5),
+        PutSubscription("till", "t", "/topic/t", "client", 10, 5),
+        PutPending("till", "s", ("X/a",)),
+    ],
+    [PutValue(_message(7, "X/a")), PutValue(_message(8, "X/b")), DropMessage("/queue/a", 2)],
+    # Of many pages, so that the log of SQLite is written in several steps.
+    _puts(10, 40, size_bytes=3000),
+    [PutDelayed(_message(60), 2e9), PutDelayed(_message(61), 2e9 + 1), PutDuplicate("/queue/a", "id", 2e9)],
+    [DropMessages("/queue/a", 9, 30), PutMessage("/queue/DLQ", _message(70)), DropMessage("/queue/a", 3)],
+    [PutValue(_message(71, "X/a")), DropValue("X/b"), DropDelayed(60), PutMessage("/queue/a", _message(60))],
+    [DropSubscription("till", "t"), DropDuplicate("/queue/a", "id"), *_puts(80, 3)],
+    [DropSession("till"), DropMessages("/queue/a", 0, 79)],
+)
+
+
+def rows_of(kept: Snapshot) -> tuple[object, ...]:
+    """What two stores with the same rows agree on."""
+    return (
+        {name: (line.first, line.count, line.body_bytes) for name, line in kept.lines.items()},
+        kept.delayed,
+        kept.duplicates,
+        kept.values,
+        kept.sessions,
+        sorted(kept.subscriptions, key=lambda row: (row.session, row.id)),
+        kept.pending,
+    )
+
+
+def states() -> list[tuple[object, ...]]:
+    """What there is before the first batch, and after each."""
+    disk = MemoryDisk()
+    found = [rows_of(MemoryStore(disk).load())]
+    for batch in BATCHES:
+        MemoryStore(disk).apply(batch)
+        found.append(rows_of(MemoryStore(disk).load()))
+    return found
+
+
+def write_all(store: Store, on_written: Callable[[int], None] = lambda _: None) -> None:
+    """Load the store, and write one batch after the other.
+
+    Args:
+        on_written: told how many are durable by now.
+    """
+    store.load()
+    on_written(0)
+    for count, batch in enumerate(BATCHES, 1):
+        store.apply(batch)
+        on_written(count)
+
+
+def kept_in(folder: Path) -> tuple[object, ...]:
+    """What a broker finds that starts now."""
+    store = SqliteStore(folder)
+    try:
+        return rows_of(store.load())
+    finally:
+        store.close()
+
+
+def main() -> int:
+    """Write all; 1 when the store fails, with why."""
+    store = SqliteStore(Path(sys.argv[1]))
+    try:
+        write_all(store, lambda count: print(count, flush=True))
+        store.close()
+    except StoreError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
