@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -30,7 +30,7 @@ RESULTS = Path(__file__).with_name("results.md")
 _WARM_UP_SECONDS = 30.0
 
 # Off a terminal rich takes 80 columns, and the widest table would be cut.
-console = Console(width=None if sys.stdout.isatty() else 100)
+console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 def main(
@@ -96,7 +96,7 @@ def _run(rows: Sequence[Row], *, rounds: int, seconds: float, output: Path | Non
         console.print(f"written to {output.name}")
     console.print(f"{(time.monotonic() - started) / 60:.1f} minutes")
     missed = sum(
-        len(taken[row.name, contestant.name]) < rounds
+        len(taken[row.name, contestant.name]) < min(rounds, row.max_rounds or rounds)
         for row in rows
         for contestant in row.contestants
         if contestant.broker in brokers
@@ -129,18 +129,28 @@ def _measure(
     rows: Sequence[Row], brokers: Mapping[str, Broker], *, rounds: int, seconds: float
 ) -> dict[tuple[str, str], list[Measurement]]:
     taken: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
-    # Row by row within a round and broker by broker within a row, so that what is compared is close in time.
-    one_round = [(row, c) for row in rows for c in row.contestants if c.broker in brokers]
-    plan = one_round * rounds
+    plan = planned(rows, brokers, rounds)
     with Progress(console=console) as progress:
-        if "activemq" in brokers:
-            _warm_up(rows, brokers["activemq"], progress)
+        for name in [name for name in brokers if name.startswith("activemq")]:
+            _warm_up(rows, name, brokers[name], progress)
         task = progress.add_task("measuring", total=len(plan))
         for row, contestant in plan:
             progress.update(task, description=f"{row.name}: {contestant.name}")
             taken[row.name, contestant.name] += _one(row, contestant, brokers[contestant.broker], seconds)
             progress.advance(task)
     return taken
+
+
+def planned(rows: Sequence[Row], brokers: Container[str], rounds: int) -> list[tuple[Row, Contestant]]:
+    """Who is measured, in order: row by row within a round, so that what is compared is close in time."""
+    return [
+        (row, contestant)
+        for number in range(rounds)
+        for row in rows
+        if row.max_rounds is None or number < row.max_rounds
+        for contestant in row.contestants
+        if contestant.broker in brokers
+    ]
 
 
 def _one(row: Row, contestant: Contestant, broker: Broker, seconds: float) -> list[Measurement]:
@@ -151,9 +161,9 @@ def _one(row: Row, contestant: Contestant, broker: Broker, seconds: float) -> li
         return []
 
 
-def _warm_up(rows: Sequence[Row], broker: Broker, progress: Progress) -> None:
-    measures = [c.measure for row in rows for c in row.contestants if c.broker == "activemq"]
-    task = progress.add_task("warming up ActiveMQ", total=_WARM_UP_SECONDS)
+def _warm_up(rows: Sequence[Row], name: str, broker: Broker, progress: Progress) -> None:
+    measures = [c.measure for row in rows for c in row.contestants if c.broker == name]
+    task = progress.add_task(f"warming up {name}", total=_WARM_UP_SECONDS)
     for measure in measures:
         measure(broker, _WARM_UP_SECONDS / len(measures))
         progress.advance(task, _WARM_UP_SECONDS / len(measures))

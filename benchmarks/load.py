@@ -33,14 +33,7 @@ def queue_client(broker: Broker, seconds: float) -> Measurement:
 
 def queue_receipts(broker: Broker, seconds: float) -> Measurement:
     """The same with `ack:auto` and a receipt of its own for every SEND, pipelined."""
-    with Stream(broker, _fresh("/queue/"), receipts=True) as stream:
-        stream.add_consumer(Link(broker))
-        return stream.measure(seconds)
-
-
-def queue_persistent(broker: Broker, seconds: float) -> Measurement:
-    """The same, and every message is to be on disk before its RECEIPT unless it was consumed by then."""
-    with Stream(broker, _fresh("/queue/"), receipts=True, headers="persistent:true\n") as stream:
+    with Stream(broker, _fresh("/queue/"), receipt_every=1) as stream:
         stream.add_consumer(Link(broker))
         return stream.measure(seconds)
 

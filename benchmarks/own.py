@@ -33,6 +33,7 @@ def nebula_broker(
     *,
     app: str | None = None,
     store: str = "memory",
+    data: Path | None = None,
     rights: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Broker]:
@@ -40,14 +41,15 @@ def nebula_broker(
 
     Args:
         app: verbs that it hosts itself.
-        store: where it keeps messages; `sqlite` in a folder that goes with it.
+        store: where it keeps messages.
+        data: the folder of `sqlite`; None: one that goes with the broker.
         rights: the text of a file of rights.
         environment: more settings, as `NEBULA_SERVER_...`.
     """
     if not Path(PROGRAM).exists():
         raise Unavailable("the command `nebula` is not installed beside this Python: run `pip install -e .`")
     with TemporaryDirectory(prefix="nebula-") as folder:
-        command = [*_command(Path(folder), store, rights), *(["--app", app] if app else [])]
+        command = [*_command(Path(folder), store, data, rights), *(["--app", app] if app else [])]
         log = Path(folder, "broker.log")
         with running(command, log=log, environment=environment) as process:
             wait_until(lambda: _ADDRESS.search(log.read_text()) is not None, process, log=log)
@@ -57,10 +59,10 @@ def nebula_broker(
             yield Broker(name, nebula.__version__, process.pid, int(found[1]))
 
 
-def _command(folder: Path, store: str, rights: str | None) -> Sequence[str]:
+def _command(folder: Path, store: str, data: Path | None, rights: str | None) -> Sequence[str]:
     command = [PROGRAM, "broker", "--port", "0", "--store", store]
     if store != "memory":
-        command += ["--data", str(folder / "data")]
+        command += ["--data", str(data or folder / "data")]
     if rights is not None:
         (folder / "rights.toml").write_text(rights)
         command += ["--rights", str(folder / "rights.toml")]

@@ -97,27 +97,36 @@ _ACTIVEMQ_XML = Template("""\
                            http://activemq.apache.org/schema/core
                            http://activemq.apache.org/schema/core/activemq-core.xsd">
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="nebula" dataDirectory="$folder/data"
-          persistent="false" useJmx="false" useShutdownHook="true" start="true">
+          persistent="$persistent" useJmx="false" useShutdownHook="true" start="true">
+    $store
     <transportConnectors>
       <transportConnector name="stomp" uri="stomp://127.0.0.1:$port"/>
     </transportConnectors>
   </broker>
 </beans>
 """)
+# Its default store, with what the default is: each write is synced before its sender is told.
+_KAHADB = """\
+<persistenceAdapter>
+      <kahaDB directory="$folder/kahadb" journalDiskSyncStrategy="always"/>
+    </persistenceAdapter>"""
 
 
 @contextmanager
-def activemq() -> Iterator[Broker]:
-    """ActiveMQ Classic with one STOMP connector, messages in memory, a heap of 1 GiB.
+def activemq(*, persistent: bool = False) -> Iterator[Broker]:
+    """ActiveMQ Classic with one STOMP connector, a heap of 1 GiB, messages in memory or in KahaDB.
 
     Its blocking transport is the faster of its two here by a third.
 
     It doubles its rate during its first half minute of work; who measures it should warm it up.
+
+    Args:
+        persistent: with a store on disk, for what is sent as persistent.
     """
     install("activemq")
     port = free_port()
     with _folder() as folder:
-        (folder / "activemq.xml").write_text(_ACTIVEMQ_XML.substitute(folder=folder, port=port))
+        (folder / "activemq.xml").write_text(_activemq_xml(folder, port, persistent=persistent))
         log = folder / "server.log"
         home = "/usr/share/activemq"
         properties = {"home": home, "base": folder, "conf": folder, "data": folder / "data"}
@@ -127,6 +136,12 @@ def activemq() -> Iterator[Broker]:
         with running([*java, *start], log=log) as process:
             wait_until(lambda: _speaks_stomp(port, None), process, log=log)
             yield Broker("ActiveMQ", debian_version("activemq"), process.pid, port)
+
+
+def _activemq_xml(folder: Path, port: int, *, persistent: bool) -> str:
+    store = Template(_KAHADB).substitute(folder=folder) if persistent else ""
+    words = {"persistent": str(persistent).lower(), "store": store}
+    return _ACTIVEMQ_XML.substitute(words, folder=folder, port=port)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ class Line:
     Attributes:
         spread: from its slowest round to its fastest, as a part of the median.
         ratio: how many times this one we are, by the row's measure; None for the one of ours that the row
-            compares. Above 1 we are better.
+            compares. Above 1 we are better. `drained_ratio` likewise, by what was taken out again.
     """
 
     contestant: Contestant
@@ -37,13 +37,17 @@ class Line:
     slow_received: float | None
     took: float | None
     size_bytes: float | None
+    drained: float | None
+    resident_bytes: float | None
+    beside: float | None
     ratio: float | None
+    drained_ratio: float | None
 
 
 def lines(row: Row, rounds: Rounds) -> list[Line]:
     """The row's contestants that were measured, ours first."""
     measured = [(c, rounds[row.name, c.name]) for c in row.contestants if rounds.get((row.name, c.name))]
-    ours = _merit(row, measured[0][1]) if measured and measured[0][0] is row.contestants[0] else None
+    ours = measured[0][1] if measured and measured[0][0] is row.contestants[0] else None
     return [
         Line(
             contestant,
@@ -57,20 +61,30 @@ def lines(row: Row, rounds: Rounds) -> list[Line]:
             _median(m.slow_received for m in taken),
             _median(m.took for m in taken),
             _median(m.size_bytes for m in taken),
-            None if ours is None or contestant is row.contestants[0] else ours / _merit(row, taken),
+            _median(m.drained for m in taken),
+            _median(m.resident_bytes for m in taken),
+            _median(m.beside for m in taken),
+            None if ours is None or taken is ours else _merit(row, ours) / _merit(row, taken),
+            None if ours is None or taken is ours else _drained_ratio(ours, taken),
         )
         for contestant, taken in measured
     ]
 
 
 def verdict(row: Row, rounds: Rounds) -> str:
-    """The aim, and whether it was met, in a few words; empty without an aim or without others."""
-    ratios = [line.ratio for line in lines(row, rounds) if line.ratio and not line.contestant.is_ours]
+    """The aim, and whether it was met, in a few words; empty without an aim or who it is about."""
+    judged = [line for line in lines(row, rounds) if _is_judged_by(row, line)]
+    ratios = [ratio for line in judged for ratio in (line.ratio, line.drained_ratio) if ratio]
     if row.aim is None or not ratios:
         return ""
     reached = min(ratios)
     what = "met" if reached >= row.aim else "short"
-    return f"{reached:.2f} times the best of the others; aim {row.aim:g}: {what}"
+    whom = f"“{row.against}”" if row.against else "the best of the others"
+    return f"{reached:.2f} times {whom}; aim {row.aim:g}: {what}"
+
+
+def _is_judged_by(row: Row, line: Line) -> bool:
+    return line.contestant.name == row.against if row.against else not line.contestant.is_ours
 
 
 def table(row: Row, rounds: Rounds) -> Table:
@@ -126,7 +140,7 @@ def _markdown_table(row: Row, rounds: Rounds) -> Iterator[str]:
 def _cells(row: Row, rounds: Rounds) -> list[list[str]]:
     # A heading and a line for each contestant, without the columns in which nobody has anything.
     heading = ["", f"{row.unit}/s", "spread", "p50 µs", "p99 µs", "s", "MB", "received", "slow reader"]
-    heading += ["cpu µs", "load", "times"]
+    heading += ["flood/s", "RSS MB", "cpu µs", "load", "times", "drained/s", "times drained"]
     grid = [heading, *(_line_cells(line) for line in lines(row, rounds))]
     kept = [place for place in range(len(heading)) if place == 0 or any(line[place] for line in grid[1:])]
     return [[line[place] for place in kept] for line in grid]
@@ -143,10 +157,18 @@ def _line_cells(line: Line) -> list[str]:
         f"{line.size_bytes / 1e6:.1f}" if line.size_bytes is not None else "",
         _part(line.received),
         _part(line.slow_received),
+        f"{line.beside:,.0f}" if line.beside is not None else "",
+        f"{line.resident_bytes / 1e6:.0f}" if line.resident_bytes is not None else "",
         f"{line.cost * 1e6:.2f}" if line.cost is not None else "",
         _part(line.busy),
-        f"{line.ratio:.2f}" if line.ratio is not None else "",
+        _times(line.ratio),
+        f"{line.drained:,.0f}" if line.drained is not None else "",
+        _times(line.drained_ratio),
     ]
+
+
+def _times(ratio: float | None) -> str:
+    return f"{ratio:.2f}" if ratio is not None else ""
 
 
 def _microseconds(seconds: float | None) -> str:
@@ -166,6 +188,11 @@ def _merit(row: Row, taken: Sequence[Measurement]) -> float:
     if row.by_latency:
         return 1 / median(m.p50 or 0.0 for m in taken)
     return _median_rate(taken)
+
+
+def _drained_ratio(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> float | None:
+    our_rate, their_rate = _median(m.drained for m in ours), _median(m.drained for m in theirs)
+    return our_rate / their_rate if our_rate and their_rate else None
 
 
 def _median_rate(taken: Sequence[Measurement]) -> float:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks import echo, load, peers, publish, values
+from benchmarks import beside, depth, echo, load, peers, publish, values
 from benchmarks.own import APP, RIGHTS, nebula_broker
 from benchmarks.peers import Broker
 from benchmarks.rpc import contestants as rpc
@@ -23,8 +23,11 @@ BROKERS: dict[str, Callable[[], AbstractContextManager[Broker]]] = {
     "nebula --store sqlite": partial(nebula_broker, store="sqlite"),
     # By default it has room for a hundred thousand, and some rows want one more.
     "nebula large": partial(nebula_broker, environment={"NEBULA_SERVER_LIMITS__MAX_DESTINATIONS": "200000"}),
+    # Measured by its memory, so that no other row has left traces in it.
+    "nebula deep": partial(nebula_broker, store="sqlite"),
     "rabbitmq": peers.rabbitmq,
     "activemq": peers.activemq,
+    "activemq on disk": partial(peers.activemq, persistent=True),
     "nats": peers.nats,
 }
 
@@ -54,6 +57,8 @@ class Row:
         contestants: the first is the one of ours that the aim is about.
         aim: how many times the best of the others we want to be.
         by_latency: compare the median latency instead of the rate.
+        against: the contestant that the aim is about, where that is not the best of the others.
+        max_rounds: it takes long, and so many rounds are enough; None: all.
     """
 
     name: str
@@ -63,6 +68,8 @@ class Row:
     contestants: Sequence[Contestant]
     aim: float | None = None
     by_latency: bool = False
+    against: str | None = None
+    max_rounds: int | None = None
 
 
 def _stomp(measure: Measure) -> list[Contestant]:
@@ -90,6 +97,16 @@ def _beside_a_verb() -> list[Contestant]:
     return [
         Contestant(f"Nebula, {name}", "nebula --app", partial(rpc.echo_beside, verb=verb))
         for name, verb in names.items()
+    ]
+
+
+def _on_disk(measure: Callable[..., Measurement]) -> list[Contestant]:
+    return [
+        Contestant("Nebula", "nebula --store sqlite", measure),
+        Contestant("RabbitMQ", "rabbitmq", measure),
+        Contestant("ActiveMQ", "activemq on disk", measure),
+        # With a receipt for each it syncs for each: one for every 256 lets it write as the others do.
+        Contestant("ActiveMQ, 256 a receipt", "activemq on disk", partial(measure, receipt_every=256)),
     ]
 
 
@@ -166,14 +183,97 @@ ROWS = (
         aim=2.5,
     ),
     Row(
-        "queue-persistent",
-        "Queue on disk, a receipt per message",
-        "The same with `persistent:true`, on a broker that keeps its queues on disk.",
+        "persistent-send",
+        "Queue on disk, sends with receipts",
+        "One connection sends with `persistent:true` and a receipt for each, pipelined; nobody consumes. Each"
+        " broker syncs its files before a RECEIPT, as strace shows: Nebula SQLite's log (`synchronous=FULL`),"
+        " RabbitMQ the index of its durable queue, ActiveMQ the journal of KahaDB"
+        " (`journalDiskSyncStrategy=always`). ActiveMQ does not answer a SEND before it has synced the one"
+        " before, if both want a receipt: it is measured with one for every 256 SENDs too.",
+        "messages",
+        _on_disk(depth.sends),
+        aim=2.0,
+    ),
+    Row(
+        "persistent-ack",
+        "Queue on disk, sent, consumed and acked",
+        "The same, and another connection consumes meanwhile, with one cumulative ACK for each hundred."
+        " What is acked before it was written need not be written any more.",
+        "messages",
+        _on_disk(depth.sends_and_acks),
+        aim=2.0,
+    ),
+    Row(
+        "store-idle",
+        "Queue, auto acks, beside a store",
+        "What a store on disk costs messages that are not kept in it.",
         "messages",
         [
-            Contestant("Nebula", "nebula --store sqlite", load.queue_persistent),
-            Contestant("RabbitMQ", "rabbitmq", load.queue_persistent),
+            Contestant("Nebula, with a store", "nebula --store sqlite", load.queue_auto),
+            Contestant("Nebula, without", "nebula", load.queue_auto),
         ],
+        aim=0.97,
+        against="Nebula, without",
+    ),
+    Row(
+        "deep",
+        "Queue on disk, 1,000,000 deep",
+        "Sends with `persistent:true` and a receipt for every 256 to a queue in which so many messages wait;"
+        " then all are taken out. *RSS MB*: the broker's memory with a million waiting. The queue that"
+        " is empty at first is drained in parts of 4,096. RabbitMQ would need two minutes for a million.",
+        "messages",
+        [
+            Contestant("Nebula, 1 M deep", "nebula deep", partial(depth.deep, depth=depth.DEEP)),
+            Contestant("Nebula, empty", "nebula --store sqlite", depth.shallow),
+            Contestant("RabbitMQ, 0.1 M deep", "rabbitmq", partial(depth.deep, depth=depth.DEEP // 10)),
+        ],
+        aim=0.5,
+        against="Nebula, empty",
+    ),
+    Row(
+        "start",
+        "Start with 1,000,000 messages on disk",
+        "From the command until it listens, Python's own start included. *RSS MB*: its memory then.",
+        "messages",
+        [Contestant("Nebula", "nebula", partial(depth.start_up, depth=depth.DEEP))],
+        max_rounds=1,
+    ),
+    Row(
+        "queues",
+        "10,000 queues",
+        "A message of 200 bytes is sent to each, on a broker that had none. *RSS MB*: what it grew by.",
+        "queues",
+        [Contestant("Nebula", "nebula", depth.many_queues)],
+    ),
+    Row(
+        "stalled",
+        "Topic, fan-out 1 to 9 beside a reader that stands still",
+        "One connection sends to a topic with nine subscribers. A tenth subscribes and reads nothing; it is"
+        " ended as too slow, and comes back twice a second.",
+        "deliveries",
+        [
+            Contestant("Nebula, a stalled tenth", "nebula", partial(beside.nine_subscribers, stalled=True)),
+            Contestant("Nebula, nine alone", "nebula", partial(beside.nine_subscribers, stalled=False)),
+        ],
+        aim=0.95,
+        against="Nebula, nine alone",
+    ),
+    Row(
+        "flood",
+        "Raw request/reply, one at a time, beside a flood",
+        "As above, while a publisher and a consumer of another queue do what they can."
+        " *Flood/s*: the messages that they had meanwhile.",
+        "requests",
+        [
+            *_stomp(beside.request_beside_flood),
+            Contestant(
+                "Nebula, a flood on disk",
+                "nebula --store sqlite",
+                partial(beside.request_beside_flood, headers="persistent:true\n"),
+            ),
+        ],
+        aim=1.0,
+        by_latency=True,
     ),
     Row(
         "rights-queue",

@@ -37,6 +37,9 @@ class Measurement:
         slow_received: the same of a reader that is slow on purpose.
         took: seconds of the one thing that the row does.
         size_bytes: octets that it brought.
+        drained: messages a second that were taken out again, where `rate` counts those put in.
+        resident_bytes: memory of the broker, or what it grew by.
+        beside: messages a second that others had meanwhile.
     """
 
     rate: float
@@ -48,6 +51,9 @@ class Measurement:
     slow_received: float | None = None
     took: float | None = None
     size_bytes: float | None = None
+    drained: float | None = None
+    resident_bytes: float | None = None
+    beside: float | None = None
 
 
 class Clock:
@@ -70,11 +76,17 @@ class Clock:
 class Stream:
     """Sends to one destination as fast as its consumers, and the RECEIPTs if asked for, come back.
 
-    A context manager: leaving it says DISCONNECT on every connection. `headers` are whole lines of each SEND.
+    Without a consumer it is the RECEIPTs that are counted, and the messages stay where they are.
+
+    A context manager: leaving it says DISCONNECT on every connection.
+
+    Args:
+        receipt_every: each so-manieth SEND asks for a RECEIPT, 256 at most; 0: none does.
+        headers: whole lines of each SEND.
     """
 
     def __init__(
-        self, broker: Broker, destination: str, *, receipts: bool = False, headers: str = ""
+        self, broker: Broker, destination: str, *, receipt_every: int = 0, headers: str = ""
     ) -> None:
         self._destination = destination
         self._pid = broker.pid
@@ -83,8 +95,9 @@ class Stream:
         self._links: list[Link] = []
         self._arrived: list[int] = []
         # Without receipts nothing comes back to the sender, but an ERROR might: it is read and not counted.
-        self._watch(self._sender, counted=receipts)
-        self._blocks = cycle(_blocks(destination, headers, receipts=receipts))
+        self._watch(self._sender, counted=receipt_every > 0)
+        self._receipt_every = receipt_every
+        self._blocks = cycle(_blocks(destination, headers, receipt_every))
         self._rest = memoryview(b"")
         self._sent = 0
         self._is_writing = False
@@ -116,6 +129,18 @@ class Stream:
         self._drain()
         return measured
 
+    @property
+    def sent(self) -> int:
+        """Messages that the broker was given so far."""
+        return self._sent
+
+    def fill(self, count: int) -> None:
+        """Send about so many more, and wait until each was receipted, or consumed."""
+        end = self._sent + count
+        while self._sent < end:
+            self._go_on()
+        self._drain()
+
     def _watch(self, link: Link, *, counted: bool) -> None:
         self._links.append(link)
         index = None
@@ -125,16 +150,17 @@ class Stream:
         self._selector.register(link, selectors.EVENT_READ, index)
 
     def _delivered(self) -> int:
-        return sum(
-            self._arrived[key.data]
-            for key in self._selector.get_map().values()
-            if key.data is not None and key.fileobj is not self._sender
-        )
+        # RECEIPTs are counted first, and are what counts only where nobody consumes.
+        begin = 1 if self._receipt_every and len(self._arrived) > 1 else 0
+        return sum(self._arrived[begin:])
 
     def _run(self, end: float) -> None:
         while time.perf_counter() < end:
-            self._write_while(self._sent - min(self._arrived) <= _WINDOW - _PER_BLOCK)
-            self._turn()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._write_while(self._sent - min(self._arrived) <= _WINDOW - _PER_BLOCK)
+        self._turn()
 
     def _drain(self) -> None:
         # The block that is half written has to be finished, or its last message would be cut.
@@ -155,9 +181,12 @@ class Stream:
             raise ConnectionError(f"silence for {_SILENCE_SECONDS:g} s with {missing} messages under way")
         for key, events in ready:
             if events & selectors.EVENT_READ:
-                count = cast("Link", key.fileobj).take()
+                link = cast("Link", key.fileobj)
+                count = link.take() * (self._receipt_every if link is self._sender else 1)
                 if key.data is not None:
                     self._arrived[key.data] += count
+                if link is self._sender and b"disposition:rejected" in link.last:
+                    raise ConnectionError(f"the broker sent {link.last!r}")
             if events & selectors.EVENT_WRITE:
                 self._write()
 
@@ -168,8 +197,11 @@ class Stream:
         self._rest = self._rest[self._sender.socket.send(self._rest) :]
 
 
-def _blocks(destination: str, headers: str, *, receipts: bool) -> Sequence[bytes]:
-    if not receipts:
-        return [message(destination, headers) * _PER_BLOCK]
-    frames = [message(destination, f"{headers}receipt:r{n}\n") for n in range(_RECEIPT_BLOCKS * _PER_BLOCK)]
-    return [b"".join(frames[at : at + _PER_BLOCK]) for at in range(0, len(frames), _PER_BLOCK)]
+def _blocks(destination: str, headers: str, receipt_every: int) -> Sequence[bytes]:
+    plain = message(destination, headers)
+    if not receipt_every:
+        return [plain * _PER_BLOCK]
+    last = (f"{headers}receipt:r{n}\n" for n in range(_RECEIPT_BLOCKS * _PER_BLOCK // receipt_every))
+    groups = [plain * (receipt_every - 1) + message(destination, lines) for lines in last]
+    per_block = _PER_BLOCK // receipt_every
+    return [b"".join(groups[at : at + per_block]) for at in range(0, len(groups), per_block)]

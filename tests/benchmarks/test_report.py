@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from benchmarks import report
+from benchmarks.__main__ import planned
 from benchmarks.peers import Broker
 from benchmarks.profile import self_times
 from benchmarks.rows import BROKERS, ROWS, Contestant, Row, chosen
@@ -18,6 +20,7 @@ def _nothing(broker: Broker, seconds: float) -> Measurement:
 
 
 OURS = Contestant("Nebula", "nebula", _nothing)
+EMPTY = Contestant("Nebula, empty", "nebula", _nothing)
 SLOW = Contestant("RabbitMQ", "rabbitmq", _nothing)
 FAST = Contestant("ActiveMQ", "activemq", _nothing)
 ROW = Row("queue", "Queue", "Through a queue.", "messages", [OURS, SLOW, FAST], aim=2.5)
@@ -81,6 +84,29 @@ def test_figures_of_last_values_have_columns_of_their_own() -> None:
     assert "| Nebula | 10 | 0% | 0.25 | 32.8 | 50% | 4% | 3.05 |" in page
 
 
+def test_aim_may_be_about_another_of_ours_and_counts_both_directions() -> None:
+    row = Row("deep", "Deep", "A queue.", "messages", [OURS, EMPTY, FAST], aim=0.5, against=EMPTY.name)
+    rounds = {
+        ("deep", "Nebula"): [Measurement(80.0, drained=40.0, resident_bytes=72_000_000)],
+        ("deep", "Nebula, empty"): [Measurement(100.0, drained=100.0)],
+        ("deep", "ActiveMQ"): [Measurement(9.0)],
+    }
+
+    page = report.markdown([row], rounds, {}, 1, 2.0)
+
+    assert "|  | messages/s | spread | RSS MB | times | drained/s | times drained |" in page
+    assert "| Nebula, empty | 100 | 0% |  | 0.80 | 100 | 0.40 |" in page
+    assert "0.40 times “Nebula, empty”; aim 0.5: short." in page
+
+
+def test_row_that_takes_long_is_asked_for_fewer_rounds() -> None:
+    asked = [replace(ROW, max_rounds=1), replace(ROW, name="other")]
+
+    plan = planned(asked, {"nebula"}, 3)
+
+    assert [row.name for row, _ in plan] == ["queue", "other", "other", "other"]
+
+
 def test_unknown_row_is_told_with_those_that_there_are() -> None:
     with pytest.raises(ValueError, match="no row nope: there are queue-auto"):
         chosen(["nope"])
@@ -88,6 +114,10 @@ def test_unknown_row_is_told_with_those_that_there_are() -> None:
 
 def test_every_contestant_names_a_broker_that_can_be_started() -> None:
     assert {contestant.broker for row in ROWS for contestant in row.contestants} <= BROKERS.keys()
+
+
+def test_every_aim_against_one_of_ours_names_a_contestant() -> None:
+    assert all(row.against in {None, *(c.name for c in row.contestants)} for row in ROWS)
 
 
 def test_every_aim_is_about_one_of_ours() -> None:
