@@ -81,6 +81,22 @@ class Limits:
         "per connection; a fan-out peer may be slow for a moment, not for ever",
         "the connection is ended as too slow",
     )
+    max_transit_bytes: int = _limit(
+        512 * 1024 * 1024,
+        "outboxes, write buffers and frames half received of all connections together; 2,000 consumers that"
+        " are as slow as they like",
+        "who holds most is ended first, as too slow or too large",
+    )
+    drain_seconds: float = _limit(
+        5.0,
+        "for peers to read what was told them, and for hosted services to answer, at SIGTERM",
+        "the others are ended without a word",
+    )
+    min_free_disk_bytes: int = _limit(
+        256 * 1024 * 1024,
+        "left on the store's disk: the broker can still take things out, and stop well",
+        "persistent SENDs are `rejected-full`; consumers go on",
+    )
     max_queue_messages: int = _limit(
         10_000_000, "waiting and un-ACKed ones of one queue", "the sender waits, or `rejected-full`"
     )
@@ -93,6 +109,11 @@ class Limits:
         256 * 1024 * 1024,
         "of one queue in memory, counted likewise; persistent messages beyond a window are on disk alone",
         "the sender waits, or `rejected-full`",
+    )
+    queue_window_bytes: int = _limit(
+        4 * 1024 * 1024,
+        "of one queue in memory: some 8,000 small messages, and a page of half as many is read in a few ms",
+        "persistent messages beyond it are on disk alone, until it is their turn",
     )
     max_memory_bytes: int = _limit(
         1024 * 1024 * 1024,
@@ -146,6 +167,7 @@ class Limits:
         relations = (
             ("outbox_high_water_bytes", "max_outbox_bytes"),
             ("max_body_bytes", "max_outbox_bytes"),
+            ("max_outbox_bytes", "max_transit_bytes"),
             ("max_body_bytes", "max_queue_bytes"),
             ("max_body_bytes", "max_memory_bytes"),
             ("default_prefetch", "max_prefetch"),

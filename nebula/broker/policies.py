@@ -41,6 +41,7 @@ class QueueRules:
         max_messages: waiting and un-ACKed ones.
         max_bytes: of them, in memory and on disk, each counted with what keeping it costs.
         max_memory_bytes: of those in memory.
+        window_bytes: beyond which the store alone has what it has.
         max_deliveries: failed deliveries after which a message is dead; None: it never is.
         when_full: what makes room.
         time_to_live: seconds after which a message that waits is dead; None: it is not.
@@ -50,6 +51,7 @@ class QueueRules:
     max_messages: int
     max_bytes: int
     max_memory_bytes: int
+    window_bytes: int
     max_deliveries: int | None
     when_full: WhenFull = WhenFull.REJECT
     time_to_live: float | None = None

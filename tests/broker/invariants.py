@@ -105,7 +105,7 @@ def _check_queue(queue: Queue) -> None:
     assert queue.stored_bytes == sum(message.size_bytes for message in held)
     assert queue.stored_bytes <= queue.rules.max_memory_bytes
     assert paged or queue.stored_bytes <= queue.max_bytes
-    assert queue.depth <= queue.max_messages
+    assert queue.depth <= queue.max_messages or any(depot.asked for depot in paged)
     assert set(queue._attempts) <= set(numbers), "attempts are remembered of what is gone"
     expiries = [message.expires_at for message in waiting if message.expires_at is not None]
     assert not expiries or (queue._next_expiry is not None and queue._next_expiry <= min(expiries))

@@ -15,10 +15,8 @@ from nebula.broker.store import KeptLine, PageRequest
 Bury: TypeAlias = Callable[[Message, str, str, int], None]
 """Takes a message that nobody consumed: from where, why, and how often it was delivered."""
 
-# What a queue holds in memory before it lets go what the store has: some 8,000 small messages; and what it
-# holds where memory is scarce.
-WINDOW_BYTES: Final = 4 * 1024 * 1024
-SMALL_WINDOW_BYTES: Final = 256 * 1024
+# Where memory is scarce, a window is so much smaller.
+SCARCE: Final = 16
 
 # A sweep for expired messages looks at all that waits in memory: at so many in a second at most, of which
 # the loop spends some 2 %.
@@ -72,6 +70,7 @@ class Holding:
         self._attempts: dict[int, int] = {}
         self._next_expiry: float | None = None
         self._next_sweep = 0.0
+        self._small_window_bytes = rules.window_bytes // SCARCE
         # With more in memory it is looked at what may go.
         self._pages_at = 0
 
@@ -189,15 +188,17 @@ class Holding:
 
     # --- paging: see `line` ---
 
-    def page_out(self, up_to: int, window_bytes: int) -> None:
+    def page_out(self, up_to: int, *, is_scarce: bool) -> None:
         """Let go what the store has, beyond the window. Costs nothing until the queue has grown by a part.
 
         Args:
             up_to: the highest number that the store has.
+            is_scarce: the broker's memory is used up by half, so that the window is a small one.
         """
+        window_bytes = self._small_window_bytes if is_scarce else self.rules.window_bytes
         self._pages_at = min(self._pages_at, self.stored_bytes + window_bytes // 4)
         if self.stored_bytes <= max(window_bytes, self._pages_at):
-            if not self.is_deep and self.stored_bytes < SMALL_WINDOW_BYTES:
+            if not self.is_deep and self.stored_bytes < self._small_window_bytes:
                 self._account.large.pop(self, None)
             return
         for line in self.lines:
@@ -212,7 +213,7 @@ class Holding:
     def _refill(self) -> None:
         """Ask for the pages that are wanted now, so that what waits can go on."""
         for line in self.lines:
-            page = line.wanted_page(self)
+            page = line.wanted_page(self, self.rules.window_bytes)
             if page is not None:
                 self._account.pages.append(page)
 
@@ -263,6 +264,8 @@ class Holding:
             return False
         while self._line.front and self._is_full(message):
             self._lose_oldest(now)
+        if self.is_deep:
+            self._refill()
         # What waits longest may be on disk: it is lost when it comes from there.
         return not self._is_full(message) or (
             self.is_deep and self._account.has_room_for(message.size_bytes) and not self._account.is_disk_low
@@ -307,7 +310,7 @@ class Holding:
     def _wait(self, message: Message) -> None:
         self._line.append(message)
         self._hold(message.size_bytes)
-        if self.stored_bytes >= SMALL_WINDOW_BYTES and self._journal is not None:
+        if self.stored_bytes >= self._small_window_bytes and self._journal is not None:
             self._account.large[self] = None
         if message.expires_at is not None:
             self._note_expiry(message)

@@ -173,12 +173,14 @@ class Line:
             depot.up_to = gone[-1].number
         return gone
 
-    def wanted_page(self, purpose: object) -> PageRequest | None:
-        """The page that is to be read now; None: none, or it is on its way."""
+    def wanted_page(self, purpose: object, window_bytes: int) -> PageRequest | None:
+        """The page that is to be read now, half a window at most; None: none, or it is on its way."""
         depot = self.depot
         if depot is None or depot.asked is not None or len(self.front) > depot.low_mark:
             return None
-        depot.asked = PageRequest(self.name, depot.after, depot.up_to, PAGE_MESSAGES, PAGE_BYTES, purpose)
+        size_bytes = min(PAGE_BYTES, max(1, window_bytes // 2))
+        count = min(PAGE_MESSAGES, max(1, size_bytes // MESSAGE_COST_BYTES))
+        depot.asked = PageRequest(self.name, depot.after, depot.up_to, count, size_bytes, purpose)
         return depot.asked
 
     def take_page(self, request: PageRequest, page: Sequence[Message]) -> tuple[set[int], int] | None:

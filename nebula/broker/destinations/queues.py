@@ -8,7 +8,6 @@ from itertools import count
 from nebula import headers as names
 from nebula.broker.access import Rights
 from nebula.broker.destinations.base import Account
-from nebula.broker.destinations.holding import SMALL_WINDOW_BYTES, WINDOW_BYTES
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
@@ -92,6 +91,7 @@ class Queues:
             max_messages=policy.max_messages or limits.max_queue_messages,
             max_bytes=policy.max_bytes or limits.max_queue_bytes,
             max_memory_bytes=limits.max_queue_memory_bytes,
+            window_bytes=limits.queue_window_bytes,
             # What is dead stays until somebody takes it, or newer ones take its place.
             max_deliveries=None if is_dead_letter else policy.max_deliveries or limits.max_deliveries,
             when_full=WhenFull.DROP_OLDEST if is_dead_letter else policy.when_full,
@@ -115,6 +115,7 @@ class Queues:
             max_messages=limits.max_queue_messages,
             max_bytes=limits.max_queue_bytes if is_durable else most_bytes,
             max_memory_bytes=most_bytes,
+            window_bytes=limits.queue_window_bytes,
             max_deliveries=limits.max_deliveries,
             when_full=when_full,
         )
@@ -165,7 +166,7 @@ class Queues:
         account = self._account
         is_scarce = account.stored_bytes > account.max_bytes // 2
         for queue in list(account.large):
-            queue.page_out(up_to, SMALL_WINDOW_BYTES if is_scarce else WINDOW_BYTES)
+            queue.page_out(up_to, is_scarce=is_scarce)
 
     def bury(
         self, message: Message, source: str, reason: str, deliveries: int, *, was_kept: bool = False

@@ -1,0 +1,285 @@
+"""Deep queues: what is beyond the window is on disk alone, and comes back in its place (DESIGN 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+
+from nebula.broker.destinations.queue import Queue
+from nebula.broker.limits import Limits
+from nebula.broker.policies import DestinationPolicy, WhenFull
+from nebula.broker.store import PageRequest, StoredMessage
+from nebula.headers import DEAD_LETTER_QUEUE
+from tests.broker.harness import BrokerHarness, Peer
+from tests.broker.memory_store import MemoryDisk, MemoryStore
+
+QUEUE = "/queue/deep"
+PERSISTENT = ["persistent:true"]
+INDIVIDUAL = "ack:client-individual"
+
+# A window of some six messages: a page has three.
+SMALL = Limits(queue_window_bytes=2000)
+COUNT = 60
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+def start(
+    disk: MemoryDisk, limits: Limits = SMALL, policies: Sequence[DestinationPolicy] = ()
+) -> BrokerHarness:
+    return BrokerHarness(limits, policies, store=MemoryStore(disk, page_messages=3))
+
+
+def fill(broker: BrokerHarness, count: int = COUNT, *, persistent: bool = True, begin: int = 0) -> list[str]:
+    """Publish so many, each in a batch of its own."""
+    bodies = [str(number) for number in range(begin, begin + count)]
+    alice = broker.connect()
+    for body in bodies:
+        alice.publish(QUEUE, body, headers=PERSISTENT if persistent else [])
+        broker.commit()
+    alice.disconnect()
+    return bodies
+
+
+def queue(broker: BrokerHarness, name: str = QUEUE) -> Queue:
+    found = broker.broker.queues.get(name)
+    assert found is not None
+    return found
+
+
+def in_memory(broker: BrokerHarness) -> int:
+    return len(list(queue(broker).waiting))
+
+
+def drain(broker: BrokerHarness, *headers: str) -> list[str]:
+    peer = broker.connect()
+    peer.subscribe(QUEUE, *headers)
+    bodies = peer.bodies()
+    peer.disconnect()
+    return bodies
+
+
+def test_deep_queue_keeps_a_window_in_memory_and_loses_nothing(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    bodies = fill(broker)
+
+    assert in_memory(broker) < 12
+    assert queue(broker).depth == COUNT
+    assert drain(broker) == bodies
+    broker.commit()
+    assert disk.messages == {}
+    assert queue_is_forgotten(broker)
+
+
+def queue_is_forgotten(broker: BrokerHarness) -> bool:
+    return broker.broker.queues.get(QUEUE) is None and broker.broker.account.stored_bytes == 0
+
+
+def test_messages_leave_memory_only_after_their_commit(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    alice = broker.connect()
+    alice.publish(QUEUE, *map(str, range(COUNT)), headers=PERSISTENT)
+
+    assert in_memory(broker) == COUNT
+    broker.commit()
+    alice.publish(QUEUE, "last", headers=PERSISTENT)
+    broker.commit()
+    assert in_memory(broker) < 12
+
+
+def test_what_is_not_kept_on_disk_stays_in_memory(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    bodies = fill(broker, persistent=False)
+
+    assert in_memory(broker) == COUNT
+    assert drain(broker) == bodies
+
+
+def test_both_kinds_in_one_queue_keep_their_order(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    bodies = []
+    for begin in range(0, COUNT, 3):
+        bodies += fill(broker, 2, begin=begin)
+        bodies += fill(broker, 1, begin=begin + 2, persistent=False)
+
+    assert in_memory(broker) < COUNT / 2
+    assert drain(broker) == bodies
+
+
+def test_restart_with_a_deep_queue_reads_a_page_and_gives_all(disk: MemoryDisk) -> None:
+    bodies = fill(start(disk))
+    broker = start(disk)
+
+    assert in_memory(broker) == 3
+    assert queue(broker).depth == COUNT
+    assert drain(broker) == bodies
+
+
+def test_what_comes_after_a_restart_waits_behind(disk: MemoryDisk) -> None:
+    bodies = fill(start(disk))
+    broker = start(disk)
+
+    bodies += fill(broker, 20, begin=COUNT)
+    assert drain(broker) == bodies
+
+
+def test_unacked_messages_come_back_before_the_pages(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    bodies = fill(broker)
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL, "prefetch-count:20")
+    assert bob.bodies() == bodies[:20]
+    bob.lose()
+
+    assert drain(broker) == bodies
+
+
+def test_nacked_messages_keep_their_count_over_a_page(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    bodies = fill(broker)
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL, "prefetch-count:1")
+    bob.nack(bob.received()[0])
+    bob.lose()
+    broker.commit()
+
+    carol = broker.connect()
+    carol.subscribe(QUEUE, INDIVIDUAL, f"prefetch-count:{COUNT}")
+    first, *rest = carol.received()
+    assert first[1]["delivery-count"] == "2"
+    assert [frame[2] for frame in (first, *rest)] == bodies
+    assert not any("redelivered" in frame[1] for frame in rest)
+
+
+def test_failed_deliveries_come_back_from_the_disk(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    fill(broker)
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL, f"prefetch-count:{COUNT}")
+    bob.lose()
+    broker.commit()
+
+    carol = start(disk).connect()
+    carol.subscribe(QUEUE, INDIVIDUAL, f"prefetch-count:{COUNT}")
+    assert {frame[1].get("delivery-count") for frame in carol.received()} == {"1"}
+
+
+def test_pages_are_asked_for_one_at_a_time_and_before_the_front_is_empty(disk: MemoryDisk) -> None:
+    asked: list[tuple[PageRequest, int]] = []
+
+    class Watched(MemoryStore):
+        def page(self, request: PageRequest) -> list[StoredMessage]:
+            asked.append((request, len(queue(broker).lines[0].front)))
+            return super().page(request)
+
+    broker = BrokerHarness(Limits(queue_window_bytes=8000), store=Watched(disk))
+    fill(broker, 100)
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL, "prefetch-count:1")
+    for _ in range(100):
+        bob.ack(bob.received()[-1])
+
+    assert all(one.after < following.after for (one, _), (following, _) in pairwise(asked))
+    assert all(in_front > 0 for _, in_front in asked)
+
+
+def test_purge_takes_what_is_on_disk_alone_too(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    fill(broker)
+
+    assert queue(broker).clear("purged") == COUNT
+    broker.broker.queues.forget_if_idle(queue(broker), broker.now)
+    broker.commit()
+    assert disk.messages == {}
+    assert broker.broker.account.dropped["purged"] == COUNT
+    assert fill(broker, 1) == drain(broker)
+
+
+def test_page_that_was_asked_for_before_a_purge_is_not_taken(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    fill(broker)
+    deep = queue(broker)
+    deep.expire(0.0)
+    (line,) = deep.lines
+    for _ in range(len(line.front)):
+        line.pop()
+    request = line.wanted_page(deep, 2000)
+    assert request is not None
+    line.forget_paged()
+
+    assert line.take_page(request, []) is None
+
+
+def test_expired_messages_on_disk_die_when_they_come(disk: MemoryDisk) -> None:
+    broker = start(disk, policies=[DestinationPolicy(pattern=QUEUE, time_to_live=10.0)])
+    bodies = fill(broker)
+    broker.advance(11.0)
+    bodies += fill(broker, 1, begin=COUNT)
+
+    assert drain(broker) == bodies[-1:]
+    dead = broker.connect()
+    dead.subscribe(DEAD_LETTER_QUEUE, "prefetch-count:1000")
+    frames = dead.received()
+    assert [frame[2] for frame in frames] == bodies[:-1]
+    assert {frame[1]["dead-letter-reason"] for frame in frames} == {"expired"}
+
+
+@pytest.mark.parametrize("when_full", [WhenFull.DROP_OLDEST, WhenFull.DEAD_LETTER])
+def test_deep_queue_that_is_full_loses_the_oldest(disk: MemoryDisk, when_full: WhenFull) -> None:
+    policy = DestinationPolicy(pattern=QUEUE, max_messages=40, when_full=when_full)
+    broker = start(disk, policies=[policy])
+    bodies = fill(broker)
+
+    assert queue(broker).depth == 40
+    assert drain(broker) == bodies[20:]
+    died = DEAD_LETTER_QUEUE in broker.broker.destinations
+    assert died == (when_full is WhenFull.DEAD_LETTER)
+
+
+def test_deep_queue_with_priorities_gives_the_highest_first(disk: MemoryDisk) -> None:
+    policy = DestinationPolicy(pattern=QUEUE, has_priorities=True)
+    broker = start(disk, policies=[policy])
+    alice = broker.connect()
+    for number in range(COUNT):
+        alice.publish(QUEUE, str(number), headers=[*PERSISTENT, f"priority:{number % 3 * 4}"])
+        broker.commit()
+    expected = [str(number) for level in (2, 1, 0) for number in range(level, COUNT, 3)]
+    assert in_memory(broker) < COUNT
+
+    # Also after a restart, with the policy or without.
+    again = start(disk)
+    assert queue(again).depth == COUNT
+    assert drain(again) == expected
+    assert drain(broker) == expected
+
+
+def test_scarce_memory_makes_the_window_small(disk: MemoryDisk) -> None:
+    scarce = Limits(max_body_bytes=9000, queue_window_bytes=100_000, max_memory_bytes=40_000)
+    broker = start(disk, scarce)
+    bodies = fill(broker, 200)
+
+    assert broker.broker.account.dropped == {}
+    assert broker.broker.account.stored_bytes < 40_000
+    assert drain(broker) == bodies
+
+
+def test_durable_subscription_that_is_away_for_long_is_deep_too(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    bob = broker.connect(client_id="bob")
+    bob.subscribe("/topic/news", "durable:true")
+    bob.disconnect()
+    alice: Peer = broker.connect()
+    for number in range(COUNT):
+        alice.publish("/topic/news", str(number))
+        broker.commit()
+    assert broker.broker.account.stored_bytes < 8000
+
+    for world in (start(disk), broker):
+        back = world.connect(client_id="bob")
+        back.subscribe("/topic/news", "durable:true")
+        assert back.bodies() == [str(number) for number in range(COUNT)]
