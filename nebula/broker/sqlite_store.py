@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
+from nebula.broker.sqlite_backup import OnFraction, back_up, check_pages
 from nebula.broker.sqlite_reads import read_into, read_page
 from nebula.broker.sqlite_rows import MIGRATIONS, VERSION, Batch
 from nebula.broker.store import PageRequest, Snapshot, StoredMessage, Write
+from nebula.broker.store_folder import STORE_FILE, free_bytes, lock_folder, make_file, store_error
 from nebula.errors import StoreError
 
-__all__ = ["STORE_FILE", "SqliteStore"]
+__all__ = ["STORE_FILE", "OnProgress", "SqliteStore"]
 
-STORE_FILE: Final = "nebula.db"
+OnProgress: TypeAlias = Callable[[str, float | None], None]
+"""Called with what a start is at ("checking", "reading"), and how much is done, of 1.0, if that is known."""
 
-_LOCK: Final = "lock"
 _INCARNATION_BYTES: Final = 4
 
-# What is wrong with the machine and not with the file.
-_OUTER_FAULTS: Final = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_READONLY,
-    }
-)
+# A moment's backlog may make the log long. It need not stay so.
+_KEPT_LOG_BYTES: Final = 64 * 1024 * 1024
 
 
 class SqliteStore:
@@ -44,13 +36,21 @@ class SqliteStore:
 
     Args:
         folder: where; made for this user alone, with its parents, if it is not there.
-        connect: opens the file: for what is written, and a second time for pages.
+        connect: opens the file: for what is written, for pages, and for each backup.
+        on_progress: of `load`, on its thread.
     """
 
-    def __init__(self, folder: Path, *, connect: Callable[..., sqlite3.Connection] = sqlite3.connect) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
+        on_progress: OnProgress | None = None,
+    ) -> None:
         self.folder = folder.absolute()
         self._file = self.folder / STORE_FILE
         self._connect = connect
+        self._on_progress = on_progress
         self._lock: int | None = None
         self._opened: sqlite3.Connection | None = None
         self._pages: sqlite3.Connection | None = None
@@ -58,6 +58,8 @@ class SqliteStore:
 
     def load(self) -> Snapshot:
         """Everything that is kept; the run is counted on disk before this returns.
+
+        Where the last run did not end well, the file is checked first.
 
         Raises:
             StoreError: another broker uses the folder, a newer Nebula wrote it, it may not be written, or
@@ -72,7 +74,7 @@ class SqliteStore:
             ) from error
         # A broken page may also turn into values of a wrong type or shape.
         except (sqlite3.Error, ValueError, TypeError) as error:
-            raise StoreError(f"{self._file}: {_diagnosis(error)}") from error
+            raise store_error(self._file, "used", error) from error
 
     def apply(self, writes: Sequence[Write]) -> None:
         """Make the writes durable, all or none, in this order.
@@ -88,9 +90,7 @@ class SqliteStore:
             with self._transaction() as db:
                 batch.write(db)
         except sqlite3.Error as error:
-            raise StoreError(
-                f"{self._file}: cannot be written, {error}; make room or repair the disk, then start again"
-            ) from error
+            raise store_error(self._file, "written", error) from error
 
     def page(self, request: PageRequest) -> list[StoredMessage]:
         """What is asked for, in order of number: of what is committed. It holds up no `apply`.
@@ -103,10 +103,40 @@ class SqliteStore:
             return read_page(self._pages, request)
         except (sqlite3.Error, ValueError, TypeError) as error:
             self._has_failed = True
-            raise StoreError(f"{self._file}: {_diagnosis(error)}") from error
+            raise store_error(self._file, "read", error) from error
+
+    def backup(self, target: Path, on_fraction: OnFraction | None = None) -> Path:
+        """Copy what is committed at this moment. It holds up no `apply`; a close of the store ends it.
+
+        Args:
+            target: as of `sqlite_backup.back_up`.
+            on_fraction: called with how much is done, of 1.0, on this thread.
+
+        Returns:
+            The file that was made.
+
+        Raises:
+            StoreError: it cannot be copied; the store goes on.
+        """
+
+        def on_step(fraction: float) -> None:
+            if self._opened is None:
+                raise StoreError(f"{target}: not finished, for the broker stops")
+            if on_fraction is not None:
+                on_fraction(fraction)
+
+        return back_up(self._file, target, on_step, connect=self._connect)
+
+    def free_bytes(self) -> int:
+        """What may still be written on the folder's file system.
+
+        Raises:
+            OSError: it cannot be asked.
+        """
+        return free_bytes(self.folder)
 
     def close(self) -> None:
-        """The run ends well, unless a write has failed. Idempotent.
+        """The run ends well, unless something has failed. Idempotent.
 
         Raises:
             StoreError: the end could not be written; what was applied is safe.
@@ -125,9 +155,8 @@ class SqliteStore:
     def _load(self) -> Snapshot:
         with ExitStack() as undo:
             undo.callback(self._release)
-            self._lock = _locked(self.folder)
-            # Before SQLite makes it, which would let others read it. Its companions take its mode.
-            os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self._lock = lock_folder(self.folder)
+            make_file(self._file)
             self._opened = self._open()
             self._prepare(self._opened)
             snapshot = self._begin_run()
@@ -150,8 +179,17 @@ class SqliteStore:
         db.execute("PRAGMA journal_mode = WAL")
         # WAL alone promises no more than that the file is whole: a power cut might undo a RECEIPT.
         db.execute("PRAGMA synchronous = FULL")
+        db.execute(f"PRAGMA journal_size_limit = {_KEPT_LOG_BYTES}")
+        if version:
+            self._check(db)
         if version < VERSION:
             self._migrate(version)
+
+    def _check(self, db: sqlite3.Connection) -> None:
+        found = db.execute("SELECT is_clean FROM broker").fetchone()
+        if found is None or not found[0]:
+            self._tell("checking", None)
+            check_pages(db, self._file)
 
     def _migrate(self, version: int) -> None:
         """Make the present tables of what is there. A crash leaves either those or these."""
@@ -165,20 +203,22 @@ class SqliteStore:
             found = db.execute("SELECT runs, incarnation, is_clean, is_copy FROM broker").fetchone()
             if found is None:
                 found = (0, "", True, True)
-                db.execute(
-                    "INSERT INTO broker (runs, incarnation, is_clean, is_copy) VALUES (?, ?, ?, ?)", found
-                )
+                insert = "INSERT INTO broker (runs, incarnation, is_clean, is_copy) VALUES (?, ?, ?, ?)"
+                db.execute(insert, found)
             run, incarnation, is_clean, is_copy = found
             if is_copy:
                 # The store that it was made of goes on, and its messages' ids belong to it (D.20).
                 incarnation = secrets.token_hex(_INCARNATION_BYTES)
             snapshot = Snapshot(run, incarnation, bool(is_clean))
-            read_into(snapshot, db, lambda *_counts: None)
-            db.execute(
-                "UPDATE broker SET incarnation = ?, runs = ?, is_clean = 0, is_copy = 0",
-                (incarnation, run + 1),
-            )
+            self._tell("reading", 0.0)
+            read_into(snapshot, db, lambda done, total: self._tell("reading", done / total))
+            begin = "UPDATE broker SET incarnation = ?, runs = ?, is_clean = 0, is_copy = 0"
+            db.execute(begin, (incarnation, run + 1))
         return snapshot
+
+    def _tell(self, step: str, fraction: float | None) -> None:
+        if self._on_progress is not None:
+            self._on_progress(step, fraction)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -191,62 +231,20 @@ class SqliteStore:
             db.execute("COMMIT")
         except BaseException:
             self._has_failed = True
-            # SQLite has rolled back by itself where the disk is full.
+            # SQLite has rolled back by itself where the disk is full; where the disk is gone it cannot, and
+            # the next start does.
             if db.in_transaction:
-                db.execute("ROLLBACK")
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
             raise
 
     def _release(self) -> None:
         # The one that writes is the last one: it may have to put away SQLite's own files.
-        for opened in (self._pages, self._opened):
-            if opened is not None:
-                opened.close()
+        opened = (self._pages, self._opened)
         self._pages = self._opened = None
+        for each in opened:
+            if each is not None:
+                each.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-
-def _diagnosis(error: Exception) -> str:
-    # Python's own errors have no code. They come while rows are read, and their texts quote what they read.
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is not None and code & 0xFF in _OUTER_FAULTS:
-        return f"cannot be used, {error}; see to the disk and to this user's permissions, then start again"
-    fault = "a row makes no sense" if code is None else error
-    return (
-        f"cannot be read, {fault}; "
-        "restore the folder from a backup, or move it away: a broker begins empty without it"
-    )
-
-
-# --- the folder ---
-
-
-def _locked(folder: Path) -> int:
-    """Make the folder if need be, and keep others out of it for as long as what this returns is open."""
-    _make(folder)
-    # The lock belongs to the open file: it ends with the process, however that ends.
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        if not isinstance(error, BlockingIOError):
-            raise
-        raise StoreError(
-            f"{folder}: another broker keeps its messages there; stop that one, or name another folder"
-        ) from error
-    return lock
-
-
-def _make(folder: Path) -> None:
-    if folder.exists():
-        return
-    _make(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    # A power cut takes a new folder away until its parent is written. (For its files, SQLite sees to that.)
-    parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)

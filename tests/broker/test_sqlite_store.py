@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -18,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
-from nebula.broker.store import PutDelayed, PutMessage, PutValue, Store, StoredMessage
+from nebula.broker.store import PageRequest, PutDelayed, PutMessage, PutValue, Store, StoredMessage
 from nebula.errors import StoreError
 from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, lines, message, reloaded
 
@@ -113,7 +114,7 @@ def test_store_of_the_first_version_is_brought_up_to_date_with_all_it_holds(tmp_
 def test_store_stays_of_the_first_version_when_it_cannot_all_be_changed(tmp_path: Path, step: str) -> None:
     _write_version_1(tmp_path)
 
-    with pytest.raises(StoreError, match="cannot be used, disk I/O error"):
+    with pytest.raises(StoreError, match="cannot be used, disk I/O error; see to the disk"):
         SqliteStore(tmp_path, connect=_opener(step)).load()
     again = reloaded(lambda: SqliteStore(tmp_path))
     assert (again.run, set(again.lines)) == (5, {"/queue/DLQ", "/queue/a"})
@@ -138,7 +139,7 @@ def test_migrated_store_has_the_columns_of_a_new_one(tmp_path: Path) -> None:
 def test_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / STORE_FILE).write_bytes(b"not a database, but long enough to look like one " * 100)
 
-    with pytest.raises(StoreError, match=r"nebula\.db: cannot be read, file is not a database; restore"):
+    with pytest.raises(StoreError, match=r"nebula\.db: cannot be used, file is not a database; restore"):
         SqliteStore(tmp_path).load()
     assert (tmp_path / STORE_FILE).read_bytes().startswith(b"not a database")
 
@@ -168,7 +169,7 @@ def test_row_that_makes_no_sense_is_refused_and_not_quoted(tmp_path: Path, heade
 
     refusal = _refusal(SqliteStore(tmp_path))
     assert refusal is not None
-    assert "nebula.db: cannot be read, a row makes no sense; restore the folder" in refusal
+    assert "nebula.db: cannot be used, a row makes no sense; restore the folder" in refusal
 
 
 @settings(deadline=None)
@@ -192,7 +193,7 @@ def test_failed_write_leaves_what_was_there_and_no_clean_end(tmp_path: Path) -> 
     store.load()
     store.apply([PutMessage("/queue/a", message(1))])
 
-    with pytest.raises(StoreError, match=r"nebula\.db: cannot be written, disk I/O error; make room"):
+    with pytest.raises(StoreError, match=r"nebula\.db: cannot be written, disk I/O error; see to the disk"):
         store.apply([PutMessage("/queue/a", message(2)), PutValue(message(3, destination="X/a"))])
     store.close()
     again = SqliteStore(tmp_path)
@@ -203,7 +204,7 @@ def test_failed_write_leaves_what_was_there_and_no_clean_end(tmp_path: Path) -> 
 
 
 def test_run_that_was_not_counted_is_not_begun(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot be used, disk I/O error"):
+    with pytest.raises(StoreError, match="cannot be used, disk I/O error; see to the disk"):
         SqliteStore(tmp_path, connect=_opener("COMMIT")).load()
 
     again = SqliteStore(tmp_path)
@@ -233,6 +234,175 @@ def test_threads_may_take_turns(tmp_path: Path) -> None:
             pool.submit(call).result()
 
     assert reloaded(lambda: SqliteStore(tmp_path)).sessions == [SESSION]
+
+
+# --- a start after a bad end ---
+
+
+def test_damaged_pages_are_found_at_the_start_after_a_bad_end(tmp_path: Path) -> None:
+    _fill(tmp_path, messages=200)
+    _alter(tmp_path, "UPDATE broker SET is_clean = 0")
+    _damage(tmp_path, "last_values")
+
+    with pytest.raises(StoreError, match=r"nebula\.db: is damaged, .*; restore the folder from a backup, or"):
+        SqliteStore(tmp_path).load()
+
+
+def test_index_that_lost_an_entry_is_found_at_the_start_after_a_bad_end(tmp_path: Path) -> None:
+    _fill(tmp_path, messages=3)
+    _alter(tmp_path, "UPDATE broker SET is_clean = 0")
+    db = sqlite3.connect(tmp_path / STORE_FILE, isolation_level=None)
+    with closing(db):
+        db.execute("PRAGMA writable_schema = 1")
+        # The index of the messages is taken for that of the sessions: no page is wrong, and rows are missing.
+        [(root,)] = db.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_sessions_1'"
+        )
+        db.execute(
+            "UPDATE sqlite_master SET rootpage = ? WHERE name = 'sqlite_autoindex_messages_1'", (root,)
+        )
+
+    with pytest.raises(StoreError, match=r"nebula\.db: is damaged, "):
+        SqliteStore(tmp_path).load()
+
+
+@pytest.mark.parametrize(("is_clean", "steps"), [(1, ["reading"]), (0, ["checking", "reading"])])
+def test_start_tells_what_it_is_at_and_checks_only_after_a_bad_end(
+    tmp_path: Path, is_clean: int, steps: list[str]
+) -> None:
+    _fill(tmp_path, messages=3)
+    _alter(tmp_path, f"UPDATE broker SET is_clean = {is_clean}")
+    told: list[tuple[str, float | None]] = []
+    store = SqliteStore(tmp_path, on_progress=lambda *progress: told.append(progress))
+    store.load()
+    store.close()
+
+    assert list(dict.fromkeys(step for step, _ in told)) == steps
+    assert told[-1] == ("reading", 1.0)
+
+
+# --- the disk fails while the broker runs ---
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from nebula.broker.sqlite_store import SqliteStore
+from nebula.broker.store import PutMessage, StoredMessage
+from nebula.errors import StoreError
+
+store = SqliteStore(Path(sys.argv[1]))
+store.load()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+try:
+    for batch in range(10_000):
+        puts = [PutMessage("q", StoredMessage(batch * 5 + each, "q", (), b"x" * 3000)) for each in range(5)]
+        store.apply(puts)
+except StoreError as error:
+    print(batch)
+    print(error)
+store.close()
+"""
+
+
+def test_file_that_may_not_grow_loses_nothing_that_was_applied(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    applied, said = ended.stdout.splitlines()
+
+    assert said.startswith(f"{tmp_path}/nebula.db: cannot be written, disk I/O error; see to the disk")
+    store = SqliteStore(tmp_path)
+    found = store.load()
+    store.close()
+    assert [one.number for one in found.lines["q"].first] == list(range(5 * int(applied)))
+    assert (int(applied) > 0, found.is_clean) == (True, False)
+
+
+def test_full_disk_is_named_and_room_made_lets_it_start_again(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path, connect=_limited)
+    store.load()
+    store.apply([PutMessage("q", message(1))])
+
+    with pytest.raises(
+        StoreError, match=r"cannot be written, database or disk is full; make room on the disk"
+    ):
+        store.apply([PutMessage("q", message(number, b"x" * 5000)) for number in range(2, 100)])
+    store.close()
+    found = reloaded(lambda: SqliteStore(tmp_path), [PutMessage("q", message(2))])
+    assert lines(found) == {"q": [message(1), message(2)]}
+
+
+def test_page_that_is_damaged_while_the_broker_runs_is_named_and_the_end_is_no_clean_one(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(tmp_path)
+    store.load()
+    store.apply([PutMessage("q", message(number, b"x" * 3000)) for number in range(1000)])
+    store.close()
+    store.load()
+    _damage(tmp_path, "messages")
+
+    with pytest.raises(StoreError, match=r"nebula\.db: cannot be read, .*; restore the folder from a backup"):
+        store.page(PageRequest("q", 500, 600, 100, 1_000_000))
+    store.close()
+    with closing(sqlite3.connect(tmp_path / STORE_FILE)) as db:
+        assert db.execute("SELECT is_clean FROM broker").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "headers = '[1]'",
+        "headers = '{'",
+        "headers = '[]' || char(10) || '[]'",
+        "body = 'ü'",
+        "attempts = 'many'",
+        "is_request = 'x'",
+        "expires_at = 'soon'",
+        "destination = x'ff'",
+    ],
+)
+def test_row_of_a_page_that_makes_no_sense_is_refused_and_not_quoted(tmp_path: Path, change: str) -> None:
+    _fill(tmp_path, messages=5)
+    store = SqliteStore(tmp_path)
+    store.load()
+    _alter(tmp_path, f"UPDATE messages SET {change} WHERE number = 3")
+
+    with pytest.raises(StoreError, match=r"nebula\.db: cannot be read, .*; restore the folder"):
+        store.page(PageRequest("/queue/a", 0, 9, 9, 9999))
+    store.close()
+
+
+def test_page_is_read_while_a_batch_is_written(tmp_path: Path) -> None:
+    pages: list[list[StoredMessage]] = []
+
+    class Reading(sqlite3.Connection):
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            if sql == "COMMIT" and parts:
+                with ThreadPoolExecutor(1) as reader:
+                    pages.append(reader.submit(parts[0].page, PageRequest("q", 0, 9, 9, 999)).result())
+            return super().execute(sql, parameters)
+
+    parts: list[SqliteStore] = []
+    store = SqliteStore(tmp_path, connect=partial(sqlite3.connect, factory=Reading))
+    store.load()
+    store.apply([PutMessage("q", message(1))])
+    parts.append(store)
+    store.apply([PutMessage("q", message(2))])
+
+    assert pages == [[message(1)]]
+    assert store.page(PageRequest("q", 0, 9, 9, 999)) == [message(1), message(2)]
+    parts.clear()
+    store.close()
+
+
+def test_free_room_is_that_of_the_folder(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    store.load()
+
+    assert 0 < store.free_bytes() <= shutil.disk_usage(tmp_path).total
+    store.close()
 
 
 CHILD = """
@@ -281,6 +451,23 @@ def _opener(statement: str) -> Callable[..., sqlite3.Connection]:
             return super().execute(sql, parameters)
 
     return partial(sqlite3.connect, factory=Failing)
+
+
+def _limited(*args: Any, **settings: Any) -> sqlite3.Connection:
+    """Opens a file that may have few pages."""
+    db: sqlite3.Connection = sqlite3.connect(*args, **settings)
+    db.execute("PRAGMA max_page_count = 50")
+    return db
+
+
+def _damage(folder: Path, table: str) -> None:
+    """Overwrite the root page of a table."""
+    with closing(sqlite3.connect(folder / STORE_FILE)) as db:
+        find = "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size WHERE name = ?"
+        [(page, size)] = db.execute(find, (table,))
+    with (folder / STORE_FILE).open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
 
 
 def _fill(folder: Path, *, messages: int) -> None:

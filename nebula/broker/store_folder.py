@@ -1,0 +1,121 @@
+"""The folder of a store: one broker at a time, this user alone; and what to say when it cannot be used."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from nebula.errors import StoreError
+
+__all__ = [
+    "STORE_FILE",
+    "free_bytes",
+    "keep_others_out",
+    "lock_folder",
+    "make_file",
+    "store_error",
+    "sync_folder",
+]
+
+STORE_FILE: Final = "nebula.db"
+
+_LOCK: Final = "lock"
+
+# SQLite's primary result codes for what is wrong with the machine and not with the file.
+_REMEDIES: Final = {
+    sqlite3.SQLITE_FULL: "make room on the disk, then start again",
+    sqlite3.SQLITE_IOERR: "see to the disk and the system's log, then start again",
+    sqlite3.SQLITE_BUSY: "see which other program uses the file, then start again",
+    **dict.fromkeys(
+        (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY),
+        "see to this user's permissions, then start again",
+    ),
+}
+_RESTORE: Final = "restore the folder from a backup, or move it away: a broker begins empty without it"
+
+
+def store_error(file: Path, verb: str, error: Exception | str) -> StoreError:
+    """What happened to a file, why, and what to do.
+
+    Args:
+        verb: what could not be done: "read", "written".
+        error: of SQLite or of the machine; of Python, where a broken page became values that make no
+            sense; or what a check found.
+    """
+    if isinstance(error, OSError):
+        return StoreError(f"{error.filename or file}: cannot be {verb}, {error.strerror or error}")
+    if isinstance(error, str):
+        return StoreError(f"{file}: is damaged, {error}; {_RESTORE}")
+    code = getattr(error, "sqlite_errorcode", None)
+    # Python's own errors have no code, and their texts quote what was read.
+    fault = "a row makes no sense" if code is None else error
+    remedy = _RESTORE if code is None else _REMEDIES.get(code & 0xFF, _RESTORE)
+    return StoreError(f"{file}: cannot be {verb}, {fault}; {remedy}")
+
+
+def lock_folder(folder: Path) -> int:
+    """Make the folder if need be, and keep others out of it for as long as what this returns is open.
+
+    Raises:
+        StoreError: a broker, or one of the tools, is in it.
+    """
+    _make(folder)
+    # The lock belongs to the open file: it ends with the process, however that ends.
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        if not isinstance(error, BlockingIOError):
+            raise
+        raise StoreError(
+            f"{folder}: another broker keeps its messages there; stop that one, or name another folder"
+        ) from error
+    return lock
+
+
+@contextmanager
+def keep_others_out(folder: Path) -> Iterator[None]:
+    """`lock_folder` for a block."""
+    lock = lock_folder(folder)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def make_file(file: Path) -> None:
+    """Make a file for this user alone, before SQLite makes it, which would let others read it.
+
+    SQLite gives the files that it makes beside one the same mode.
+    """
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def sync_folder(folder: Path) -> None:
+    """See to it that a power cut does not take away what was named or made in a folder."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def free_bytes(folder: Path) -> int:
+    """What this user may still write on the folder's file system."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _make(folder: Path) -> None:
+    if folder.exists():
+        return
+    _make(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    # (For its files, SQLite sees to that.)
+    sync_folder(folder.parent)
