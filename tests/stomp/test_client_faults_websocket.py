@@ -132,9 +132,11 @@ async def test_upgrade_and_session_octet_by_octet_are_a_session(caplog: pytest.L
         await peer.stream.receive()
 
     with quiet(caplog):
-        async with mad_broker(script, "raw") as address:
-            async with StompClient(f"ws://{address}", disconnect_timeout=0.05) as client:
-                assert client.version == "1.2"
+        async with (
+            mad_broker(script, "raw") as address,
+            StompClient(f"ws://{address}", disconnect_timeout=0.05) as client,
+        ):
+            assert client.version == "1.2"
 
 
 async def test_session_in_one_piece_with_the_upgrade_is_a_session(caplog: pytest.LogCaptureFixture) -> None:
@@ -146,9 +148,11 @@ async def test_session_in_one_piece_with_the_upgrade_is_a_session(caplog: pytest
         await peer.wait_closed()
 
     with quiet(caplog):
-        async with mad_broker(script, "raw") as address:
-            async with StompClient(f"ws://{address}", disconnect_timeout=0.05) as client:
-                assert client.version == "1.2"
+        async with (
+            mad_broker(script, "raw") as address,
+            StompClient(f"ws://{address}", disconnect_timeout=0.05) as client,
+        ):
+            assert client.version == "1.2"
 
 
 # --- frames ---
