@@ -69,6 +69,8 @@ class Dialogue:
         self._session = session
         self._encoder = encoder
         self._dialect = dialect
+        # Whose snapshot is too large for one turn.
+        self._unfinished: Subscription | None = None
         # How far the journal was before the frame at hand.
         self._journal_count = 0
 
@@ -76,6 +78,20 @@ class Dialogue:
         """Note what the store was told before: a RECEIPT waits for what its frame adds."""
         if self._broker.journal is not None:
             self._journal_count = self._broker.journal.count
+
+    def go_on(self) -> bool:
+        """After a `REST`: go on with the frame before it; True: rest once more.
+
+        Raises:
+            Refused: it cannot be finished; the connection is to be closed with an ERROR.
+        """
+        subscription = self._unfinished
+        if subscription is None or subscription.feed is None:
+            return False
+        if subscription.feed.is_walking and self._broker.values.walk_on(subscription.feed):
+            return True
+        self._unfinished = None
+        return False
 
     def say_receipt(self, frame: Frame, result: str | None = None) -> None:
         if frame.receipt is not None:
@@ -162,6 +178,8 @@ class Dialogue:
         subscription.label = self._encoder.label(subscription, names_subscription="id" in frame.headers)
         self.say_receipt(frame)
         self._broker.begin(subscription, self.now)
+        if subscription.feed is not None and subscription.feed.is_walking:
+            self._unfinished = subscription
         # A glob takes a millisecond to compile, and is tried on all last values where they are wanted.
         return Then.REST if request.kind is not Kind.QUEUE and is_glob(request.destination) else None
 

@@ -134,6 +134,10 @@ class ServerProtocol:
                 self._dialogue.begin_frame()
                 self._dialogue.send(frames.pop(0), may_wait=False)
             self._handle(frames)
+            if self._dialogue.go_on():
+                self._unread = data
+                self._rest(frames)
+                return
         except (RemoteProtocolError, Refused) as error:
             self._fail(error)
         if self.is_held_back:

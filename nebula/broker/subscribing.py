@@ -98,13 +98,23 @@ class Subscribing:
             # D.32: this id means something else from now on.
             self.remove_paused(session, request.id)
             source = self._source_for(session, request)
+        if request.eager and isinstance(source, ValueFeed):
+            self._take_snapshot(source, request)
         subscription = self._make(session, request, source)
         if durable is not None:
             durable.subscription = subscription
-        if request.eager and isinstance(source, ValueFeed):
-            self._values.take_snapshot(source, tells_end=request.tells_end)
         session.subscriptions[request.id] = subscription
         return subscription
+
+    def _take_snapshot(self, feed: ValueFeed, request: SubscribeRequest) -> None:
+        try:
+            self._values.take_snapshot(feed, tells_end=request.tells_end)
+        except Refused:
+            feed.end_walk()
+            feed.snapshot = None
+            if not feed.is_durable:
+                self._values.remove(feed)
+            raise
 
     def unsubscribe(self, subscription: Subscription, now: float, *, lost: bool, removes: bool) -> str | None:
         """End a subscription; what it did not settle goes back to the front (D.12).
@@ -194,7 +204,7 @@ class Subscribing:
     ) -> Queue | ValueFeed:
         """What keeps the messages of a new durable subscription."""
         if kind is Kind.LAST_VALUE:
-            feed = ValueFeed(pattern, standing.rights, is_durable=True)
+            feed = ValueFeed(self._values.account, pattern, standing.rights, is_durable=True)
             self._values.add(feed)
             return feed
         # Apart from all that a peer can name.
@@ -245,7 +255,7 @@ class Subscribing:
         _need_glob(request)
         pattern = request.destination
         if request.kind is Kind.LAST_VALUE:
-            feed = ValueFeed(pattern, session.rights, is_durable=False)
+            feed = ValueFeed(self._values.account, pattern, session.rights, is_durable=False)
             self._values.add(feed)
             return feed
         if pattern not in self._topics.topics:

@@ -10,7 +10,7 @@ from nebula.broker.core import Broker
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.topic import Topics
-from nebula.broker.destinations.value_feed import LastValueTopic, ValueFeed
+from nebula.broker.destinations.value_feed import ENTRY_COST_BYTES, LastValueTopic, ValueFeed
 from nebula.broker.messages import Message
 from nebula.broker.session import Session
 from nebula.broker.subscriptions import AckMode, Subscription
@@ -38,7 +38,9 @@ def check(broker: Broker, sessions: Collection[Session], blocked: Collection[Ses
     _check_values(broker)
     values = sum(topic.value.size_bytes for topic in broker.values.topics.values())
     held = sum(each.size_bytes for session in sessions for each in session.transactions.values())
-    assert broker.account.stored_bytes == sum(queue.stored_bytes for queue in queues) + values + held
+    feeds = [*_feeds(broker), *broker.values._departed.feeds]
+    owed = sum(ENTRY_COST_BYTES * len(feed._states) + feed._walk_bytes for feed in feeds)
+    assert broker.account.stored_bytes == sum(queue.stored_bytes for queue in queues) + values + held + owed
     _check_who_is_subscribed(broker, sessions)
     for session in sessions:
         _check_session(session, is_blocked=session in blocked)
@@ -60,6 +62,8 @@ def _check_values(broker: Broker) -> None:
     for feed in _feeds(broker):
         users.update(feed._states.keys())
         _check_feed(feed)
+    for feed in broker.values._departed.feeds:
+        users.update(feed._states.keys())
     for destination, topic in broker.values.topics.items():
         assert destination == topic.destination
         assert topic.users == users[topic], f"{destination}: users are miscounted"
@@ -79,6 +83,7 @@ def _check_feed(feed: ValueFeed) -> None:
     subscription = feed.subscription
     if subscription is None:
         assert feed.is_durable
+        assert not feed.is_walking
         assert not in_flight
         return
     assert set(subscription.unacked) == set(feed._in_flight)

@@ -14,12 +14,12 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from nebula.broker.destinations.base import Account
+from nebula.broker.destinations.snapshots import Departed, Snapshots
 from nebula.broker.destinations.value_feed import LastValueTopic, ValueFeed
-from nebula.broker.globs import compile_glob, is_glob
 from nebula.broker.journal import Journal
 from nebula.broker.messages import Head, Kind, Message
 from nebula.broker.patterns import PatternTable
@@ -32,7 +32,7 @@ class LastValues:
     """All last-value destinations, and who is told of which.
 
     Args:
-        account: what all destinations of a broker hold together.
+        account: what all destinations of a broker hold together; an attribute, too.
         numbers: gives messages of our own their numbers.
         journal: is told of what is to be kept on disk; None: nothing is.
         key_of: what a destination's value is kept under, where two destinations may share it (D.30).
@@ -49,7 +49,7 @@ class LastValues:
         key_of: Callable[[str], str] | None = None,
     ) -> None:
         self.is_judged = False
-        self._account = account
+        self.account = account
         self._numbers = numbers
         self._journal = journal
         self._key_of = key_of
@@ -58,6 +58,9 @@ class LastValues:
         self._table: PatternTable[list[ValueFeed]] = PatternTable()
         # Whose values are kept encoded, as many are being told of them.
         self._shared: set[LastValueTopic] = set()
+        self._snapshots = Snapshots(account, self._topics, self._may)
+        self._departed = Departed()
+        self.owe = self._snapshots.owe
 
     @property
     def topics(self) -> Mapping[str, LastValueTopic]:
@@ -84,12 +87,12 @@ class LastValues:
         if topic is None:
             topic = self._topics[destination] = LastValueTopic(destination, message)
         else:
-            self._account.stored_bytes -= topic.value.size_bytes
+            self.account.stored_bytes -= topic.value.size_bytes
         was_ordinary = topic.is_live and topic.owner is None
         self._set_owner(topic, owner)
         topic.value = message
         topic.is_live = not deletes
-        self._account.stored_bytes += message.size_bytes
+        self.account.stored_bytes += message.size_bytes
         topic.users += 1  # ours, until everybody has been told
         is_owed, is_judged = False, self._is_judged(destination)
         groups = self._table.matching(destination)
@@ -120,7 +123,7 @@ class LastValues:
         topic = self._topics[destination] = LastValueTopic(destination, message)
         topic.is_live = not deletes
         topic.is_stored = True
-        self._account.stored_bytes += message.size_bytes
+        self.account.stored_bytes += message.size_bytes
         if self._key_of is not None and not deletes:
             self._by_key[self._key_of(destination)] = destination
 
@@ -134,6 +137,8 @@ class LastValues:
         for topic in self._shared:
             topic.value.shared = None
         self._shared.clear()
+        for topic in self._departed.let_go_some():
+            self._forget_if_idle(topic)
 
     def _claim_key(self, key: str, head: Head) -> None:
         """D.30: a value that was kept for another destination of this key is deleted there."""
@@ -176,7 +181,7 @@ class LastValues:
         if topic.is_live or topic.users:
             return
         del self._topics[topic.destination]
-        self._account.stored_bytes -= topic.value.size_bytes
+        self.account.stored_bytes -= topic.value.size_bytes
         if topic.is_stored and self._journal is not None:
             self._journal.drop_value(topic.destination)
         if self._key_of is not None:
@@ -201,38 +206,37 @@ class LastValues:
         feeds.remove(feed)
         if not feeds:
             self._table.remove(feed.pattern)
-        feed.land()
-        for topic in feed.pending():
-            feed.let_go(topic)
+        feed.end_walk()
+        for topic in self._departed.add(feed):
             self._forget_if_idle(topic)
 
     def take_snapshot(self, feed: ValueFeed, *, tells_end: bool) -> None:
-        """Have `feed` told of all that is live and permitted now (`eager`; PROTOCOL G, "Snapshot")."""
-        topics = [topic for topic in self._matching(feed.pattern) if topic.is_live and self._may(feed, topic)]
-        for topic in topics:
-            feed.notify(topic)
-        feed.snapshot = set(topics) if tells_end else None
+        """Have `feed` told of all that is live and permitted now (`eager`; PROTOCOL G, "Snapshot").
 
-    def owe(self, feed: ValueFeed, destinations: Iterable[str] | None, since: int) -> None:
-        """After `restore`: what a durable feed has still to be told of.
+        Where there is much to look at, it `is_walking` after this, and `walk_on` is to be called.
 
-        Args:
-            destinations: those, or None where that is not known: then all that changed `since` the
-                message of this number.
+        Raises:
+            Refused: the broker has no room for so much to be told.
         """
-        if destinations is not None:
-            topics = [self._topics[each] for each in destinations if each in self._topics]
-        else:
-            topics = [each for each in self._matching(feed.pattern) if each.value.number > since]
-        for topic in topics:
-            feed.notify(topic)
+        self._snapshots.begin(feed, tells_end=tells_end)
+        self._snapshots.walk_on(feed)
+
+    def walk_on(self, feed: ValueFeed) -> bool:
+        """Go on with a snapshot, as `Snapshots.walk_on`, and send it when it is complete."""
+        goes_on = self._snapshots.walk_on(feed)
+        if not goes_on and feed.subscription is not None:
+            self._begin_to_tell(feed, feed.subscription)
+        return goes_on
 
     def attach(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Feed it from now on, and with what its feed has to tell already."""
         feed = subscription.feed
         assert feed is not None
         feed.subscription = subscription
-        if feed.snapshot is not None and not feed.snapshot:
+        self._begin_to_tell(feed, subscription)
+
+    def _begin_to_tell(self, feed: ValueFeed, subscription: Subscription) -> None:
+        if feed.snapshot is not None and not (feed.snapshot or feed.is_walking):
             self._mark_end(feed)
         self._line_up(feed, subscription.session)
 
@@ -264,12 +268,14 @@ class LastValues:
             session.value_feeds.remove(feed)
             feed.in_line = False
         feed.subscription = None
-        feed.snapshot = None
         feed.is_held = False
-        feed.land()
-        feed.seen_number = self.next_number()
-        if not feed.is_durable:
+        if feed.is_durable:
+            self._snapshots.finish(feed)
+            feed.land()
+            feed.seen_number = self.next_number()
+        else:
             self.remove(feed)
+        feed.snapshot = None
         self._pump(session)
 
     def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:  # noqa: ARG002
@@ -298,13 +304,6 @@ class LastValues:
         """Tell on."""
         self._pump(subscription.session)
 
-    def _matching(self, pattern: str) -> list[LastValueTopic]:
-        if not is_glob(pattern):
-            topic = self._topics.get(pattern)
-            return [] if topic is None else [topic]
-        matches = compile_glob(pattern)
-        return [topic for topic in self._topics.values() if matches(topic.destination)]
-
     def _may(self, feed: ValueFeed, topic: LastValueTopic) -> bool:
         return not self._is_judged(topic.destination) or feed.rights.may_receive(topic.destination)
 
@@ -324,8 +323,8 @@ class LastValues:
         elif subscription.session.takes_values and feed.is_free_for(topic):
             # As by way of the line, in a third of the time.
             if subscription.ack_mode is not AckMode.AUTO:
-                topic.users += 1
-                self._put_in_flight(feed, subscription, topic)
+                feed.send_at_once(topic)
+                self._await_ack(subscription, topic)
             subscription.deliver(topic.value)
         elif feed.notify(topic) or feed.marker is not None:
             self._line_up(feed, subscription.session)
@@ -367,13 +366,13 @@ class LastValues:
         if subscription.ack_mode is AckMode.AUTO:
             feed.let_go(topic)
         else:
-            self._put_in_flight(feed, subscription, topic)
+            feed.send(topic)
+            self._await_ack(subscription, topic)
         subscription.deliver(message, SNAPSHOT_END if ends else None)
         if not is_marker:
             self._forget_if_idle(topic)
 
-    def _put_in_flight(self, feed: ValueFeed, subscription: Subscription, topic: LastValueTopic) -> None:
-        feed.send(topic)
+    def _await_ack(self, subscription: Subscription, topic: LastValueTopic) -> None:
         subscription.unacked[topic.value.number] = topic.value
         subscription.session.value_credit -= 1
 
@@ -383,7 +382,7 @@ class LastValues:
         if snapshot is None or topic not in snapshot:
             return False
         snapshot.remove(topic)
-        if snapshot:
+        if snapshot or feed.is_walking:
             return False
         feed.snapshot = None
         return True

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
+from itertools import islice
+from typing import Final
 
 from nebula.broker.access import Rights
+from nebula.broker.destinations.base import Account
 from nebula.broker.messages import Message
 from nebula.broker.session import Session
 from nebula.broker.subscriptions import Subscription
+
+# What CPython takes for one destination that a feed has to do with: places in a dictionary, in a line, in a
+# snapshot. Measured: 137 bytes.
+ENTRY_COST_BYTES: Final = 150
+
+_REFERENCE_BYTES: Final = 8
 
 
 class LastValueTopic:
@@ -50,7 +60,11 @@ class _State(Enum):
 class ValueFeed:
     """What one subscription has still to be told of. That of a durable one outlives its connection.
 
+    Each destination that it has anything to do with counts in the account: many eager globs over many
+    values would be more than all values.
+
     Args:
+        account: what all destinations of a broker hold together.
         pattern: the destination or glob of its subscription.
         rights: of its principal; it is told of nothing else.
         is_durable: changes are remembered while its session is away.
@@ -65,9 +79,13 @@ class ValueFeed:
     """
 
     __slots__ = (
+        "_account",
         "_in_flight",
+        "_is_wanted",
         "_line",
         "_states",
+        "_walk",
+        "_walk_bytes",
         "in_line",
         "is_durable",
         "is_held",
@@ -79,7 +97,8 @@ class ValueFeed:
         "subscription",
     )
 
-    def __init__(self, pattern: str, rights: Rights, *, is_durable: bool) -> None:
+    def __init__(self, account: Account, pattern: str, rights: Rights, *, is_durable: bool) -> None:
+        self._account = account
         self.pattern = pattern
         self.rights = rights
         self.is_durable = is_durable
@@ -89,6 +108,9 @@ class ValueFeed:
         self.seen_number = 0
         self.is_held = False
         self.in_line = False
+        self._walk: Iterator[LastValueTopic] | None = None
+        self._walk_bytes = 0
+        self._is_wanted: Callable[[LastValueTopic], object] = bool
         self._states: dict[LastValueTopic, _State] = {}
         # Those in READY, in the order in which they became so.
         self._line: deque[LastValueTopic] = deque()
@@ -98,7 +120,12 @@ class ValueFeed:
     @property
     def is_ready(self) -> bool:
         """There is something to be sent."""
-        return bool(self._line) and not self.is_held
+        return bool(self._line) and not self.is_held and self._walk is None
+
+    @property
+    def is_walking(self) -> bool:
+        """Its snapshot is not complete, and nothing is sent before it is; see `walk_on`."""
+        return self._walk is not None
 
     @property
     def in_flight_count(self) -> int:
@@ -110,9 +137,14 @@ class ValueFeed:
         """How much there is to be told of, what is in flight too."""
         return len(self._in_flight) + len(self._line)
 
+    @property
+    def holds_any(self) -> bool:
+        """It has to do with some destination."""
+        return bool(self._states)
+
     def is_free_for(self, topic: LastValueTopic) -> bool:
         """`topic` can be sent at once, if its session takes values: then nothing else waits."""
-        return not (self.is_held or topic in self._states)
+        return not (self.is_held or topic in self._states or self._walk is not None)
 
     def knows(self, topic: LastValueTopic) -> bool:
         """Whether `topic` has to be kept for this feed."""
@@ -122,6 +154,43 @@ class ValueFeed:
         """All that it has to be told of if its session should resume, what was in flight first."""
         return [topic for topic in (*self._in_flight.values(), *self._line) if topic is not self.marker]
 
+    def begin_walk(
+        self,
+        topics: Sequence[LastValueTopic],
+        is_wanted: Callable[[LastValueTopic], object],
+        *,
+        tells_end: bool,
+    ) -> None:
+        """Have it told of what is live and wanted among `topics`: `walk_on` until that is done."""
+        self._walk = iter(topics)
+        self._walk_bytes = _REFERENCE_BYTES * len(topics)
+        self._account.stored_bytes += self._walk_bytes
+        self._is_wanted = is_wanted
+        self.snapshot = set() if tells_end else None
+
+    def walk_on(self, count: int) -> bool:
+        """Look at so many more; True: that were not all."""
+        assert self._walk is not None
+        snapshot, is_wanted = self.snapshot, self._is_wanted
+        looked_at = 0
+        for topic in islice(self._walk, count):
+            looked_at += 1
+            if topic.is_live and is_wanted(topic):
+                self.notify(topic)
+                if snapshot is not None:
+                    snapshot.add(topic)
+        if looked_at == count:
+            return True
+        self.end_walk()
+        return False
+
+    def end_walk(self) -> None:
+        """What was not looked at is no part of the snapshot. Idempotent."""
+        self._walk = None
+        self._is_wanted = bool
+        self._account.stored_bytes -= self._walk_bytes
+        self._walk_bytes = 0
+
     def notify(self, topic: LastValueTopic) -> bool:
         """`topic` has changed. A place in the line is kept: that is what conflates (B.5).
 
@@ -130,8 +199,7 @@ class ValueFeed:
         """
         state = self._states.get(topic)
         if state is None:
-            topic.users += 1
-            self._states[topic] = _State.READY
+            self._take_up(topic, _State.READY)
             self._line.append(topic)
             return True
         if state is _State.IN_FLIGHT:
@@ -147,10 +215,32 @@ class ValueFeed:
         self._states[topic] = _State.IN_FLIGHT
         self._in_flight[topic.value.number] = topic
 
+    def send_at_once(self, topic: LastValueTopic) -> None:
+        """As `send`, of one that it `is_free_for`."""
+        self._take_up(topic, _State.IN_FLIGHT)
+        self._in_flight[topic.value.number] = topic
+
     def let_go(self, topic: LastValueTopic) -> None:
         """There is nothing more to be told of it."""
         del self._states[topic]
         topic.users -= 1
+        self._account.stored_bytes -= ENTRY_COST_BYTES
+
+    def _take_up(self, topic: LastValueTopic, state: _State) -> None:
+        self._states[topic] = state
+        topic.users += 1
+        self._account.stored_bytes += ENTRY_COST_BYTES
+
+    def let_go_some(self, count: int) -> list[LastValueTopic]:
+        """Nobody is fed by it any more: let so many go, whatever they wait for. Returns them."""
+        topics = []
+        while self._states and len(topics) < count:
+            topic, _ = self._states.popitem()
+            topic.users -= 1
+            self._account.stored_bytes -= ENTRY_COST_BYTES
+            if topic is not self.marker:
+                topics.append(topic)
+        return topics
 
     def settle(self, number: int) -> LastValueTopic | None:
         """A message was ACKed; the destination that this feed has let go, if it did not change since."""
