@@ -37,6 +37,7 @@ from nebula.broker.rows import (
     session_row,
     topic_details,
     topic_row,
+    unacked_of,
 )
 from nebula.broker.session import Session
 from nebula.errors import Refused
@@ -109,6 +110,15 @@ QUEUE_RANKS: Final[Mapping[str, Callable[[Queue], float]]] = {
     "depth": lambda queue: queue.depth,
     "bytes": lambda queue: queue.stored_bytes,
     "taken": lambda queue: queue.taken_count,
+}
+
+# What connections can be ordered by, beside their sessions' names.
+CONNECTION_RANKS: Final[Mapping[str, Callable[[Session], float]]] = {
+    "outbox": lambda session: session.outbox_bytes,
+    "unacked": unacked_of,
+    "traffic": lambda session: (
+        session.connection.traffic.read_bytes + session.connection.traffic.written_bytes
+    ),
 }
 
 
@@ -185,7 +195,7 @@ class Administration:
     def connections(
         self, selection: Selection, principal: str | None, now: float
     ) -> Steps[Listing[ConnectionRow]]:
-        """Connected sessions, or those of one principal.
+        """Connected sessions, or those of one principal; they can be ordered by one of `CONNECTION_RANKS`.
 
         Raises:
             Refused: a malformed glob.
@@ -195,7 +205,8 @@ class Administration:
             for name, session in self._broker.sessions.items()
             if principal is None or session.principal == principal
         }
-        return choose(sessions, selection, None, lambda _, session: connection_row(session, now))
+        rank = None if selection.rank is None else CONNECTION_RANKS[selection.rank]
+        return choose(sessions, selection, rank, lambda _, session: connection_row(session, now))
 
     def connection(self, name: str, now: float) -> ConnectionDetails:
         """The connection of one session.

@@ -347,10 +347,15 @@ def connection_row(session: Session, now: float) -> ConnectionRow:
         session.id,
         session.principal,
         len(session.subscriptions),
-        sum(len(each.unacked) for each in session.subscriptions.values()),
+        unacked_of(session),
         session.outbox_bytes,
         session.connection.facts(now),
     )
+
+
+def unacked_of(session: Session) -> int:
+    """Messages that a connected session was sent and has not settled."""
+    return sum(len(each.unacked) for each in session.subscriptions.values())
 
 
 def connection_details(session: Session, now: float) -> ConnectionDetails:

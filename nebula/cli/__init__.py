@@ -15,10 +15,14 @@ from nebula import __version__
 from nebula.cli.broker import broker
 from nebula.cli.calls import call, describe
 from nebula.cli.cert import cert, passcode
+from nebula.cli.dlq import dlq
 from nebula.cli.exits import exit_of, foreseen_in, sentence_of
 from nebula.cli.jobs import cancel, jobs, watch
+from nebula.cli.peers import connections, disconnect, sessions, topics
+from nebula.cli.queues import peek, purge, queues
 from nebula.cli.service import run
 from nebula.cli.sub import sub
+from nebula.cli.top import top
 from nebula.errors import NebulaError
 
 __all__ = ["main"]
@@ -33,6 +37,9 @@ app = typer.Typer(
 )
 for command in (broker, run, call, describe, sub, jobs, watch, cancel, passcode):
     app.command()(command)
+for look in (top, queues, topics, connections, sessions, peek, purge, disconnect):
+    app.command()(look)
+app.add_typer(dlq)
 app.add_typer(cert)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 from pydantic import Field
 
 from nebula.broker.administration import (
+    CONNECTION_RANKS,
     MOST_ROWS,
     QUEUE_RANKS,
     Administration,
@@ -178,12 +179,13 @@ def _add_connections(responder: Responder, desk: Desk, may_call: MayCall) -> Non
         request: Request,
         pattern: Pattern = "**",
         principal: Pattern | None = None,
+        order: Literal["name", "traffic", "outbox", "unacked"] = "name",
         after: str = "",
         limit: Limit = 100,
     ) -> Listing[ConnectionRow]:
-        """Who is connected, by session, or only one principal's; `after` is that of the page before."""
+        """Connections, or one principal's, by session (`after`: see queues.list) or the first by `order`."""
         may_call(request, "connections.list")
-        selection = Selection(pattern, None, after, limit)
+        selection = Selection(pattern, order if order in CONNECTION_RANKS else None, after, limit)
         return desk.walk(lambda: desk.administration.connections(selection, principal, desk.now))
 
     @responder.verb(name="connection.show")

@@ -1,0 +1,163 @@
+"""`nebula dlq list|show|replay|purge`: the messages that nobody consumed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, TypeAlias
+
+import typer
+from typer import Argument, BadParameter, Option
+
+from nebula.cli.operators import Yes, make_sure, queue_name, tell
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
+from nebula.cli.queues import show_messages
+from nebula.cli.render import Output
+from nebula.cli.tables import Column, moment, number, octets, table
+
+Numbers: TypeAlias = Annotated[
+    list[int] | None, Argument(metavar="[NUMBER]...", help="Those of these numbers, as the list shows them.")
+]
+From: TypeAlias = Annotated[
+    str | None, Option("--from", metavar="DEST", help="Only what was sent there, as the list shows it.")
+]
+Reason: TypeAlias = Annotated[
+    str | None, Option(help="Only what died of this: exhausted, expired, full or rejected.")
+]
+All: TypeAlias = Annotated[bool, Option("--all", help="Whatever there is.")]
+Most: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, max=100_000, help="How many at most.")]
+
+_COLUMNS: Final = (
+    Column("number", "number", str),
+    Column("from", "source"),
+    Column("why", "reason"),
+    Column("when", "died_at", moment),
+    Column("deliveries", "deliveries", number),
+    Column("sender", "sender"),
+    Column("body", "body_bytes", octets),
+    Column("persistent", "is_persistent"),
+)
+
+dlq = typer.Typer(
+    name="dlq",
+    help="Look at the messages that nobody consumed, put them back, or drop them.",
+    no_args_is_help=True,
+)
+
+
+@dlq.command(name="list")
+def list_(
+    *,
+    source: From = None,
+    reason: Reason = None,
+    after: Annotated[int, Option(min=0, help="Begin behind this number.")] = 0,
+    limit: Annotated[int, Option("--limit", "-n", min=1, max=1_000, help="How many.")] = 100,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters, the oldest first: from where, why, when, and after how many deliveries.
+
+    Example: nebula dlq list --from /queue/orders
+    """
+    wanted = {"source": source, "reason": reason, "after": after, "limit": limit}
+    rows = tell(broker, "dlq.list", wanted, timeout)
+    output = Output(as_json=as_json)
+    if not output.is_for_people:
+        output.json_line(rows)
+    else:
+        output.console.print(table(_COLUMNS, rows) if rows else "no dead letters")
+
+
+@dlq.command()
+def show(
+    letter: Annotated[int, Argument(metavar="NUMBER", help="As the list shows it.")],
+    *,
+    max_bytes: Annotated[int, Option(min=0, max=1_000_000, help="Of the body.")] = 100_000,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Show a dead letter with its headers and body.
+
+    Example: nebula dlq show 1207
+    """
+    message = tell(broker, "dlq.show", {"number": letter, "max_bytes": max_bytes}, timeout)
+    output = Output(as_json=as_json)
+    if output.is_for_people:
+        show_messages(output, [message])
+    else:
+        output.json_line(message)
+
+
+@dlq.command()
+def replay(
+    numbers: Numbers = None,
+    *,
+    source: From = None,
+    reason: Reason = None,
+    everything: All = False,
+    to: Annotated[
+        str | None, Option(metavar="QUEUE", help="Put them there, not where they came from.")
+    ] = None,
+    limit: Most = 1_000,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Put dead letters back where they came from, as new messages there.
+
+    None is lost and none comes twice, whatever happens meanwhile. Those that cannot go back stay dead
+    letters: for want of room, because they came from a topic, or because their sender may not send there.
+
+    \b
+    Examples:
+      nebula dlq replay 1207 1208
+      nebula dlq replay --from /queue/orders --reason exhausted
+      nebula dlq replay --from /topic/news --to /queue/missed
+    """
+    wanted = _wanted(numbers, source, reason, limit, everything=everything)
+    target = None if to is None else queue_name(to)
+    outcome = tell(broker, "dlq.replay", wanted | {"to": target}, timeout)
+    Output(as_json=as_json).event(_outcome(outcome), **outcome)
+
+
+@dlq.command()
+def purge(
+    numbers: Numbers = None,
+    *,
+    source: From = None,
+    reason: Reason = None,
+    everything: All = False,
+    limit: Most = 100_000,
+    yes: Yes = False,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Drop dead letters for good.
+
+    Example: nebula dlq purge --reason expired --yes
+    """
+    wanted = _wanted(numbers, source, reason, limit, everything=everything)
+    make_sure("Drop these dead letters for good?", is_sure=yes)
+    count = tell(broker, "dlq.purge", wanted, timeout)
+    Output(as_json=as_json).event(f"{count:,} dead letters dropped", purged=count)
+
+
+def _wanted(
+    numbers: list[int] | None, source: str | None, reason: str | None, limit: int, *, everything: bool
+) -> dict[str, Any]:
+    """Which: nobody drops all of them by a forgotten word."""
+    is_chosen = bool(numbers) or source is not None or reason is not None
+    if is_chosen == everything:
+        raise BadParameter("say which: numbers, --from or --reason; or --all alone")
+    return {"numbers": numbers or None, "source": source, "reason": reason, "limit": limit}
+
+
+def _outcome(outcome: dict[str, int]) -> str:
+    left = {
+        "found no room": outcome["full"],
+        "have no queue to go back to (--to names one)": outcome["without_queue"],
+        "are of senders who may not send there": outcome["not_permitted"],
+    }
+    parts = [f"{count:,} {why}" for why, count in left.items() if count]
+    return "; ".join([f"{outcome['replayed']:,} dead letters put back", *parts])

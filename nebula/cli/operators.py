@@ -1,0 +1,104 @@
+"""What the commands for operators have in common: asking the broker's own service, showing what it tells."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+from typer import Exit as Leave
+from typer import Option
+
+from nebula.cli.exits import Exit
+from nebula.cli.render import Output
+from nebula.cli.tables import Column, table
+
+if TYPE_CHECKING:
+    from nebula.rpc.client import Client
+
+SERVICE = "nebula.broker"
+
+# What the broker tells at once.
+_PAGE = 1_000
+
+Limit: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, help="How many.")]
+Yes: TypeAlias = Annotated[
+    bool, Option("--yes", "-y", help="Do not ask first. Off a terminal nothing is asked.")
+]
+
+
+def tell(url: str | None, verb: str, parameters: Mapping[str, Any], timeout: float) -> Any:
+    """What the broker answers to one of its verbs. Parameters that are None are left to it.
+
+    Raises:
+        NebulaError: there is no answer, or it is an error.
+    """
+    from nebula.cli.asking import ask
+
+    given = {name: value for name, value in parameters.items() if value is not None}
+    return ask(url, lambda client: client.call(SERVICE, verb, given, timeout=timeout))
+
+
+def list_all(
+    url: str | None, verb: str, parameters: Mapping[str, Any], limit: int, timeout: float
+) -> tuple[list[dict[str, Any]], int]:
+    """Up to `limit` rows of one of the broker's lists, page by page; and how many there are.
+
+    Raises:
+        NebulaError: there is no answer, or it is an error.
+    """
+    from nebula.cli.asking import ask
+
+    given = {name: value for name, value in parameters.items() if value is not None}
+
+    async def read(client: Client) -> tuple[list[dict[str, Any]], int]:
+        rows: list[dict[str, Any]] = []
+        after: dict[str, str] = {}
+        while True:
+            wanted = given | after | {"limit": min(_PAGE, limit - len(rows))}
+            page = await client.call(SERVICE, verb, wanted, timeout=timeout)
+            rows += page["rows"]
+            if page["after"] is None or len(rows) >= limit:
+                return rows, page["matched"]
+            after = {"after": page["after"]}
+
+    return ask(url, read)
+
+
+def show_list(
+    output: Output, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], matched: int, what: str
+) -> None:
+    """A table, or one line of JSON."""
+    if not output.is_for_people:
+        output.json_line(rows)
+        return
+    output.console.print(table(columns, rows) if rows else f"no {what}")
+    if matched > len(rows):
+        output.console.print(f"{len(rows):,} of {matched:,} {what}; --limit shows more", highlight=False)
+
+
+def show_details(
+    output: Output, details: Mapping[str, Any], facts: Sequence[Column], subscriptions: Sequence[Column]
+) -> None:
+    """One thing with its subscriptions, or one line of JSON."""
+    if not output.is_for_people:
+        output.json_line(details)
+        return
+    output.value({fact.heading: text for fact in facts if (text := fact.text(details))})
+    if details["subscriptions"]:
+        output.console.print()
+        output.console.print(table(subscriptions, details["subscriptions"]))
+
+
+def make_sure(question: str, *, is_sure: bool) -> None:
+    """Ask a person; leave if the answer is no. Programs have made up their minds."""
+    if is_sure or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return
+    if not typer.confirm(question):
+        raise Leave(Exit.FAILED)
+
+
+def queue_name(name: str) -> str:
+    """`orders` is `/queue/orders`."""
+    return name if name.startswith("/") else f"/queue/{name}"

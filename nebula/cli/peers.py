@@ -1,0 +1,198 @@
+"""`nebula connections`, `nebula disconnect`, `nebula sessions` and `nebula topics`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from typer import Argument, Option
+
+from nebula.cli.operators import Limit, Yes, list_all, make_sure, show_details, show_list, tell
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
+from nebula.cli.render import Output
+from nebula.cli.tables import Column, duration, number, octets
+
+
+class TopicKind(StrEnum):
+    """Kinds of destinations that have no queue."""
+
+    TOPIC = "topic"
+    LAST_VALUE = "last-value"
+
+
+class Order(StrEnum):
+    """What connections are listed by."""
+
+    NAME = "name"
+    TRAFFIC = "traffic"
+    OUTBOX = "outbox"
+    UNACKED = "unacked"
+
+
+CONNECTIONS: Final = (
+    Column("session", "session"),
+    Column("principal", "principal"),
+    Column("peer", "link.peer"),
+    Column("since", "link.since_seconds", duration),
+    Column("un-ACKed", "unacked", number),
+    Column("outbox", "outbox_bytes", octets),
+    Column("read", "link.read_bytes", octets),
+    Column("written", "link.written_bytes", octets),
+)
+_CONNECTION_FACTS: Final = (
+    *(Column(each.heading, f"summary.{each.field}", each.form) for each in CONNECTIONS),
+    Column("came by", "summary.link.scheme"),
+    Column("version", "summary.link.version"),
+    Column("profile", "summary.link.profile"),
+    Column("frames sent", "summary.link.sent_frames", number),
+    Column("in the system's buffer", "summary.link.buffered_bytes", octets),
+    Column("held back", "summary.link.is_held_back"),
+    Column("open transactions", "transactions", number),
+)
+SUBSCRIPTIONS: Final = (
+    Column("id", "id"),
+    Column("destination", "destination"),
+    Column("ack", "ack"),
+    Column("prefetch", "prefetch", number),
+    Column("un-ACKed", "unacked", number),
+)
+SESSIONS: Final = (
+    Column("session", "session"),
+    Column("principal", "principal"),
+    Column("away", "away_seconds", duration),
+    Column("subscriptions", "subscriptions", number),
+    Column("waiting", "waiting", number),
+    Column("memory", "stored_bytes", octets),
+)
+DURABLES: Final = (
+    Column("id", "id"),
+    Column("destination", "destination"),
+    Column("ack", "ack"),
+    Column("active", "is_active"),
+    Column("waiting", "waiting", number),
+    Column("memory", "stored_bytes", octets),
+)
+TOPICS: Final = (
+    Column("topic", "topic"),
+    Column("kind", "kind"),
+    Column("subscribers", "subscribers", number),
+    Column("waiting", "waiting", number),
+    Column("value", "has_value"),
+    Column("changed", "changed_seconds", duration),
+    Column("sender", "sender"),
+    Column("memory", "stored_bytes", octets),
+)
+_SUBSCRIBERS: Final = (
+    Column("session", "session"),
+    Column("principal", "principal"),
+    *SUBSCRIPTIONS,
+)
+
+
+def connections(
+    name: Annotated[
+        str, Argument(metavar="[SESSION | GLOB]", help="One with its subscriptions, or those that match.")
+    ] = "**",
+    *,
+    principal: Annotated[str | None, Option(help="Only those of this principal.")] = None,
+    order: Annotated[
+        Order, Option(help="By session, or the first by traffic, outbox or un-ACKed messages.")
+    ] = Order.NAME,
+    limit: Limit = 100,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """List who is connected to a broker, or show one connection with its subscriptions.
+
+    \b
+    Examples:
+      nebula connections --order outbox
+      nebula connections --principal anonymous
+      nebula connections 85132c7a88d645529e8c759fb7516aaf
+    """
+    from nebula.broker.globs import is_glob
+
+    output = Output(as_json=as_json)
+    if not is_glob(name):
+        details = tell(broker, "connection.show", {"session": name}, timeout)
+        show_details(output, details, _CONNECTION_FACTS, SUBSCRIPTIONS)
+        return
+    wanted = {"pattern": name, "principal": principal, "order": order.value}
+    rows, matched = list_all(broker, "connections.list", wanted, limit, timeout)
+    show_list(output, CONNECTIONS, rows, matched, "connections")
+
+
+def disconnect(
+    session: Annotated[str, Argument(metavar="SESSION", help="As `nebula connections` shows it.")],
+    *,
+    yes: Yes = False,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """End a connection. It is told why, and may come again.
+
+    Example: nebula disconnect 85132c7a88d645529e8c759fb7516aaf
+    """
+    make_sure(f"End the connection of {session}?", is_sure=yes)
+    tell(broker, "connection.end", {"session": session}, timeout)
+    Output(as_json=as_json).event(f"the connection of {session} has ended", ended=session)
+
+
+def sessions(
+    name: Annotated[
+        str,
+        Argument(metavar="[SESSION | GLOB]", help="One with its durable subscriptions, or those that match."),
+    ] = "**",
+    *,
+    limit: Limit = 100,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """List sessions with durable subscriptions, connected or not, or show one.
+
+    Example: nebula sessions 'reader-*'
+    """
+    from nebula.broker.globs import is_glob
+
+    output = Output(as_json=as_json)
+    if not is_glob(name):
+        details = tell(broker, "session.show", {"session": name}, timeout)
+        facts = [Column(each.heading, f"summary.{each.field}", each.form) for each in SESSIONS]
+        show_details(output, details, facts, DURABLES)
+        return
+    rows, matched = list_all(broker, "sessions.list", {"pattern": name}, limit, timeout)
+    show_list(output, SESSIONS, rows, matched, "sessions with durable subscriptions")
+
+
+def topics(
+    name: Annotated[
+        str, Argument(metavar="[TOPIC | GLOB]", help="One with its subscribers, or those that match.")
+    ] = "**",
+    *,
+    kind: Annotated[TopicKind | None, Option(help="Only topics, or only last values.")] = None,
+    limit: Limit = 100,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """List topics that are subscribed to, and last values; or show one.
+
+    \b
+    Examples:
+      nebula topics 'X/EGM.*'
+      nebula topics /topic/news
+    """
+    from nebula.broker.globs import is_glob
+
+    output = Output(as_json=as_json)
+    if not is_glob(name):
+        details = tell(broker, "topic.show", {"topic": name}, timeout)
+        facts = [Column(each.heading, f"summary.{each.field}", each.form) for each in TOPICS]
+        show_details(output, details, facts, _SUBSCRIBERS)
+        return
+    wanted = {"pattern": name, "kind": None if kind is None else kind.value}
+    rows, matched = list_all(broker, "topics.list", wanted, limit, timeout)
+    show_list(output, TOPICS, rows, matched, "topics and last values")

@@ -1,0 +1,148 @@
+"""`nebula queues`, `nebula peek` and `nebula purge`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Final, TypeAlias
+
+from typer import Argument, Option
+
+from nebula.cli.operators import (
+    Limit,
+    Yes,
+    list_all,
+    make_sure,
+    queue_name,
+    show_details,
+    show_list,
+    tell,
+)
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
+from nebula.cli.render import Output
+from nebula.cli.tables import Column, duration, number, octets, table
+
+Queue: TypeAlias = Annotated[str, Argument(metavar="QUEUE", help="`orders` is `/queue/orders`.")]
+
+
+class Order(StrEnum):
+    """What queues are listed by."""
+
+    NAME = "name"
+    DEPTH = "depth"
+    BYTES = "bytes"
+    TAKEN = "taken"
+
+
+COLUMNS: Final = (
+    Column("queue", "queue"),
+    Column("depth", "depth", number),
+    Column("un-ACKed", "unacked", number),
+    Column("on disk", "paged_out", number),
+    Column("consumers", "consumers", number),
+    Column("oldest", "oldest_seconds", duration),
+    Column("memory", "stored_bytes", octets),
+    Column("taken", "taken", number),
+)
+_FACTS: Final = (
+    *(Column(each.heading, f"summary.{each.field}", each.form) for each in COLUMNS),
+    Column("may hold", "max_messages", number),
+    Column("may hold, bytes", "max_bytes", octets),
+    Column("exclusive", "is_exclusive"),
+    Column("auto-delete", "auto_delete"),
+)
+CONSUMERS: Final = (
+    Column("session", "session"),
+    Column("principal", "principal"),
+    Column("id", "id"),
+    Column("ack", "ack"),
+    Column("prefetch", "prefetch", number),
+    Column("un-ACKed", "unacked", number),
+)
+
+
+def queues(
+    name: Annotated[
+        str, Argument(metavar="[QUEUE | GLOB]", help="One queue with its consumers, or those that match.")
+    ] = "**",
+    *,
+    order: Annotated[Order, Option(help="By name, or the first by depth, bytes or what came.")] = Order.NAME,
+    limit: Limit = 100,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """List the queues of a broker, or show one with its consumers.
+
+    \b
+    Examples:
+      nebula queues --order depth --limit 10
+      nebula queues '/queue/orders*'
+      nebula queues orders
+    """
+    from nebula.broker.globs import is_glob
+
+    output = Output(as_json=as_json)
+    name = name if name == "**" else queue_name(name)
+    if not is_glob(name):
+        details = tell(broker, "queue.show", {"queue": name}, timeout)
+        show_details(output, details, _FACTS, CONSUMERS)
+        return
+    wanted = {"pattern": name, "order": order.value}
+    rows, matched = list_all(broker, "queues.list", wanted, limit, timeout)
+    show_list(output, COLUMNS, rows, matched, "queues")
+
+
+def peek(
+    queue: Queue,
+    *,
+    limit: Annotated[int, Option("--limit", "-n", min=1, max=100, help="How many messages.")] = 10,
+    after: Annotated[int, Option(min=0, help="Begin behind the message of this number.")] = 0,
+    max_bytes: Annotated[int, Option(min=0, max=1_000_000, help="Of each body.")] = 1_000,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Show messages that wait in a queue, in order of arrival, and leave them there.
+
+    \b
+    Examples:
+      nebula peek orders --limit 1
+      nebula peek orders --after 17 --max-bytes 100000 | jq -r .[].body
+    """
+    wanted = {"queue": queue_name(queue), "after": after, "limit": limit, "max_bytes": max_bytes}
+    messages = tell(broker, "queue.peek", wanted, timeout)
+    show_messages(Output(as_json=as_json), messages)
+
+
+def show_messages(output: Output, messages: list[dict[str, Any]]) -> None:
+    """Messages, each with its headers and the begin of its body; or one line of JSON."""
+    if not output.is_for_people:
+        output.json_line(messages)
+        return
+    if not messages:
+        output.console.print("no message waits in memory")
+    for message in messages:
+        headers = ({"name": name, "value": value} for name, value in message["headers"].items())
+        what = f"{message['number']}  from {message['sender']}, {octets(message['body_bytes'])}"
+        output.console.print(what, style="bold", markup=False, highlight=False)
+        output.console.print(table((Column("", "name"), Column("", "value")), headers))
+        end = " …" if message["is_cut"] else ""
+        output.console.print(f"{message['body']}{end}\n", markup=False, highlight=False)
+
+
+def purge(
+    queue: Queue,
+    *,
+    yes: Yes = False,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Drop all messages that wait in a queue. What consumers have un-ACKed stays.
+
+    Example: nebula purge orders --yes
+    """
+    name = queue_name(queue)
+    make_sure(f"Drop all messages that wait in {name}?", is_sure=yes)
+    count = tell(broker, "queue.purge", {"queue": name}, timeout)
+    Output(as_json=as_json).event(f"{count:,} messages dropped", queue=name, purged=count)

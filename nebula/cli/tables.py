@@ -1,0 +1,91 @@
+"""Tables of what a broker tells: numbers, octets and times as people read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+_STEPS: Final = (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        heading: for people.
+        field: of a row; with dots, of what is in it.
+        form: how a value is written; None values are left empty.
+    """
+
+    heading: str
+    field: str
+    form: Callable[[Any], str] | None = None
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """What stands in this column."""
+        value: Any = row
+        for part in self.field.split("."):
+            value = value.get(part)
+        if value is None:
+            return ""
+        if self.form is not None:
+            return self.form(value)
+        return value if isinstance(value, str) else json.dumps(value)
+
+
+def table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, title: str | None = None) -> Table:
+    """Rows as a table; what is written in a form of its own stands to the right."""
+    made = Table(box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
+    for column in columns:
+        is_name = column.form is None
+        # Where there is no room, names are broken and figures are not.
+        made.add_column(
+            column.heading,
+            justify="left" if is_name else "right",
+            overflow="fold" if is_name else "ellipsis",
+            no_wrap=not is_name,
+        )
+    for row in rows:
+        # Peers choose the names: no markup.
+        made.add_row(*(Text(column.text(row)) for column in columns))
+    return made
+
+
+def number(value: float) -> str:
+    """`12,300`, and `0.5` where less than ten count."""
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def octets(value: float) -> str:
+    """`2.6 MB`."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1_000:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1_000
+    return f"{value:,.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """`250 ms`, `4.2 s`, `3 m 5 s`, `2 d 7 h`."""
+    if seconds < 1:
+        return f"{seconds * 1_000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    parts: list[str] = []
+    for unit, length in _STEPS:
+        if seconds >= length or parts:
+            parts.append(f"{int(seconds // length)} {unit}")
+            seconds %= length
+    return " ".join([*parts, f"{int(seconds)} s"][:2])
+
+
+def moment(seconds: float) -> str:
+    """Seconds since 1970 by the reader's clock."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%d %b %H:%M:%S")

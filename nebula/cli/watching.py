@@ -1,0 +1,207 @@
+"""A broker at work, drawn over every few seconds: what `nebula top` shows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from nebula.cli.operators import SERVICE
+from nebula.cli.render import Output
+from nebula.cli.tables import Column, duration, number, octets, table
+
+if TYPE_CHECKING:
+    from nebula.rpc.client import Client
+
+_QUEUES: Final = (
+    Column("queue", "queue"),
+    Column("depth", "depth", number),
+    Column("un-ACKed", "unacked", number),
+    Column("on disk", "paged_out", number),
+    Column("consumers", "consumers", number),
+    Column("in/s", "in_per_second", number),
+    Column("out/s", "out_per_second", number),
+    Column("oldest", "oldest_seconds", duration),
+    Column("memory", "stored_bytes", octets),
+)
+_CONNECTIONS: Final = (
+    Column("session", "session"),
+    Column("principal", "principal"),
+    Column("peer", "link.peer"),
+    Column("un-ACKed", "unacked", number),
+    Column("outbox", "outbox_bytes", octets),
+    Column("read/s", "read_per_second", octets),
+    Column("written/s", "written_per_second", octets),
+    Column("frames/s", "frames_per_second", number),
+)
+_SLOWEST_ANSWER: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the broker told at a moment.
+
+    Attributes:
+        at: seconds of any clock that does not jump.
+    """
+
+    at: float
+    status: Mapping[str, Any]
+    queues: list[dict[str, Any]]
+    connections: list[dict[str, Any]]
+
+
+async def watch(client: Client, output: Output, interval: float, limit: int, *, once: bool) -> None:
+    """Show looks at a broker, an interval apart, until q is pressed or the task is cancelled.
+
+    Args:
+        limit: rows of each table.
+        once: end after the first.
+
+    Raises:
+        NebulaError: there is no answer, or it is an error.
+    """
+    with _keys_at_once():
+        async with anyio.create_task_group() as tasks:
+            if output.is_for_people and sys.stdin.isatty():
+                tasks.start_soon(_leave_at_q, tasks.cancel_scope)
+            with _screen(output) as show:
+                async for before, after in _pairs(client, interval, limit):
+                    show(view(before, after))
+                    if once:
+                        break
+            tasks.cancel_scope.cancel()
+
+
+def view(before: Sample, after: Sample) -> dict[str, Any]:
+    """What is shown of two looks: the later one, with what happened in between by the second."""
+    seconds = max(after.at - before.at, 1e-9)
+
+    def rate(now: float, then: float | None) -> float | None:
+        # What begins anew with a lower count has no rate yet.
+        return None if then is None or now < then else (now - then) / seconds
+
+    queues = {row["queue"]: row for row in before.queues}
+    links = {row["session"]: row["link"] for row in before.connections}
+    fields = ("received", "sent_frames", "read_bytes", "written_bytes")
+    return {
+        "rates": {field: rate(after.status[field], before.status[field]) for field in fields},
+        "status": after.status,
+        "queues": [row | _queue_rates(row, queues.get(row["queue"]), rate) for row in after.queues],
+        "connections": [
+            row | _link_rates(row["link"], links.get(row["session"]), rate) for row in after.connections
+        ],
+    }
+
+
+def _queue_rates(now: Mapping[str, Any], then: Mapping[str, Any] | None, rate: Any) -> dict[str, Any]:
+    if then is None:
+        return {"in_per_second": None, "out_per_second": None}
+    # What came and is not there has gone.
+    gone_now, gone_then = now["taken"] - now["depth"], then["taken"] - then["depth"]
+    return {
+        "in_per_second": rate(now["taken"], then["taken"]),
+        "out_per_second": rate(gone_now, gone_then),
+    }
+
+
+def _link_rates(now: Mapping[str, Any], then: Mapping[str, Any] | None, rate: Any) -> dict[str, Any]:
+    fields = {"read": "read_bytes", "written": "written_bytes", "frames": "sent_frames"}
+    return {
+        f"{name}_per_second": None if then is None else rate(now[field], then[field])
+        for name, field in fields.items()
+    }
+
+
+async def _pairs(client: Client, interval: float, limit: int) -> AsyncIterator[tuple[Sample, Sample]]:
+    """Two looks at a time, an interval apart, for ever."""
+    before = await _look(client, limit)
+    while True:
+        await anyio.sleep(interval)
+        after = await _look(client, limit)
+        yield before, after
+        before = after
+
+
+async def _look(client: Client, limit: int) -> Sample:
+    asking = client.with_options(timeout=_SLOWEST_ANSWER)
+    status = await asking.call(SERVICE, "broker.status")
+    queues = await asking.call(SERVICE, "queues.list", {"order": "depth", "limit": limit})
+    connections = await asking.call(SERVICE, "connections.list", {"order": "traffic", "limit": limit})
+    return Sample(time.monotonic(), status, queues["rows"], connections["rows"])
+
+
+@contextlib.contextmanager
+def _screen(output: Output) -> Iterator[Any]:
+    """What draws a view over the one before, or writes it as a line."""
+    if not output.is_for_people:
+        yield output.json_line
+        return
+    with Live(console=output.console, auto_refresh=False) as live:
+        yield lambda shown: live.update(draw(shown), refresh=True)
+
+
+def draw(shown: Mapping[str, Any]) -> Group:
+    """A view as people read it."""
+    return Group(
+        Text("\n".join(_summary(shown))),
+        Text(),
+        table(_QUEUES, shown["queues"]),
+        Text(),
+        table(_CONNECTIONS, shown["connections"]),
+    )
+
+
+def _summary(shown: Mapping[str, Any]) -> Iterator[str]:
+    status, rates = shown["status"], shown["rates"]
+    state = "ready" if status["not_ready"] is None else f"not ready: {status['not_ready']}"
+    yield f"nebula {status['version']}, {state}, up {duration(status['uptime_seconds'])}"
+    yield (
+        f"messages in {number(rates['received'] or 0)}/s, frames out {number(rates['sent_frames'] or 0)}/s;"
+        f" read {octets(rates['read_bytes'] or 0)}/s, written {octets(rates['written_bytes'] or 0)}/s"
+    )
+    yield (
+        f"{number(status['connections'])} connections, {number(status['held_back'])} held back;"
+        f" memory {octets(status['memory_bytes'])} of {octets(status['max_memory_bytes'])}"
+    )
+    kinds = ", ".join(f"{number(each['destinations'])} {kind}" for kind, each in status["kinds"].items())
+    dropped = ", ".join(f"{number(count)} {why}" for why, count in status["dropped"].items())
+    yield f"destinations: {kinds}; dropped: {dropped or 'nothing'}"
+    store = status["store"]
+    if store is not None and store["commits"]:
+        mean = duration(store["seconds"] / store["commits"])
+        yield f"store: {number(store['commits'])} commits of {number(store['rows'])} rows, {mean} each"
+
+
+async def _leave_at_q(scope: anyio.CancelScope) -> None:
+    while True:
+        await anyio.wait_readable(sys.stdin)
+        if os.read(sys.stdin.fileno(), 1) in (b"q", b"Q", b""):
+            scope.cancel()
+            return
+
+
+@contextlib.contextmanager
+def _keys_at_once() -> Iterator[None]:
+    """Have a terminal hand over keys without Enter, and not show them."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+    import tty
+
+    former = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, former)
