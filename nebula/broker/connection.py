@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -18,6 +19,7 @@ from nebula.broker.doorway import keep_alive
 from nebula.broker.listeners import ANONYMOUS, Listener
 from nebula.broker.rows import LinkFacts
 from nebula.broker.server_protocol import ServerProtocol
+from nebula.broker.transit import Load, load_of
 from nebula.errors import Refused
 
 if TYPE_CHECKING:
@@ -31,10 +33,10 @@ _FLUSH_SECONDS = 5.0
 _LINGER_SECONDS = 1.0
 
 # Who sent so much at once has more to say. uvloop would go on reading it, 8 MB or so, before it
-# looks at anybody else; see `Server.line_up`.
+# looks at anybody else; see `nebula.broker.turns`.
 _LONG_READ_BYTES = 128 * 1024
 
-# And so much, while large bodies wait to be written to their receivers; see `Server.is_behind`.
+# And so much, while large bodies wait to be written to their receivers; see `Turns.is_behind`.
 _READ_BEHIND_BYTES = 4 * 1024
 
 # The loop may have been busy for longer than a peer's margin, with its beats unread. A moment
@@ -79,6 +81,10 @@ class Connection(asyncio.Protocol):
         self._waits_for_store = False
         self._is_in_line = False
         self._is_suspect = False
+        self._held_before_bytes = 0
+        # Of what the transport has not written: what others are told too; octets of ours alone.
+        self._large: Sequence[bytes] = ()
+        self._own_unwritten_bytes = 0
         self._since = 0.0
         self.traffic = Traffic()
 
@@ -139,6 +145,36 @@ class Connection(asyncio.Protocol):
         """What it has been told and was not handed to the transport yet."""
         return self._protocol.session.outbox_bytes
 
+    @property
+    def most_transit_bytes(self) -> int:
+        """See `nebula.broker.transit.Loaded`."""
+        if self._is_closing:
+            return 0
+        session = self._protocol.session
+        unwritten_bytes: int = self._transport.get_write_buffer_size()
+        return unwritten_bytes + session.outbox_bytes + session.held_bytes + self._unread_bytes
+
+    @property
+    def _unread_bytes(self) -> int:
+        return self._protocol.unread_bytes + self._held_before_bytes
+
+    def load(self) -> Load:
+        """See `nebula.broker.transit.Loaded`."""
+        session = self._protocol.session
+        unwritten_bytes: int = self._transport.get_write_buffer_size()
+        if self._large:
+            unwritten_bytes = min(unwritten_bytes, self._own_unwritten_bytes)
+        own_bytes = unwritten_bytes + session.held_bytes + self._unread_bytes
+        return load_of(own_bytes, self._large, session.outbox)
+
+    def give_way(self) -> None:
+        """End it, as the broker has no room for what is on its way to and from it."""
+        is_unwritten = self._transport.get_write_buffer_size() > 0
+        self._protocol.session.end("the broker has no room for what is on its way to and from you")
+        self._server.work(self._server.time())
+        if is_unwritten:
+            self.abort()  # it would not read why either, and what is there would stay for seconds
+
     def end_if_denied(self) -> None:
         """End it if the peer's certificate is on its listener's deny list by now."""
         tls = self._listener.tls
@@ -179,7 +215,9 @@ class Connection(asyncio.Protocol):
                 self._verify(*protocol.credentials)
             if protocol.version is not None:
                 self._opened()
-        is_long = len(data) >= _LONG_READ_BYTES or (len(data) >= _READ_BEHIND_BYTES and server.is_behind)
+        is_long = len(data) >= _LONG_READ_BYTES or (
+            len(data) >= _READ_BEHIND_BYTES and server.turns.is_behind
+        )
         self._pause_if_need_be(is_long=is_long)
         server.work(now)
 
@@ -201,16 +239,17 @@ class Connection(asyncio.Protocol):
     def _line_up(self) -> None:
         if not self._is_in_line:
             self._is_in_line = True
-            self._server.line_up(self)
+            self._server.turns.line_up(self)
 
     def wait_for_turn(self) -> None:
         """For a transport that has read more than is one turn's work: resume it after the others."""
         self._transport.pause_reading()
         self._line_up()
 
-    def note_partial(self, *, is_partial: bool) -> None:
-        """For a transport with frames of its own: octets have come that it cannot hand on yet, or no more."""
-        self._protocol.note_partial(self._server.time(), is_partial=is_partial)
+    def note_partial(self, held_bytes: int) -> None:
+        """For a transport with frames of its own: so many octets have come that it cannot hand on yet."""
+        self._held_before_bytes = held_bytes
+        self._protocol.note_partial(self._server.time(), is_partial=held_bytes > 0)
 
     def take_turn(self) -> None:
         """It stood in line: go on with what it has sent already, or read more."""
@@ -246,10 +285,12 @@ class Connection(asyncio.Protocol):
         """The peer does not keep up: queues stop dispatching to it."""
         self._is_blocked = True
         self._protocol.session.is_choked = True
+        self._server.note_blocked(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """The peer has read: write what waits, and let queues dispatch again."""
         self._is_blocked = False
+        self._large = ()
         now = self._server.time()
         self.flush(now)
         self._resume_dispatch()
@@ -274,9 +315,13 @@ class Connection(asyncio.Protocol):
             if session.outbox:
                 traffic = self.traffic
                 traffic.sent_frames += len(session.outbox)
-                for piece in protocol.take_output(now):
+                pieces = protocol.take_output(now)
+                for piece in pieces:
                     traffic.written_bytes += len(piece)
                     self._transport.write(piece)
+                if self._is_blocked and len(pieces) > 1:
+                    self._large = pieces[1::2]
+                    self._own_unwritten_bytes = sum(map(len, pieces[::2]))
             if protocol.may_close:
                 self._close()
             elif session.is_choked and not self._is_blocked and not self._resumes_soon:

@@ -16,7 +16,6 @@ import contextlib
 import secrets
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -36,6 +35,8 @@ from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
 from nebula.broker.policies import DestinationPolicy, PolicyTable
 from nebula.broker.store import PageRequest, Snapshot, Store, StoredMessage
+from nebula.broker.transit import Transit
+from nebula.broker.turns import Turns
 from nebula.broker.writer import Writer
 from nebula.errors import SettingsError
 from nebula.headers import DEAD_LETTER_QUEUE
@@ -46,17 +47,6 @@ _log = structlog.get_logger("nebula.broker")
 
 # How often time passes for the core: expiry, and senders that wait in vain.
 _ADVANCE_SECONDS = 0.25
-
-# Connections with much to say are read so many at a time, for at most a read each: with 256 KB a
-# read the others, timers and signals wait for one MB at most, however many such peers there are.
-_LONG_READS_AT_ONCE = 4
-
-# Some of them were read already, and go on with what that brought. It is work: no more of it in a turn.
-_TURN_SECONDS = 0.004
-
-# Who is to be written much waits for the next turn of the loop once so much was written in this one: a
-# large body that a thousand receive would hold the others up for seconds. The kernel takes a GB/s or less.
-_LONG_WRITES_BYTES = 4 * 1024 * 1024
 
 # Who does not answer the end of its TLS holds a file of ours. As long as `Connection` lets a peer take for
 # its last octets.
@@ -119,14 +109,14 @@ class Server:
         self._connections: set[Connection] = set()
         # Without those that were refused and are still being told so: they take nobody's place.
         self._doorway = Doorway(self.limits.max_connections, self.limits.max_connections_per_address)
-        self._in_line: deque[Connection] = deque()
-        self._reads_on_soon = False
-        self._unwritten: deque[Connection] = deque()
+        self._transit = Transit(self.limits.max_transit_bytes)
+        self._relieves_soon = False
         self._clock: asyncio.TimerHandle | None = None
         self._is_working = False
         self._departed = Traffic()
         self.started_at = 0.0
         # Until start.
+        self.turns: Turns = None  # type: ignore[assignment]
         self.administration: Administration = None  # type: ignore[assignment]
         self.broker: Broker = None  # type: ignore[assignment]
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
@@ -141,6 +131,7 @@ class Server:
         """
         self.loop = asyncio.get_running_loop()
         self.time = self.loop.time
+        self.turns = Turns(self.loop, self._flush, self._work_now)
         kept = None if self._writer is None else await self._writer.start()
         self.broker = self._make_broker(kept)
         self.started_at = self.time()
@@ -229,36 +220,6 @@ class Server:
         self._departed.add(connection.traffic)
         self._doorway.leave(connection)
 
-    def line_up(self, connection: Connection) -> None:
-        """Have the connection, which has stopped to read, `take_turn` after those before it."""
-        self._in_line.append(connection)
-        self._read_on_soon()
-
-    def _read_on_soon(self) -> None:
-        if self._in_line and not (self._unwritten or self._reads_on_soon):
-            self._reads_on_soon = True
-            self.loop.call_soon(self._read_on)
-
-    @property
-    def is_behind(self) -> bool:
-        """Connections wait to be written. Who sends more than a little is to line up behind them.
-
-        Else a good reader's outbox would fill before its turn, and it would be ended as too slow.
-        """
-        return bool(self._unwritten)
-
-    def _read_on(self) -> None:
-        self._reads_on_soon = False
-        if self._unwritten:
-            return
-        # Not the loop's time, which stands still within a turn.
-        until = time.perf_counter() + _TURN_SECONDS
-        for _ in range(min(_LONG_READS_AT_ONCE, len(self._in_line))):
-            self._in_line.popleft().take_turn()
-            if time.perf_counter() >= until:
-                break
-        self._read_on_soon()
-
     @property
     def connection_count(self) -> int:
         """Connections at this moment."""
@@ -297,11 +258,11 @@ class Server:
             work = take_work(now)
             while work.dirty or work.resumed or work.pages:
                 for session in work.dirty:
-                    if session.outbox_bytes >= LARGE_BYTES:
-                        if written_bytes >= _LONG_WRITES_BYTES or self._unwritten:
-                            self._write_later(session.connection)
+                    outbox_bytes = session.outbox_bytes
+                    if outbox_bytes >= LARGE_BYTES:
+                        if self.turns.defers(session.connection, written_bytes):
                             continue
-                        written_bytes += session.outbox_bytes
+                        written_bytes += outbox_bytes
                     self._flush(session.connection, now)
                 for session, in_vain in work.resumed:
                     session.connection.go_on(now, in_vain=in_vain)
@@ -316,29 +277,14 @@ class Server:
         if journal is not None and self._writer is not None and (not journal.is_empty or self.broker.waiting):
             self._writer.write(journal)
 
+    def _work_now(self) -> None:
+        self.work(self.time())
+
     def _flush(self, connection: Connection, now: float) -> None:
         try:
             connection.flush(now)
         except Exception:  # a fault at one peer must not harm the others
             connection.crash()
-
-    def _write_later(self, connection: Connection) -> None:
-        if not self._unwritten:
-            self.loop.call_soon(self._write_on)
-        self._unwritten.append(connection)
-
-    def _write_on(self) -> None:
-        now = self.time()
-        written_bytes = 0
-        while self._unwritten and written_bytes < _LONG_WRITES_BYTES:
-            connection = self._unwritten.popleft()
-            written_bytes += connection.outbox_bytes
-            self._flush(connection, now)
-        if self._unwritten:
-            self.loop.call_soon(self._write_on)
-        else:
-            self._read_on_soon()
-        self.work(now)
 
     def _on_committed(self, batch: int) -> None:
         self.broker.committed(batch)
@@ -403,7 +349,19 @@ class Server:
         self.administration.advance(now)
         self.work(now)
         self._log_refusals()
+        self._relieve()
         self._clock = self.loop.call_later(_ADVANCE_SECONDS, self._advance)
+
+    def note_blocked(self, unwritten_bytes: int) -> None:
+        """A connection does not keep up, with so much at once on its way: it may be too much of all."""
+        if self._transit.grows_too_fast(unwritten_bytes) and not self._relieves_soon:
+            self._relieves_soon = True
+            self.loop.call_soon(self._relieve)
+
+    def _relieve(self) -> None:
+        self._relieves_soon = False
+        for connection in self._transit.excess(self._connections, self.time()):
+            connection.give_way()
 
     def _log_refusals(self) -> None:
         """Tell the operator what the peers were not told. Few lines a second, however many there are."""

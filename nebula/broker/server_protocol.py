@@ -101,6 +101,11 @@ class ServerProtocol:
         """All that the peer has to be told was put into its outbox."""
         return self.is_finished and not self.session.held
 
+    @property
+    def unread_bytes(self) -> int:
+        """What has come and was not made into frames yet."""
+        return self._parser.held_bytes + len(self._unread)
+
     def receive_data(self, data: bytes, now: float) -> None:
         """Take octets as they come. Never raises for what a peer does."""
         self.heartbeat.last_received = now
@@ -129,15 +134,15 @@ class ServerProtocol:
         frames, self._parked = self._parked, []
         data, self._unread = self._unread, b""
         try:
+            if self._dialogue.go_on():
+                self._unread = data
+                self._rest(frames)
+                return
             if in_vain:
                 self._dialogue.now = now
                 self._dialogue.begin_frame()
                 self._dialogue.send(frames.pop(0), may_wait=False)
             self._handle(frames)
-            if self._dialogue.go_on():
-                self._unread = data
-                self._rest(frames)
-                return
         except (RemoteProtocolError, Refused) as error:
             self._fail(error)
         if self.is_held_back:

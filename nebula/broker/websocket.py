@@ -184,7 +184,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             self._connection.wait_for_turn()
         elif self._has_spoken:
             # STOMP has not seen what a frame holds that is not whole.
-            self._connection.note_partial(is_partial=bool(self._websocket.reader.buffer))
+            self._connection.note_partial(len(self._websocket.reader.buffer))
 
     def _read_frames(self) -> tuple[list[Frame], int]:
         """The next frames, and how many octets they and the beginning of the next one were."""

@@ -82,6 +82,11 @@ class FrameParser:
         """A frame has begun to come, and is not whole yet."""
         return bool(self._held)
 
+    @property
+    def held_bytes(self) -> int:
+        """What has come of frames that are not whole yet."""
+        return len(self._held)
+
     def begin(self, dialect: Dialect) -> None:
         """Read on by the rules of `dialect`. Call `feed(b"")` for what is held already."""
         self._dialect = dialect

@@ -240,6 +240,9 @@ CASES: dict[str, Case] = {
 
 # Held by the shell, so their tests are in tests/faults; and no verdict, but a pace.
 ELSEWHERE = {
+    "drain_seconds",
+    "max_transit_bytes",
+    "min_free_disk_bytes",
     "keepalive_seconds",
     "max_connections",
     "max_connections_per_address",
@@ -291,6 +294,7 @@ def test_limit_must_be_above_0(name: str, value: int) -> None:
     [
         {"outbox_high_water_bytes": 2 << 30},
         {"max_body_bytes": 17 << 20},
+        {"max_outbox_bytes": 513 << 20},
         {"max_body_bytes": 9 << 20, "max_queue_bytes": 8 << 20},
         {"max_queue_bytes": 2 << 30},
         {"default_prefetch": 1_000_000},

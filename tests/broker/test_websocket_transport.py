@@ -63,7 +63,7 @@ class Peer(Side):
     def connection_made(self, transport: WebSocketTransport) -> None:
         self.transport = transport
 
-    def note_partial(self, *, is_partial: bool) -> None:
+    def note_partial(self, held_bytes: int) -> None:
         self.is_partial = is_partial
 
     def wait_for_turn(self) -> None:

@@ -1,0 +1,102 @@
+"""Whose turn it is to be read, and to be written: nobody's much holds up everybody else's little."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nebula.broker.connection import Connection
+
+# Connections with much to say are read so many at a time, for at most a read each: with 256 KB a
+# read the others, timers and signals wait for one MB at most, however many such peers there are.
+_LONG_READS_AT_ONCE = 4
+
+# Some of them were read already, and go on with what that brought. It is work: no more of it in a turn.
+_TURN_SECONDS = 0.004
+
+# Who is to be written much waits for the next turn of the loop once so much was written in this one: a
+# large body that a thousand receive would hold the others up for seconds. The kernel takes a GB/s or less.
+_LONG_WRITES_BYTES = 4 * 1024 * 1024
+
+
+class Turns:
+    """The connections that wait for their turn.
+
+    Args:
+        loop: whose turns they are.
+        flush: writes to a connection what it was told.
+        work: called when that was done for some.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        flush: Callable[[Connection, float], None],
+        work: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._flush = flush
+        self._work = work
+        self._in_line: deque[Connection] = deque()
+        self._reads_on_soon = False
+        self._unwritten: deque[Connection] = deque()
+
+    @property
+    def is_behind(self) -> bool:
+        """Connections wait to be written. Who sends more than a little is to line up behind them.
+
+        Else a good reader's outbox would fill before its turn, and it would be ended as too slow.
+        """
+        return bool(self._unwritten)
+
+    def line_up(self, connection: Connection) -> None:
+        """Have the connection, which has stopped to read, `take_turn` after those before it."""
+        self._in_line.append(connection)
+        self._read_on_soon()
+
+    def defers(self, connection: Connection, written_bytes: int) -> bool:
+        """Whether it is to be written in a later turn, as it will be: ask for who is to be written much.
+
+        Args:
+            written_bytes: what was written in this turn to those of whom was asked.
+        """
+        if written_bytes < _LONG_WRITES_BYTES and not self._unwritten:
+            return False
+        if not self._unwritten:
+            self._loop.call_soon(self._write_on)
+        self._unwritten.append(connection)
+        return True
+
+    def _read_on_soon(self) -> None:
+        if self._in_line and not (self._unwritten or self._reads_on_soon):
+            self._reads_on_soon = True
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._reads_on_soon = False
+        if self._unwritten:
+            return
+        # Not the loop's time, which stands still within a turn.
+        until = time.perf_counter() + _TURN_SECONDS
+        for _ in range(min(_LONG_READS_AT_ONCE, len(self._in_line))):
+            self._in_line.popleft().take_turn()
+            if time.perf_counter() >= until:
+                break
+        self._read_on_soon()
+
+    def _write_on(self) -> None:
+        now = self._loop.time()
+        written_bytes = 0
+        while self._unwritten and written_bytes < _LONG_WRITES_BYTES:
+            connection = self._unwritten.popleft()
+            written_bytes += connection.outbox_bytes
+            self._flush(connection, now)
+        if self._unwritten:
+            self._loop.call_soon(self._write_on)
+        else:
+            self._read_on_soon()
+        self._work()
