@@ -64,7 +64,7 @@ class Peer(Side):
         self.transport = transport
 
     def note_partial(self, held_bytes: int) -> None:
-        self.is_partial = is_partial
+        self.is_partial = held_bytes > 0
 
     def wait_for_turn(self) -> None:
         self.waits += 1
