@@ -103,6 +103,8 @@ class Holding:
         gone = {message.number for message in messages}
         for message in self._line.remove(lambda message: message.number in gone):
             self._forget(message)
+        if self.is_deep:
+            self._refill()
 
     # --- room ---
 
