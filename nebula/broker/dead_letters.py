@@ -14,10 +14,10 @@ from nebula.broker.administration import Steps
 from nebula.broker.core import Broker
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.messages import Head, Kind, Message, Verdict
-from nebula.broker.rows import Arrivals
+from nebula.broker.rows import Arrivals, paged_out
 from nebula.errors import Refused
 
-# Put back, or looked at, in one piece of work: a millisecond or so.
+# Put back, or looked at, in one piece of work: some milliseconds.
 _PUT_BACK_AT_ONCE: Final = 200
 _LOOKED_AT_AT_ONCE: Final = 2_000
 
@@ -100,6 +100,22 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
+class Letters:
+    """Dead letters; and how many are on disk alone, which were not looked at."""
+
+    rows: list[DeadLetter]
+    on_disk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """How many were dropped; and how many are on disk alone, which were not looked at."""
+
+    purged: int
+    on_disk: int
+
+
+@dataclass(frozen=True, slots=True)
 class Replayed:
     """What became of dead letters that were to be put back.
 
@@ -109,12 +125,14 @@ class Replayed:
         without_queue: came from topics, whose messages go to many, or were sent here in the first place: they
             are still dead letters, and can be put into a queue that is named.
         not_permitted: likewise where their sender may not send any more (D.36).
+        on_disk: dead letters on disk alone, which were not looked at: they come when those before them go.
     """
 
     replayed: int
     full: int
     without_queue: int
     not_permitted: int
+    on_disk: int
 
 
 def peek(
@@ -169,10 +187,16 @@ class DeadLetters:
     def _queue(self) -> Queue | None:
         return self._broker.queues.get(self._broker.queues.dead_letter)
 
-    def rows(self, wanted: Filter, limit: int) -> Steps[list[DeadLetter]]:
+    def rows(self, wanted: Filter, limit: int) -> Steps[Letters]:
         """The first of those that are wanted, in order of arrival."""
-        found = yield from self._find(wanted, limit)
-        return [_dead_letter(each) for each in found]
+        rows: list[DeadLetter] = []
+        after = wanted.after
+        while len(rows) < limit:
+            found, after = yield from self._next(wanted, after, limit - len(rows))
+            if not found:
+                break
+            rows += map(_dead_letter, found)
+        return Letters(rows, self._on_disk)
 
     def show(self, number: int, now: float, max_bytes: int) -> MessageView:
         """One of them, with so much of its body.
@@ -187,15 +211,18 @@ class DeadLetters:
             return view(message, queue, self._arrivals, now, max_bytes)
         raise Refused("not-found", f"no dead letter {number}")
 
-    def drop(self, wanted: Filter, limit: int) -> Steps[int]:
-        """Drop those that are wanted, and count them as purged. Returns how many."""
-        found = yield from self._find(wanted, limit)
-        present = self._present(found)
-        if present:
-            assert self._queue is not None
-            self._queue.withdraw(present)
-            self._broker.account.dropped["purged"] += len(present)
-        return len(present)
+    def drop(self, wanted: Filter, limit: int) -> Steps[Purged]:
+        """Drop those that are wanted, and count them as purged."""
+        purged, after = 0, wanted.after
+        while purged < limit:
+            found, after = yield from self._next(wanted, after, min(_PUT_BACK_AT_ONCE, limit - purged))
+            if not found:
+                break
+            self._take_out(found)
+            self._broker.account.dropped["purged"] += len(found)
+            purged += len(found)
+            yield
+        return Purged(purged, self._on_disk)
 
     def replay(self, wanted: Filter, limit: int, now: float, *, to: str | None = None) -> Steps[Replayed]:
         """Put those that are wanted back where they came from, or into another queue.
@@ -209,21 +236,49 @@ class DeadLetters:
         """
         if to is not None:
             self._check_target(to)
-        found = yield from self._find(wanted, limit)
         counts = dict.fromkeys(("replayed", "full", "without_queue", "not_permitted"), 0)
-        letters = iter(found)
-        while batch := list(islice(letters, _PUT_BACK_AT_ONCE)):
-            put_back = []
-            for letter in self._present(batch):
-                outcome = self._put_back(letter, to, now)
+        left, after = limit, wanted.after
+        while left:
+            found, after = yield from self._next(wanted, after, min(_PUT_BACK_AT_ONCE, left))
+            if not found:
+                break
+            left -= len(found)
+            outcomes = [self._put_back(letter, to, now) for letter in found]
+            for outcome in outcomes:
                 counts[outcome] += 1
-                if outcome == "replayed":
-                    put_back.append(letter)
-            if put_back:
-                assert self._queue is not None
-                self._queue.withdraw(put_back)
+            done = [each for each, outcome in zip(found, outcomes, strict=True) if outcome == "replayed"]
+            self._take_out(done)
             yield
-        return Replayed(**counts)
+        return Replayed(**counts, on_disk=self._on_disk)
+
+    @property
+    def _on_disk(self) -> int:
+        return 0 if self._queue is None else paged_out(self._queue)
+
+    def _next(self, wanted: Filter, after: int, count: int) -> Steps[tuple[list[Message], int]]:
+        """The next of those that are wanted; nothing happens between this and what is done to them.
+
+        Returns:
+            None or up to `count` of them, and the number behind which to go on.
+        """
+        while (queue := self._queue) is not None:
+            looked_at = list(
+                islice((each for each in queue.waiting if each.number > after), _LOOKED_AT_AT_ONCE)
+            )
+            found = list(islice(filter(wanted.lets_through, looked_at), count))
+            if found:
+                return found, found[-1].number
+            if looked_at:
+                after = looked_at[-1].number
+            elif not _awaits_page(queue):
+                break
+            yield
+        return [], after
+
+    def _take_out(self, letters: Collection[Message]) -> None:
+        if letters:
+            assert self._queue is not None
+            self._queue.withdraw(letters)
 
     def _check_target(self, to: str) -> None:
         is_queue = self._broker.kind_of(to) is Kind.QUEUE and not to.startswith(names.RESERVED_QUEUE_PREFIX)
@@ -244,20 +299,9 @@ class DeadLetters:
         broker.queues.forget_if_idle(queue, now)
         return "full"
 
-    def _find(self, wanted: Filter, limit: int) -> Steps[list[Message]]:
-        queue = self._queue
-        waiting = iter(() if queue is None else list(queue.waiting))
-        found: list[Message] = []
-        while len(found) < limit and (batch := list(islice(waiting, _LOOKED_AT_AT_ONCE))):
-            found += filter(wanted.lets_through, batch)
-            yield
-        return sorted(found, key=_by_number)[:limit]
 
-    def _present(self, messages: Iterable[Message]) -> list[Message]:
-        """Those that still wait: others may have been taken since they were found."""
-        queue = self._queue
-        waiting = set() if queue is None else {each.number for each in queue.waiting}
-        return [each for each in messages if each.number in waiting]
+def _awaits_page(queue: Queue) -> bool:
+    return any(line.depot is not None and line.depot.asked is not None for line in queue.lines)
 
 
 def _head_again(letter: Message, target: str) -> Head:
@@ -272,6 +316,7 @@ def _head_again(letter: Message, target: str) -> Head:
         passed_on,
         is_persistent=letter.head.is_persistent,
         reply_to=reply_to,
+        priority=letter.head.priority,
     )
 
 

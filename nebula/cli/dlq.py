@@ -59,12 +59,15 @@ def list_(
     Example: nebula dlq list --from /queue/orders
     """
     wanted = {"source": source, "reason": reason, "after": after, "limit": limit}
-    rows = tell(broker, "dlq.list", wanted, timeout)
+    letters = tell(broker, "dlq.list", wanted, timeout)
     output = Output(as_json=as_json)
+    rows = letters["rows"]
     if not output.is_for_people:
         output.json_line(rows)
-    else:
-        output.console.print(table(_COLUMNS, rows) if rows else "no dead letters")
+        return
+    output.console.print(table(_COLUMNS, rows) if rows else "no dead letters")
+    if letters["on_disk"]:
+        output.console.print(f"{letters['on_disk']:,} more are on disk, behind these", highlight=False)
 
 
 @dlq.command()
@@ -139,8 +142,9 @@ def purge(
     """
     wanted = _wanted(numbers, source, reason, limit, everything=everything)
     make_sure("Drop these dead letters for good?", is_sure=yes)
-    count = tell(broker, "dlq.purge", wanted, timeout)
-    Output(as_json=as_json).event(f"{count:,} dead letters dropped", purged=count)
+    outcome = tell(broker, "dlq.purge", wanted, timeout)
+    parts = [f"{outcome['purged']:,} dead letters dropped", *_left_on_disk(outcome)]
+    Output(as_json=as_json).event("; ".join(parts), **outcome)
 
 
 def _wanted(
@@ -160,4 +164,9 @@ def _outcome(outcome: dict[str, int]) -> str:
         "are of senders who may not send there": outcome["not_permitted"],
     }
     parts = [f"{count:,} {why}" for why, count in left.items() if count]
-    return "; ".join([f"{outcome['replayed']:,} dead letters put back", *parts])
+    return "; ".join([f"{outcome['replayed']:,} dead letters put back", *parts, *_left_on_disk(outcome)])
+
+
+def _left_on_disk(outcome: dict[str, int]) -> list[str]:
+    count = outcome["on_disk"]
+    return [f"{count:,} are on disk and were not looked at"] if count else []

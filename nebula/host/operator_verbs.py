@@ -21,7 +21,15 @@ from nebula.broker.administration import (
     Selection,
     Steps,
 )
-from nebula.broker.dead_letters import DeadLetter, DeadLetters, Filter, MessageView, Replayed, peek
+from nebula.broker.dead_letters import (
+    DeadLetters,
+    Filter,
+    Letters,
+    MessageView,
+    Purged,
+    Replayed,
+    peek,
+)
 from nebula.broker.messages import Kind
 from nebula.broker.rows import (
     ConnectionDetails,
@@ -107,12 +115,17 @@ class Desk:
         """The result of a coroutine on the loop.
 
         Raises:
-            VerbError: what the core has refused.
+            VerbError: what the core has refused, or that it took too long.
         """
+        future = asyncio.run_coroutine_threadsafe(work(), self.server.loop)
         try:
-            return asyncio.run_coroutine_threadsafe(work(), self.server.loop).result(_SECONDS)
+            return future.result(_SECONDS)
         except Refused as error:
             raise VerbError(error.code, error.detail) from error
+        except TimeoutError as error:
+            # What was done stays done: each piece of work is whole.
+            future.cancel()
+            raise VerbError("busy", f"the broker was not done within {_SECONDS:g} s") from error
 
 
 def add_operator_verbs(responder: Responder, server: Server, may_call: MayCall) -> None:
@@ -250,7 +263,7 @@ def _add_dead_letter_looks(responder: Responder, desk: Desk, may_call: MayCall) 
         reason: str | None = None,
         after: Number = 0,
         limit: Limit = 100,
-    ) -> list[DeadLetter]:
+    ) -> Letters:
         """Dead letters in order of arrival: from where, why, when, and after how many deliveries."""
         may_call(request, "dlq.list")
         wanted = Filter(None, source, reason, after)
@@ -285,8 +298,8 @@ def _add_dead_letter_acts(responder: Responder, desk: Desk, may_call: MayCall) -
         source: str | None = None,
         reason: str | None = None,
         limit: Count = 100_000,
-    ) -> int:
-        """Drop dead letters; returns how many."""
+    ) -> Purged:
+        """Drop dead letters."""
         may_call(request, "dlq.purge")
         wanted = Filter(_chosen(numbers), source, reason)
         return desk.walk(lambda: desk.dead_letters.drop(wanted, limit))
