@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from nebula.broker.counts import Traffic
-from nebula.broker.doorway import keep_alive
+from nebula.broker.doorway import keep_alive, place_of
 from nebula.broker.listeners import ANONYMOUS, Listener
 from nebula.broker.rows import LinkFacts
 from nebula.broker.server_protocol import ServerProtocol
@@ -368,7 +368,8 @@ class Connection(asyncio.Protocol):
             return
 
         async def verify() -> None:
-            principal = await authenticator.verify(login, passcode)
+            peer = self._transport.get_extra_info("peername")
+            principal = await authenticator.verify(login, passcode, place_of(peer[0]) if peer else "")
             if self._is_closing:
                 return
             now = self._server.time()

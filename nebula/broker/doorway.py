@@ -44,7 +44,7 @@ class Doorway:
         """
         if len(self._places) >= self._most:
             return f"more than {self._most} connections"
-        place = None if address is None else _place_of(address)
+        place = None if address is None else place_of(address)
         if place is not None:
             if self._counts[place] >= self._most_of_one:
                 return f"more than {self._most_of_one} connections from your address"
@@ -80,7 +80,8 @@ def keep_alive(transport: asyncio.BaseTransport, seconds: float) -> str | None:
     return str(peer[0]) if peer else None
 
 
-def _place_of(address: str) -> str:
+def place_of(address: str) -> str:
+    """What counts as one place: an address, or a subnet of IPv6."""
     if ":" not in address:
         return address
     whole = ipaddress.IPv6Address(address.partition("%")[0])

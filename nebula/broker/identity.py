@@ -10,8 +10,7 @@ import json
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ import jwt
 import structlog
 from pydantic import Field
 
+from nebula.broker.fair_line import Crowded, FairLine
 from nebula.broker.listeners import ANONYMOUS
 from nebula.errors import SettingsError
 from nebula.settings import Settings, load
@@ -80,14 +80,14 @@ class Authenticator:
         self._audience = audience
         self._issuer = issuer
         self._may_be_anonymous = anonymous
-        self._turns = _Turns(verifications_per_second)
+        self._turns = FairLine(verifications_per_second, at_once=_HASHES_AT_ONCE, longest_wait=_LONGEST_WAIT)
         self._users: Mapping[str, str] = {}
         self._dummy = ""
         self._keys: tuple[jwt.PyJWK, ...] = ()
         # What was good: login and its hash, by a digest that nobody can make without the secret.
         self._good: OrderedDict[bytes, tuple[str, str]] = OrderedDict()
         self._secret = secrets.token_bytes(32)
-        self._checks: dict[bytes, asyncio.Task[bool]] = {}
+        self._checks: dict[bytes, _Check] = {}
         self.reload()
 
     def reload(self) -> None:
@@ -107,53 +107,73 @@ class Authenticator:
         is_checked = self._users_file is not None or self._keys_file is not None
         return ANONYMOUS if self._may_be_anonymous and (login is None or not is_checked) else None
 
-    async def verify(self, login: str | None, passcode: str | None) -> str | None:
+    async def verify(self, login: str | None, passcode: str | None, place: str = "") -> str | None:
         """The principal, or None: refused. The log says why, the peer must not learn it.
 
         Passcodes are hashed in a thread, some at a time and some per second; those who wait too long are
-        refused. An unknown login takes as long as a wrong passcode.
+        refused. An unknown login takes as long as a wrong passcode. Who is cancelled waits no longer.
+
+        Args:
+            place: where the peer comes from: places have their turns in rotation.
         """
-        principal = await self._find(login, passcode)
+        principal = await self._find(login, passcode, place)
         if principal is None and self._may_be_anonymous:
             return ANONYMOUS  # PROTOCOL D, "identity": a wrong login is refused unless this is set.
         return principal
 
-    async def _find(self, login: str | None, passcode: str | None) -> str | None:
+    async def _find(self, login: str | None, passcode: str | None, place: str) -> str | None:
         if passcode is None:
             return None
         if self._keys and passcode.count(".") == 2:
             return self._read_token(passcode)
         if login is None or not self._users:
             return None
-        return await self._check_login(login, passcode)
+        return await self._check_login(login, passcode, place)
 
     # --- passcodes ---
 
-    async def _check_login(self, login: str, passcode: str) -> str | None:
+    async def _check_login(self, login: str, passcode: str, place: str) -> str | None:
         key = self._digest(login, passcode)
         expected = self._users.get(login)
         if expected is not None and self._good.get(key) == (login, expected):
             self._good.move_to_end(key)
             return login
         # Many connections of one program that come back at once ask the same: once is enough.
-        check = self._checks.get(key)
-        if check is None:
-            check = asyncio.get_running_loop().create_task(self._hash(expected, login, passcode))
-            self._checks[key] = check
-            check.add_done_callback(lambda _: self._checks.pop(key, None))
-        is_good = await asyncio.shield(check)
+        is_good = await self._wait_for(key, (expected, login, passcode, place))
         # A reload meanwhile may have taken the login away.
         if not is_good or expected is None or self._users.get(login) != expected:
             return None
         self._remember(key, login, expected)
         return login
 
-    async def _hash(self, expected: str | None, login: str, passcode: str) -> bool:
+    async def _wait_for(self, key: bytes, asked: tuple[str | None, str, str, str]) -> bool:
+        """Whether the passcode is good. It is not looked at any more once all who asked have gone: who comes
+        and goes must not keep the line full."""
+        check = self._checks.get(key)
+        if check is None:
+            check = self._checks[key] = _Check()
+            check.task = asyncio.get_running_loop().create_task(self._hash(check, *asked))
+            check.task.add_done_callback(lambda _: self._forget(key, check))
+        check.asking += 1
+        try:
+            return await asyncio.shield(check.task)
+        finally:
+            check.asking -= 1
+            if not (check.asking or check.has_begun):
+                check.task.cancel()
+                self._forget(key, check)
+
+    def _forget(self, key: bytes, check: _Check) -> None:
+        if self._checks.get(key) is check:
+            del self._checks[key]
+
+    async def _hash(self, check: _Check, expected: str | None, login: str, passcode: str, place: str) -> bool:
         stored = self._dummy if expected is None else expected
         try:
-            async with self._turns.take():
+            async with self._turns.take(place):
+                check.has_begun = True
                 is_good = await asyncio.to_thread(_is_hash_of, stored, passcode)
-        except _Crowded:
+        except Crowded:
             _log.warning("passcode not checked", login=login, reason="too many wait")
             return False
         if not is_good or expected is None:
@@ -216,36 +236,13 @@ def users_line(login: str, passcode: str) -> str:
     return f'{json.dumps(login, ensure_ascii=False)} = "{argon2.PasswordHasher().hash(passcode)}"'
 
 
-class _Crowded(Exception):
-    """Too many wait for their turn already."""
+class _Check:
+    """One passcode that is being looked at, for all who asked for it."""
 
-
-class _Turns:
-    """Lets through so many per second, evenly, and so many at once."""
-
-    def __init__(self, per_second: float) -> None:
-        if per_second <= 0:
-            raise SettingsError(f"verifications_per_second {per_second:g} is not above 0")
-        self._interval = 1.0 / per_second
-        self._room = max(1, round(per_second * _LONGEST_WAIT))
-        self._next = 0.0
-        self._at_once = asyncio.Semaphore(_HASHES_AT_ONCE)
-
-    @asynccontextmanager
-    async def take(self) -> AsyncGenerator[None]:
-        """Wait for a turn, and have it for the block; `_Crowded` where too many do already."""
-        if not self._room:
-            raise _Crowded
-        self._room -= 1
-        try:
-            now = asyncio.get_running_loop().time()
-            begin = max(now, self._next)
-            self._next = begin + self._interval
-            await asyncio.sleep(begin - now)
-            async with self._at_once:
-                yield
-        finally:
-            self._room += 1
+    def __init__(self) -> None:
+        self.task: asyncio.Task[bool]
+        self.asking = 0
+        self.has_begun = False
 
 
 def _is_hash_of(expected: str, passcode: str) -> bool:

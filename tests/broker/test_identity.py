@@ -451,3 +451,34 @@ async def test_log_says_why_and_never_a_passcode_or_token(tmp_path: Path) -> Non
     ]
     assert "hunter2" not in str(logged)
     assert expired not in str(logged)
+
+
+# --- who waits to be verified ---
+
+
+async def test_who_comes_and_goes_does_not_keep_the_line_full(tmp_path: Path, hashings: list[str]) -> None:
+    # Ten may wait.
+    authenticator = Authenticator(users=users_file(tmp_path, alice="secret"), verifications_per_second=1.0)
+    for number in range(50):
+        guess = asyncio.create_task(authenticator.verify("alice", str(number), "a"))
+        await asyncio.sleep(0)
+        guess.cancel()
+        await asyncio.wait([guess])
+
+    with anyio.fail_after(DEADLINE):
+        assert await authenticator.verify("alice", "secret", "b") == "alice"
+    assert len(hashings) == 1
+
+
+async def test_guesses_of_one_place_do_not_keep_another_ones_peers_out(
+    tmp_path: Path, hashings: list[str]
+) -> None:
+    authenticator = Authenticator(users=users_file(tmp_path, alice="secret"), verifications_per_second=1.0)
+    guesses = [asyncio.create_task(authenticator.verify("alice", str(each), "a")) for each in range(30)]
+    await asyncio.sleep(0)
+
+    with anyio.fail_after(DEADLINE):
+        assert await authenticator.verify("alice", "secret", "b") == "alice"
+    assert len(hashings) <= 2
+    for guess in guesses:
+        guess.cancel()

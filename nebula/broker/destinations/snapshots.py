@@ -12,7 +12,7 @@ from nebula.broker.globs import compile_glob, is_glob
 from nebula.errors import Refused
 
 # So many destinations are looked at in one go for a snapshot: some milliseconds' work.
-_AT_ONCE: Final = 4_000
+_AT_ONCE: Final = 2_000
 
 
 class Snapshots:

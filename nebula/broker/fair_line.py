@@ -1,0 +1,106 @@
+"""Turns at what costs much and anybody may ask for: so many per second, and fair to each place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from nebula.errors import SettingsError
+
+
+class Crowded(Exception):
+    """Too many wait for their turn already, most of them from the same place."""
+
+
+class FairLine:
+    """Lets through so many per second, evenly, and so many at once.
+
+    Places have their turns in rotation, and where too many wait, one of the place with most of them goes:
+    so who asks without end waits behind himself.
+
+    Args:
+        per_second: how many turns there are.
+        at_once: how many may be had at the same time.
+        longest_wait: seconds; so many wait at most as have their turn by then.
+
+    Raises:
+        SettingsError: `per_second` is no rate.
+    """
+
+    def __init__(self, per_second: float, *, at_once: int, longest_wait: float) -> None:
+        if per_second <= 0:
+            raise SettingsError(f"verifications_per_second {per_second:g} is not above 0")
+        self._interval = 1.0 / per_second
+        self._room = max(1, round(per_second * longest_wait))
+        self._at_once = at_once
+        self._next = 0.0
+        # By place, in the order of their turns; no line is empty.
+        self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @asynccontextmanager
+    async def take(self, place: str = "") -> AsyncGenerator[None]:
+        """Wait for a turn, and have it for the block. Who is cancelled while it waits takes nobody's room.
+
+        Raises:
+            Crowded: too many wait.
+        """
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._make_room(place)
+        self._lines.setdefault(place, deque()).append(turn)
+        self._call()
+        try:
+            await turn
+        except BaseException:
+            if turn.cancelled():
+                self._leave(place, turn)
+            elif turn.exception() is None:
+                self._end()  # it was given a moment before
+            raise
+        try:
+            yield
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._at_once += 1
+        self._call()
+
+    def _make_room(self, place: str) -> None:
+        if sum(map(len, self._lines.values())) < self._room:
+            return
+        longest = max(self._lines, key=lambda each: len(self._lines[each]))
+        # One more of the same place, or of one that has as many, has the worse claim.
+        if len(self._lines[longest]) <= len(self._lines.get(place, ())) + 1:
+            raise Crowded
+        last = self._lines[longest][-1]
+        self._leave(longest, last)
+        last.set_exception(Crowded())
+
+    def _leave(self, place: str, turn: asyncio.Future[None]) -> None:
+        line = self._lines.get(place)
+        if line is not None and turn in line:
+            line.remove(turn)
+            if not line:
+                del self._lines[place]
+
+    def _call(self) -> None:
+        """Have the next one called when it may be."""
+        if self._lines and self._at_once and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(self._next, self._give)
+
+    def _give(self) -> None:
+        self._timer = None
+        if not (self._lines and self._at_once):
+            return
+        place, line = self._lines.popitem(last=False)
+        turn = line.popleft()
+        if line:
+            self._lines[place] = line  # behind the other places
+        self._next = asyncio.get_running_loop().time() + self._interval
+        if not turn.done():
+            self._at_once -= 1
+            turn.set_result(None)
+        self._call()
