@@ -29,7 +29,7 @@ from nebula.broker.store import (
     Write,
 )
 
-__all__ = ["MIGRATIONS", "VERSION", "Batch"]
+__all__ = ["MIGRATIONS", "TABLES", "VERSION", "Batch", "Table", "encode_json"]
 
 VERSION: Final = 2
 """Of the tables. It rises with every change of them."""
@@ -43,12 +43,19 @@ _Row: TypeAlias = tuple[Any, ...]
 _Headers: TypeAlias = tuple[tuple[str, str], ...]
 
 # Readable with SQLite's own shell. A length-prefixed form was as long, and no quicker on the whole.
-_encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+encode_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+"""What headers and lists of names are written with."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Table:
-    """A table whose rows are put and dropped by their key. Columns are as SQL declares them."""
+class Table:
+    """A table whose rows are put and dropped by their key.
+
+    Attributes:
+        name: in SQL.
+        key: its first columns, as SQL declares them.
+        others: the rest of them.
+    """
 
     name: str
     key: tuple[str, ...]
@@ -56,6 +63,7 @@ class _Table:
 
     @property
     def declaration(self) -> str:
+        """The statement that makes it."""
         columns = ", ".join((*self.key, *self.others))
         return f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({', '.join(_names(self.key))}))"
 
@@ -76,20 +84,20 @@ _DESTINATION: Final = "destination TEXT NOT NULL"
 _SUBSCRIPTION_KEY: Final = ("session TEXT NOT NULL", "id TEXT NOT NULL")
 _HOW: Final = ("ack TEXT NOT NULL", "prefetch INTEGER NOT NULL", "seen_number INTEGER NOT NULL")
 
-_MESSAGES: Final = _Table("messages", ("line TEXT NOT NULL", _NUMBER), (_DESTINATION, *_CONTENT))
-_DELAYED: Final = _Table("delayed", (_NUMBER,), (_DESTINATION, *_CONTENT, "deliver_at REAL NOT NULL"))
-_DUPLICATES: Final = _Table("duplicates", (_DESTINATION, "id TEXT NOT NULL"), ("until REAL NOT NULL",))
-_VALUES: Final = _Table("last_values", (_DESTINATION,), (_NUMBER, *_CONTENT))
-_SESSIONS: Final = _Table("sessions", ("id TEXT NOT NULL",), ("principal TEXT NOT NULL", "away_since REAL"))
-_SUBSCRIPTIONS: Final = _Table("subscriptions", _SUBSCRIPTION_KEY, (_DESTINATION, *_HOW))
-_PENDING: Final = _Table("pending", _SUBSCRIPTION_KEY, ("destinations TEXT NOT NULL",))
-_TABLES: Final = (_MESSAGES, _DELAYED, _DUPLICATES, _VALUES, _SESSIONS, _SUBSCRIPTIONS, _PENDING)
+_MESSAGES: Final = Table("messages", ("line TEXT NOT NULL", _NUMBER), (_DESTINATION, *_CONTENT))
+_DELAYED: Final = Table("delayed", (_NUMBER,), (_DESTINATION, *_CONTENT, "deliver_at REAL NOT NULL"))
+_DUPLICATES: Final = Table("duplicates", (_DESTINATION, "id TEXT NOT NULL"), ("until REAL NOT NULL",))
+_VALUES: Final = Table("last_values", (_DESTINATION,), (_NUMBER, *_CONTENT))
+_SESSIONS: Final = Table("sessions", ("id TEXT NOT NULL",), ("principal TEXT NOT NULL", "away_since REAL"))
+_SUBSCRIPTIONS: Final = Table("subscriptions", _SUBSCRIPTION_KEY, (_DESTINATION, *_HOW))
+_PENDING: Final = Table("pending", _SUBSCRIPTION_KEY, ("destinations TEXT NOT NULL",))
+TABLES: Final = (_MESSAGES, _DELAYED, _DUPLICATES, _VALUES, _SESSIONS, _SUBSCRIPTIONS, _PENDING)
 
 # With row ids: a body of some kilobytes inside the tree of the key cost more than half of the rate.
 _NEW: Final = (
     """CREATE TABLE broker (incarnation TEXT NOT NULL, runs INTEGER NOT NULL, is_clean INTEGER NOT NULL,
     is_copy INTEGER NOT NULL DEFAULT 0)""",
-    *(table.declaration for table in _TABLES),
+    *(table.declaration for table in TABLES),
 )
 
 # In words of their own: what a later version declares must not change what an older one becomes.
@@ -118,7 +126,7 @@ class Batch:
     """Writes of which only the last word on each row is left, so that their order no longer matters."""
 
     def __init__(self, writes: Sequence[Write]) -> None:
-        self._rows: dict[_Table, dict[_Row, _Row | None]] = {table: {} for table in _TABLES}
+        self._rows: dict[Table, dict[_Row, _Row | None]] = {table: {} for table in TABLES}
         self._gone: list[_Row] = []
         self._ended: list[str] = []
         self._texts: dict[_Headers, str] = {}
@@ -166,7 +174,7 @@ class Batch:
             case DropSubscription(session, id):
                 rows[_SUBSCRIPTIONS][session, id] = rows[_PENDING][session, id] = None
             case PutPending(session, id, destinations):
-                rows[_PENDING][session, id] = (session, id, _encode(destinations))
+                rows[_PENDING][session, id] = (session, id, encode_json(destinations))
             case _:
                 assert_never(write)
 
@@ -174,7 +182,7 @@ class Batch:
         # Messages that follow each other often have the very same headers.
         text = self._texts.get(message.headers)
         if text is None:
-            text = self._texts[message.headers] = _encode(message.headers)
+            text = self._texts[message.headers] = encode_json(message.headers)
         return text, message.body, message.expires_at, message.attempts, message.is_request
 
     def _end(self, session: str) -> None:
@@ -198,7 +206,7 @@ class Batch:
 
 
 def _execute_many(
-    db: sqlite3.Connection, statement: Callable[[_Table, int], str], table: _Table, rows: Sequence[_Row]
+    db: sqlite3.Connection, statement: Callable[[Table, int], str], table: Table, rows: Sequence[_Row]
 ) -> None:
     """Execute a statement for all rows in few steps: of sizes that are powers of two, to be prepared once."""
     begin = 0
@@ -210,7 +218,7 @@ def _execute_many(
 
 
 @cache
-def _put(table: _Table, count: int) -> str:
+def _put(table: Table, count: int) -> str:
     # In place, not as REPLACE does by dropping the old row: nearly half as quick again for changing values.
     changes = ", ".join(f"{name} = excluded.{name}" for name in _names(table.others))
     rows = _marks(len(table.key) + len(table.others), count)
@@ -219,7 +227,7 @@ def _put(table: _Table, count: int) -> str:
 
 
 @cache
-def _drop(table: _Table, count: int) -> str:
+def _drop(table: Table, count: int) -> str:
     # `(queue, number) IN (VALUES …)` would read the whole table; CROSS JOIN holds SQLite to this order.
     on = " AND ".join(f"kept.{name} = gone.column{place}" for place, name in enumerate(_names(table.key), 1))
     gone = f"(VALUES {_marks(len(table.key), count)}) AS gone CROSS JOIN {table.name} AS kept ON {on}"
