@@ -341,8 +341,21 @@ class Connection(asyncio.Protocol):
 
     def read_on(self) -> None:
         """Read the peer again, unless it is held back, waits for the store or is at its end."""
-        if not (self._protocol.is_held_back or self._waits_for_store or self._is_closing):
+        is_at_rest = self._is_closing or self._server.is_stopping
+        if not (self._protocol.is_held_back or self._waits_for_store or is_at_rest):
             self._transport.resume_reading()
+
+    def rest_for_good(self) -> None:
+        """The broker stops: read no more, dispatch no more; write what it was told."""
+        if not self._is_closing:
+            self._protocol.session.is_choked = True
+            self._protocol.pause()  # it has no chance to beat
+            self._transport.pause_reading()
+
+    @property
+    def is_drained(self) -> bool:
+        """It was written all that it was told, or it is at its end anyway."""
+        return self._is_closing or not (self.outbox_bytes or self._transport.get_write_buffer_size())
 
     def end(self, reason: str) -> None:
         """End the connection with an ERROR, for a reason of ours."""
@@ -413,7 +426,7 @@ class Connection(asyncio.Protocol):
 
     def _resume_dispatch(self) -> None:
         self._resumes_soon = False
-        if self._is_blocked or self._is_closing:
+        if self._is_blocked or self._is_closing or self._server.is_stopping:
             return
         now = self._server.time()
         self._broker.resume(self._protocol.session, now)

@@ -52,7 +52,7 @@ _ADVANCE_SECONDS = 0.25
 # its last octets.
 _TLS_SHUTDOWN_SECONDS = 5.0
 
-# How long clients may take to read why they were ended when the broker stops.
+# How long clients may take to go when they were told why the broker ends them.
 _STOP_SECONDS = 0.5
 
 
@@ -73,6 +73,7 @@ class Server:
     Attributes:
         broker: the core, from `start` on.
         urls: where it listens, from `start` on.
+        is_stopping: nothing more is read or dispatched.
         pages: what its HTTP listeners answer, by path. Filled before `start`.
         renewals: what reads files again at a reload, beside those of the listeners.
         administration: what operators do to the core, from `start` on; then it has `started_at` too.
@@ -113,6 +114,7 @@ class Server:
         self._relieves_soon = False
         self._clock: asyncio.TimerHandle | None = None
         self._is_working = False
+        self.is_stopping = False
         self._departed = Traffic()
         self.started_at = 0.0
         # Until start.
@@ -192,14 +194,28 @@ class Server:
         if problems:
             raise SettingsError("\n".join(problems))
 
-    async def stop(self) -> None:
-        """End all connections with an ERROR that says so, within about half a second. Idempotent."""
+    def close_doors(self) -> None:
+        """Listen no more; who is there stays. The begin of a stop that waits for something else first."""
         self._close_listeners()
+
+    async def stop(self, drain_seconds: float | None = None) -> None:
+        """Bring what was accepted to its end, then end all connections with an ERROR that says so. Idempotent.
+
+        Nothing more is read or dispatched. RECEIPTs that wait for the store are said when it has their
+        batch, and what was told to a peer is written to it before its ERROR.
+
+        Args:
+            drain_seconds: how long peers may take to read that; None: as the limits say. Who is slower
+                is cut off half a second later.
+        """
+        seconds = self.limits.drain_seconds if drain_seconds is None else drain_seconds
+        self._close_listeners()
+        self.is_stopping = True
+        for connection in self._connections:
+            connection.rest_for_good()
+        await self._until(lambda: self._is_drained, seconds)
         self._end_all("the broker is shutting down")
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STOP_SECONDS):
-                while self._connections:
-                    await asyncio.sleep(0.01)
+        await self._until(lambda: not self._connections, _STOP_SECONDS)
         for connection in list(self._connections):
             connection.abort()
         if self._clock is not None:
@@ -208,6 +224,17 @@ class Server:
             self.broker.standing.close()
             assert self.broker.journal is not None
             await self._writer.close(self.broker.journal.take()[1])
+
+    @property
+    def _is_drained(self) -> bool:
+        return not self.broker.waiting and all(each.is_drained for each in self._connections)
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Wait for it, but no longer."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not condition():
+                    await asyncio.sleep(0.01)
 
     def admit(self, connection: Connection, address: str | None) -> str | None:
         """Count a connection in, from this address of a peer; why it is to be ended, or None."""

@@ -22,9 +22,6 @@ from nebula.host.own_verbs import own_responder
 from nebula.logs import Level
 from nebula.rpc.responder import Responder
 
-# A broker is expected to be gone a second after the signal, and its peers get half of that.
-_GRACE_SECONDS = 0.5
-
 
 # Of a burst each message is a few objects, all soon gone and in no rings: at CPython's 700 the
 # garbage collector took a fifth of the broker's time to find nothing.
@@ -32,10 +29,11 @@ _GC_THRESHOLDS = (50_000, 20, 20)
 
 
 def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) -> None:
-    """Run a broker and the services it hosts until SIGTERM or SIGINT, then end its connections.
+    """Run a broker and the services it hosts until SIGTERM or SIGINT, then drain and end it.
 
-    It returns within about a second: requests under way at hosted services have half of it to be
-    answered, and the peers the other half to read why they are ended.
+    Nobody new is let in. Then requests under way at hosted services have half of `drain_seconds` to be
+    answered, and the peers the other half to read what they were told, and why they are ended. A second
+    signal ends the process at once; what was receipted is on disk then too.
 
     Args:
         settings: everything it is told.
@@ -73,6 +71,7 @@ async def _serve_broker(
     failure = _Failure()
     assembly = Assembly(settings, failure.set)
     server = assembly.server
+    half = settings.limits.drain_seconds / 2
     try:
         await server.start()
     except OSError as error:
@@ -80,13 +79,16 @@ async def _serve_broker(
     with _until_signal(), _on_hangup(assembly.reload):
         try:
             hosted = [*apps, own_responder(assembly)]
-            async with hosting(server, hosted, failure.tell, grace=_GRACE_SECONDS):
+            async with hosting(server, hosted, failure.tell, grace=half):
                 for url in server.urls:
                     on_listening(url)
-                await failure.wait()
+                try:
+                    await failure.wait()
+                finally:
+                    server.close_doors()
         finally:
             with anyio.CancelScope(shield=True):
-                await server.stop()
+                await server.stop(half)
 
 
 class _Failure:

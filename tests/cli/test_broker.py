@@ -104,7 +104,15 @@ async def block():
 def test_signal_ends_it_soon_though_a_hosted_verb_goes_on(tmp_path: Path, verb: str) -> None:
     (tmp_path / "busy.py").write_text(BUSY)
     with (
-        running("broker", "--port", "0", "--app", "busy:app", cwd=tmp_path) as (process, line),
+        running(
+            "broker",
+            "--port",
+            "0",
+            "--app",
+            "busy:app",
+            cwd=tmp_path,
+            env={"NEBULA_SERVER_LIMITS__DRAIN_SECONDS": "1"},
+        ) as (process, line),
         Client(line["url"]) as client,
     ):
         client.send("busy", verb)

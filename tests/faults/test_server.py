@@ -24,6 +24,7 @@ LIMITS = Limits(
     max_queue_messages=100,
     max_pause_seconds=0.5,
     connect_timeout=0.5,
+    drain_seconds=0.5,
     max_connections=300,
 )
 
