@@ -32,7 +32,7 @@ from nebula.broker.policies import PolicyTable
 from nebula.broker.session import Session
 from nebula.broker.store import PutDuplicate
 from nebula.broker.transactions import HeldSend
-from nebula.headers import EXPIRES, IN_REPLY_TO, INBOX_PREFIX, ORIGINAL_DESTINATION
+from nebula.headers import EXPIRES, IN_REPLY_TO, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
 
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
@@ -230,7 +230,7 @@ class Sending:
         if head.copy_to is None or head.copy_to == head.destination:
             return None
         if head.copy is None:
-            passed_on = tuple(pair for pair in head.headers[2:] if pair[0] != EXPIRES)
+            passed_on = tuple(pair for pair in head.headers[2:] if pair[0] not in (EXPIRES, TIMEOUT))
             about = (ORIGINAL_DESTINATION, head.destination)
             head.copy = Head(
                 _QUEUE,

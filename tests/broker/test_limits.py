@@ -12,6 +12,7 @@ from nebula.broker.limits import Limits
 from nebula.broker.messages import HEAD_COST_BYTES, HEADER_COST_BYTES, MESSAGE_COST_BYTES
 from nebula.broker.transactions import HELD_COST_BYTES
 from tests.broker.harness import BrokerHarness, Peer
+from tests.broker.memory_store import MemoryDisk, MemoryStore
 
 QUEUE = "/queue/a"
 Case = tuple[Limits, Callable[[BrokerHarness, int], bool]]
@@ -110,6 +111,43 @@ def memory(broker: BrokerHarness, size: int) -> bool:
     broker.connect().publish("/queue/b", "x" * (first - _COST))
     broker.connect().publish(QUEUE, "x" * (size - first - _COST))
     return not broker.broker.account.dropped
+
+
+def queue_memory(broker: BrokerHarness, size: int) -> bool:
+    return queue_bytes(broker, size)
+
+
+def queue_window(broker: BrokerHarness, size: int) -> bool:
+    """One message stays in memory, and the other where both are within the window."""
+    stored = BrokerHarness(broker.broker.limits, store=MemoryStore(MemoryDisk()))
+    alice = stored.connect()
+    alice.publish(QUEUE, "first", headers=["persistent:true"])
+    more = size - stored.broker.account.stored_bytes - MESSAGE_COST_BYTES
+    alice.publish(QUEUE, "x" * more, headers=["persistent:true"])
+    stored.commit()
+    queue = stored.broker.queues.get(QUEUE)
+    assert queue is not None
+    return not queue.paged_bytes
+
+
+def delayed(broker: BrokerHarness, count: int) -> bool:
+    broker.connect().publish(QUEUE, *map(str, range(count)), headers=["delay:5000"])
+    return not broker.broker.account.dropped
+
+
+def dedup_ids(broker: BrokerHarness, count: int) -> bool:
+    alice = broker.connect()
+    for number in (*range(count), 0):
+        alice.publish(QUEUE, str(number), headers=[f"dedup-id:{number}"])
+    return broker.broker.account.dropped["duplicate"] == 1
+
+
+def quarters_of_an_id(broker: BrokerHarness, quarters: int) -> bool:
+    alice = broker.connect()
+    alice.publish(QUEUE, "x", headers=["dedup-id:a"])
+    broker.advance(quarters / 4 - 0.25)  # the last moment before it
+    alice.publish(QUEUE, "x", headers=["dedup-id:a"])
+    return broker.broker.account.dropped["duplicate"] == 1
 
 
 def pause(broker: BrokerHarness, quarters: int) -> bool:
@@ -222,6 +260,11 @@ CASES: dict[str, Case] = {
     ),
     "max_queue_messages": (Limits(max_queue_messages=5), queue_messages),
     "max_queue_bytes": (Limits(max_body_bytes=9000, max_queue_bytes=10_000), queue_bytes),
+    "max_queue_memory_bytes": (Limits(max_body_bytes=9000, max_queue_memory_bytes=10_000), queue_memory),
+    "queue_window_bytes": (Limits(queue_window_bytes=10_000), queue_window),
+    "max_delayed_messages": (Limits(max_delayed_messages=5), delayed),
+    "max_dedup_ids": (Limits(max_dedup_ids=5), dedup_ids),
+    "dedup_seconds": (Limits(dedup_seconds=5), quarters_of_an_id),
     "max_memory_bytes": (
         Limits(max_body_bytes=9000, max_queue_bytes=10_000, max_memory_bytes=10_000),
         memory,
@@ -251,7 +294,13 @@ ELSEWHERE = {
 }
 
 FIELDS = {field.name: field for field in dataclasses.fields(Limits)}
-IN_QUARTERS = {"connect_timeout", "frame_timeout", "max_pause_seconds", "session_expiry_seconds"}
+IN_QUARTERS = {
+    "connect_timeout",
+    "dedup_seconds",
+    "frame_timeout",
+    "max_pause_seconds",
+    "session_expiry_seconds",
+}
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS.keys() - ELSEWHERE))
@@ -296,7 +345,7 @@ def test_limit_must_be_above_0(name: str, value: int) -> None:
         {"max_body_bytes": 17 << 20},
         {"max_outbox_bytes": 513 << 20},
         {"max_body_bytes": 9 << 20, "max_queue_bytes": 8 << 20},
-        {"max_queue_bytes": 2 << 30},
+        {"max_body_bytes": 9 << 20, "max_memory_bytes": 8 << 20},
         {"default_prefetch": 1_000_000},
     ],
 )

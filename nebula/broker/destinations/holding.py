@@ -262,7 +262,7 @@ class Holding:
 
     def _make_room(self, message: Message, now: float) -> bool:
         """Lose what waits longest, where that is the way of this queue."""
-        if self.rules.when_full is WhenFull.REJECT:
+        if self.rules.when_full is WhenFull.REJECT or not self.could_hold(message.size_bytes):
             return False
         while self._line.front and self._is_full(message):
             self._lose_oldest(now)

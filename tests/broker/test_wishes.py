@@ -1,0 +1,395 @@
+"""`delay`, `deliver-at`, `dedup-id` and `copy_to` (PROTOCOL G)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from nebula.broker.limits import Limits
+from nebula.broker.messages import Content
+from nebula.broker.policies import DestinationPolicy, WhenFull
+from nebula.headers import DEAD_LETTER_QUEUE
+from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
+from tests.broker.memory_store import MemoryDisk, MemoryStore
+from tests.broker.script import Received
+
+QUEUE = "/queue/orders"
+RECORD = "/queue/record"
+PERSISTENT = "persistent:true"
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+def start(
+    disk: MemoryDisk, policies: Sequence[DestinationPolicy] = (), limits: Limits | None = None
+) -> BrokerHarness:
+    return BrokerHarness(limits, policies, store=MemoryStore(disk))
+
+
+def verdicts(peer: Peer) -> list[tuple[str, bool]]:
+    """Of each RECEIPT: its disposition, and whether it was a duplicate."""
+    return [(headers["disposition"], "duplicate" in headers) for _, headers, *_ in peer.received()]
+
+
+# --- delay ---
+
+
+def test_delayed_message_comes_when_it_is_due() -> None:
+    broker = BrokerHarness()
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    broker.connect().publish(QUEUE, "later", headers=["delay:5000"])
+    broker.advance(4.75)
+    assert bob.received() == []
+
+    broker.advance(0.5)
+    headers, body = bob.message()
+    assert body == "later"
+    assert "delay" not in headers
+
+
+def test_time_of_day_counts_as_well() -> None:
+    broker = BrokerHarness()
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    broker.connect().publish(QUEUE, "later", headers=[f"deliver-at:{round((WALL_OFFSET + 5) * 1000)}"])
+    broker.advance(4.75)
+    assert bob.received() == []
+    broker.advance(0.5)
+    assert bob.bodies() == ["later"]
+
+
+@pytest.mark.parametrize("header", ["delay:0", f"deliver-at:{round((WALL_OFFSET - 5) * 1000)}"])
+def test_what_is_due_by_now_comes_at_once(header: str) -> None:
+    broker = BrokerHarness()
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    broker.connect().publish(QUEUE, "now", headers=[header])
+
+    assert bob.bodies() == ["now"]
+
+
+def test_delayed_message_is_the_newest_when_it_comes(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    alice = broker.connect()
+    alice.publish(QUEUE, "late", headers=["delay:5000", PERSISTENT])
+    alice.publish(QUEUE, "1", "2", headers=[PERSISTENT])
+    broker.advance(6)
+    alice.publish(QUEUE, "3", headers=[PERSISTENT])
+    broker.commit()
+
+    for world in (start(disk), broker):
+        bob = world.connect()
+        bob.subscribe(QUEUE)
+        assert bob.bodies() == ["1", "2", "late", "3"]
+
+
+def test_delayed_message_waits_over_a_restart(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    broker.connect().publish(QUEUE, "later", headers=["delay:5000", PERSISTENT])
+    broker.commit()
+    again = start(disk)
+    bob = again.connect()
+    bob.subscribe(QUEUE)
+    again.advance(4.75)
+    assert bob.received() == []
+
+    again.advance(0.5)
+    assert bob.bodies() == ["later"]
+    again.commit()
+    assert disk.delayed == {}
+    assert disk.messages == {}
+
+
+def test_receipt_of_a_delayed_message_waits_for_the_disk(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    alice = broker.connect()
+    alice.publish(QUEUE, "later", headers=["delay:5000", PERSISTENT, "receipt:r"])
+    assert alice.received() == []
+    broker.commit()
+    assert verdicts(alice) == [("accepted", False)]
+
+
+def test_delayed_message_may_expire_before_it_is_due() -> None:
+    broker = BrokerHarness()
+    alice = broker.connect()
+    expires = round((WALL_OFFSET + 2) * 1000)
+    alice.publish(QUEUE, "x", headers=["delay:5000", f"expires:{expires}"])
+    broker.advance(6)
+
+    assert list(broker.broker.destinations) == [DEAD_LETTER_QUEUE]
+
+
+def test_delayed_message_that_finds_no_room_is_dead() -> None:
+    broker = BrokerHarness(Limits(max_queue_messages=1))
+    alice = broker.connect()
+    alice.publish(QUEUE, "later", headers=["delay:5000"])
+    alice.publish(QUEUE, "now")
+    broker.advance(6)
+    carol = broker.connect()
+    carol.subscribe(DEAD_LETTER_QUEUE)
+
+    headers, body = carol.message()
+    assert (headers["dead-letter-reason"], body) == ("full", "later")
+
+
+def test_delay_in_a_transaction_counts_from_its_commit() -> None:
+    broker = BrokerHarness()
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    alice = broker.connect()
+    alice.say("BEGIN transaction:t", f"SEND destination:{QUEUE}; transaction:t; delay:5000 | x")
+    broker.advance(4)
+    alice.say("COMMIT transaction:t")
+    broker.advance(4)
+    assert bob.received() == []
+    broker.advance(1.25)
+    assert bob.bodies() == ["x"]
+
+
+def test_delay_means_nothing_on_a_topic() -> None:
+    broker = BrokerHarness()
+    bob = broker.connect()
+    bob.subscribe("/topic/news")
+    broker.connect().publish("/topic/news", "x", headers=["delay:5000"])
+
+    assert bob.bodies() == ["x"]
+
+
+# --- dedup-id ---
+
+
+@pytest.mark.parametrize("destination", [QUEUE, "/topic/news", "X/EGM.1"])
+def test_second_message_of_an_id_is_accepted_and_does_nothing(destination: str) -> None:
+    broker = BrokerHarness()
+    bob = broker.connect()
+    bob.subscribe(destination)
+    alice = broker.connect()
+    for body in ("1", "2"):
+        alice.publish(destination, body, headers=["dedup-id:a", "receipt:r"])
+
+    assert verdicts(alice) == [("accepted", False), ("accepted", True)]
+    assert bob.bodies() == ["1"]
+    assert broker.broker.account.dropped == {"duplicate": 1}
+
+
+def test_ids_are_each_destinations_own() -> None:
+    broker = BrokerHarness()
+    alice = broker.connect()
+    alice.publish(QUEUE, "1", headers=["dedup-id:a"])
+    alice.publish("/queue/other", "1", headers=["dedup-id:a"])
+    alice.publish(QUEUE, "2", headers=["dedup-id:b"])
+
+    assert broker.broker.account.dropped == {}
+
+
+def test_id_may_be_used_again_after_its_window() -> None:
+    broker = BrokerHarness(policies=[DestinationPolicy(pattern=QUEUE, dedup_window=5.0)])
+    alice = broker.connect()
+    for _ in range(3):
+        alice.publish(QUEUE, "x", headers=["dedup-id:a", "receipt:r"])
+        broker.advance(3)
+
+    assert verdicts(alice) == [("accepted", False), ("accepted", True), ("accepted", False)]
+
+
+def test_refused_message_does_not_use_up_its_id() -> None:
+    broker = BrokerHarness(Limits(max_queue_messages=1))
+    alice = broker.connect()
+    alice.publish(QUEUE, "first", headers=["dedup-id:a", "receipt:r"])
+    alice.publish(QUEUE, "second", headers=["dedup-id:b", "receipt:r"])
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    alice.publish(QUEUE, "second", headers=["dedup-id:b", "receipt:r"])
+
+    assert verdicts(alice) == [("accepted", False), ("rejected-full", False), ("accepted", False)]
+    assert bob.bodies() == ["first", "second"]
+
+
+def test_id_is_known_after_a_crash_though_its_message_is_gone(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    broker.connect().publish(QUEUE, "x", headers=["dedup-id:a", PERSISTENT])
+    broker.commit()
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    assert bob.bodies() == ["x"]
+    broker.commit()
+
+    again = start(disk)
+    alice = again.connect()
+    alice.publish(QUEUE, "x", headers=["dedup-id:a", PERSISTENT, "receipt:r"])
+    again.commit()
+    assert verdicts(alice) == [("accepted", True)]
+    again.advance(again.broker.limits.dedup_seconds + 1)
+    again.commit()
+    assert disk.duplicates == {}
+
+
+def test_receipt_of_a_duplicate_waits_for_the_first_ones_commit(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    broker.connect().publish(QUEUE, "x", headers=["dedup-id:a", PERSISTENT])
+    alice = broker.connect()
+    alice.publish(QUEUE, "x", headers=["dedup-id:a", PERSISTENT, "receipt:r"])
+
+    assert alice.received() == []
+    broker.commit()
+    assert verdicts(alice) == [("accepted", True)]
+
+
+def test_duplicates_in_one_transaction_are_found_at_its_commit() -> None:
+    broker = BrokerHarness()
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    alice = broker.connect()
+    send = f"SEND destination:{QUEUE}; transaction:t; dedup-id:a | x"
+    alice.say("BEGIN transaction:t", send, send, "COMMIT transaction:t; receipt:c")
+
+    assert bob.bodies() == ["x"]
+    assert verdicts(alice) == [("accepted", False)]
+
+
+def test_id_that_is_too_long_to_be_remembered_is_refused() -> None:
+    alice = BrokerHarness().connect()
+    for size in (256, 257):
+        alice.publish(QUEUE, "x", headers=[f"dedup-id:{'x' * size}", "receipt:r"])
+
+    assert verdicts(alice) == [("accepted", False), ("rejected-invalid", False)]
+
+
+# --- copy_to ---
+
+
+def recorded(broker: BrokerHarness) -> list[Received]:
+    peer = broker.connect()
+    peer.subscribe(RECORD)
+    frames = peer.received()
+    peer.disconnect()
+    return frames
+
+
+def copying(pattern: str, **more: object) -> DestinationPolicy:
+    return DestinationPolicy(pattern=pattern, copy_to=RECORD, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("destination", ["X/EGM.1", "/topic/EGM", QUEUE])
+def test_each_accepted_message_leaves_a_copy_on_disk(disk: MemoryDisk, destination: str) -> None:
+    broker = start(disk, [copying(destination)])
+    alice = broker.connect(principal="alice")
+    ephemera = ["neb-timeout:60000", f"expires:{round((WALL_OFFSET + 60) * 1000)}", "require-consumers:false"]
+    alice.publish(destination, "1", "2", headers=[*ephemera, "kind:new"])
+    broker.commit()
+
+    for world in (start(disk), broker):
+        frames = recorded(world)
+        assert [frame[-1] for frame in frames] == ["1", "2"]
+        for _, headers, *_ in frames:
+            assert headers["original-destination"] == destination
+            assert headers["sender"] == "alice"
+            assert headers["kind"] == "new"
+            assert not {"neb-timeout", "expires", "require-consumers"} & headers.keys()
+
+
+def test_receipt_waits_for_the_copy(disk: MemoryDisk) -> None:
+    broker = start(disk, [copying("/topic/*")])
+    alice = broker.connect()
+    alice.publish("/topic/EGM", "x", headers=["receipt:r"])
+
+    assert alice.received() == []
+    broker.commit()
+    assert verdicts(alice) == [("accepted", False)]
+
+
+def test_deletion_is_copied_as_an_empty_message(disk: MemoryDisk) -> None:
+    broker = start(disk, [copying("X/*")])
+    alice = broker.connect()
+    alice.publish("X/1", "value")
+    alice.say("SEND destination:X/1")
+
+    assert [frame[2:] for frame in recorded(broker)] == [("value",), ()]
+
+
+def judged(body: bytes) -> Content:
+    return Content.INVALID if body == b"bad" else Content.VALID
+
+
+def test_rejected_message_of_each_verdict_leaves_no_copy() -> None:
+    policies = [
+        copying("/queue/narrow", max_messages=1),
+        copying("X/checked", check=judged),
+        copying("**"),
+    ]
+    broker = BrokerHarness(policies=policies)
+    alice = broker.connect()
+    alice.publish("/queue/narrow", "accepted")
+    alice.publish("/queue/narrow", "x", headers=["receipt:full"])
+    alice.publish("X/checked", "bad", headers=["receipt:invalid"])
+    alice.publish("/topic/nebula.x", "x", headers=["receipt:unauthorised"])
+    alice.publish("/queue/nobody", "x", headers=["require-consumers:true", "receipt:no-consumer"])
+    alice.publish("/queue/once", "once", headers=["dedup-id:1"])
+    alice.publish("/queue/once", "x", headers=["dedup-id:1", "receipt:duplicate"])
+
+    assert {headers["receipt-id"]: headers["disposition"] for _, headers, *_ in alice.received()} == {
+        "full": "rejected-full",
+        "invalid": "rejected-invalid",
+        "unauthorised": "rejected-unauthorised",
+        "no-consumer": "rejected-no-consumer",
+        "duplicate": "accepted",
+    }
+    assert [frame[-1] for frame in recorded(broker)] == ["accepted", "once"]
+
+
+def test_message_whose_copy_has_no_room_is_refused_whole() -> None:
+    broker = BrokerHarness(policies=[copying("X/*"), DestinationPolicy(pattern=RECORD, max_messages=1)])
+    alice = broker.connect()
+    for number in "12":
+        alice.publish("X/1", number, headers=["receipt:r"])
+
+    assert verdicts(alice) == [("accepted", False), ("rejected-full", False)]
+    bob = broker.connect()
+    bob.subscribe("X/1", "eager:true")
+    assert bob.bodies() == ["1"]
+
+
+def test_full_recorder_may_lose_its_oldest() -> None:
+    record = DestinationPolicy(pattern=RECORD, max_messages=2, when_full=WhenFull.DROP_OLDEST)
+    broker = BrokerHarness(policies=[copying("X/*"), record])
+    broker.connect().publish("X/1", "1", "2", "3")
+
+    assert [frame[-1] for frame in recorded(broker)] == ["2", "3"]
+
+
+def test_publisher_waits_for_a_recorder_that_is_there() -> None:
+    broker = BrokerHarness(policies=[copying("X/*"), DestinationPolicy(pattern=RECORD, max_messages=1)])
+    bob = broker.connect()
+    bob.subscribe(RECORD, "ack:client-individual", "prefetch-count:1")
+    alice = broker.connect()
+    alice.publish("X/1", "1", "2", headers=["receipt:r"])
+    assert alice.is_held_back
+
+    bob.ack(bob.received()[0])
+    assert verdicts(alice) == [("accepted", False)] * 2
+    assert bob.bodies() == ["2"]
+
+
+def test_copy_is_not_copied_again() -> None:
+    broker = BrokerHarness(policies=[copying("**")])
+    broker.connect().publish(QUEUE, "x")
+    broker.connect().publish(RECORD, "straight")
+
+    assert [frame[-1] for frame in recorded(broker)] == ["x", "straight"]
+
+
+def test_transaction_that_has_no_room_for_a_copy_does_nothing() -> None:
+    broker = BrokerHarness(policies=[copying("X/*"), DestinationPolicy(pattern=RECORD, max_messages=1)])
+    alice = broker.connect()
+    sends = [f"SEND destination:X/{number}; transaction:t; receipt:{number} | x" for number in "12"]
+    alice.say("BEGIN transaction:t", *sends, "COMMIT transaction:t; receipt:c")
+
+    receipts = {headers["receipt-id"]: headers for _, headers, *_ in alice.received()}
+    assert receipts["c"]["disposition"] == "rejected-full"
+    assert receipts["c"]["failed-receipt"] == "2"
+    assert broker.broker.destinations == {}
