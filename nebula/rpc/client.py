@@ -44,14 +44,15 @@ class Client:
 
     An async context manager: entering it connects and opens the inbox, leaving it disconnects. Any number
     of tasks may call at once. When the connection ends, every call in flight and every later one fails;
-    there is no reconnecting here.
+    there is no reconnecting here. A broker that gives no inbox is `Refused` at entering.
 
     A request is a function (`client.call(quote, "ABC", qty=2)`: checked and typed by its signature, sent to
     the service that declared it) or names (`client.call("prices", "quote", {"symbol": "ABC"})`).
 
     Args:
         url: of the broker, see `StompClient`.
-        timeout: seconds that a call waits unless it, or an anyio scope around it, says otherwise.
+        timeout: seconds that a call waits unless it, or an anyio scope around it, says otherwise; and the
+            opening of the inbox, at most.
         client_id: names the session that durable subscriptions belong to, see `StompClient`.
         reply_to: a queue that answers shall come to, shared with other requesters; each takes its own.
             By default the client has an inbox of its own, which is faster.
@@ -86,7 +87,7 @@ class Client:
             inbox = Inbox(self._stomp, self._reply_to)
             # Before anything is waited for: a loss that nobody was told of would not end calls.
             self._stomp.on_lost = inbox.lose
-            await inbox.open()
+            await inbox.open(self._default_timeout)
             self._tasks = anyio.create_task_group()
             await self._tasks.__aenter__()
             self._tasks.start_soon(inbox.run, name="inbox")

@@ -75,17 +75,22 @@ class Inbox:
         self._loss: NebulaError | None = None
         self.late = 0
 
-    async def open(self) -> None:
+    async def open(self, timeout: float) -> None:
         """Begin to listen. A shared queue is listened to by `run`, while it is needed.
 
+        Args:
+            timeout: seconds to wait for the broker's answer.
+
         Raises:
-            Refused: the broker gives us no inbox.
+            Refused: the broker gives us no inbox, or does not say so in time.
             ConnectionLost: the connection ended.
         """
         if self._shared is not None:
             return
         headers = dict(self.brand.inbox_headers)
-        await self._client.listen(self._destination, self._on_answer, ack=AckMode.AUTO, headers=headers)
+        await self._client.listen(
+            self._destination, self._on_answer, ack=AckMode.AUTO, headers=headers, timeout=timeout
+        )
 
     @property
     def in_flight(self) -> int:
@@ -118,7 +123,8 @@ class Inbox:
             ConnectionLost, ServerError: the connection ended first.
         """
         if self._loss is not None:
-            raise self._loss
+            # The same one each time: without this it would hold the tracebacks of all calls before.
+            raise self._loss.with_traceback(None)
         number = f"{self._id_prefix}{next(self._numbers)}"
         headers[REPLY_TO] = self._reply_to
         headers[REPLY_ID] = number

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final
 
@@ -46,6 +47,20 @@ def read_value(answer: Message, read: Callable[[Any], Any] | None) -> Any:
         first = error.errors(include_url=False, include_input=False)[0]
         place = "".join(f" at {one}" for one in first["loc"])
         raise UnexpectedReply(f"the answer is not what was asked for{place}: {first['msg']}") from None
+
+
+@contextmanager
+def reading(what: str) -> Generator[None]:
+    """Around the reading of what a peer sent: whatever is wrong with it is an `UnexpectedReply`.
+
+    Args:
+        what: is read, in words for people.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # Its kind only: the text may hold the value.
+        raise UnexpectedReply(f"{what} cannot be read ({type(error).__name__})") from error
 
 
 def reader_of(result: Any) -> Callable[[Any], Any]:

@@ -12,7 +12,7 @@ from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.inbox import Inbox
 from nebula.rpc.jobs.handle import JobClient, JobHandle
 from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
-from nebula.rpc.replies import read_value
+from nebula.rpc.replies import read_value, reading
 from nebula.rpc.start_options import StartOptions, start_headers
 from nebula.rpc.verbs import Target
 
@@ -52,4 +52,6 @@ async def start_job(
     early = read_value(answer, None)
     if not isinstance(early, dict) or "job" not in early:
         raise UnexpectedReply(f"{target.verb!r} of {queue} is not a job: it answered at once")
-    return JobHandle(client, early["job"], via=early.get("via"))
+    via = early.get("via")
+    with reading(f"the answer of {queue}"):
+        return JobHandle(client, early["job"], via=None if via is None else str(via))

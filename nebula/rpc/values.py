@@ -13,6 +13,7 @@ from nebula.errors import AvroError, NebulaError, NoResponder, RemoteError
 from nebula.headers import BROKER_QUEUE
 from nebula.rpc.envelope import media_of
 from nebula.rpc.errors import UnexpectedReply
+from nebula.rpc.replies import reading
 from nebula.stomp.client import Message, Subscription
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Schemas:
 
         Raises:
             AvroError: the broker does not know it, or knows no schemas.
+            UnexpectedReply: what the broker says of it cannot be read.
             ConnectionLost, ServerError, CallTimeout: it could not be asked.
         """
         from nebula.avro import Schema
@@ -88,7 +90,9 @@ class Schemas:
             found = await self._call(BROKER_QUEUE, "schema.get", {"fingerprint": f"{fingerprint:016x}"})
         except (RemoteError, NoResponder) as error:
             raise AvroError(f"the schema {fingerprint:016x} is not known to the broker: {error}") from error
-        schema = Schema(found["definition"])
+        with reading(f"the broker's answer about the schema {fingerprint:016x}"):
+            definition = found["definition"]
+        schema = Schema(definition)
         if schema.fingerprint != fingerprint:
             raise AvroError(f"the broker gave another schema than {fingerprint:016x}")
         self._known[fingerprint] = schema

@@ -17,6 +17,7 @@ from nebula.rpc.jobs.identifiers import unqualified
 from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.states import JobState, JobStatus
 from nebula.rpc.jobs.telling import status_destination
+from nebula.rpc.replies import reading
 from nebula.stomp.client import AckMode
 
 __all__ = ["JobClient", "JobHandle"]
@@ -60,7 +61,8 @@ class JobHandle:
     """One job of one service, seen from afar. Handles are cheap: nothing is open but while a method runs.
 
     Each method may raise what `Client.call` does: `RemoteError` (`not-found`: the service does not know
-    the job, or not any more; `not-allowed`), `NoResponder`, `CallTimeout`, `ConnectionLost`.
+    the job, or not any more; `not-allowed`), `NoResponder`, `CallTimeout`, `ConnectionLost`; and
+    `UnexpectedReply` where what came tells nothing of a job.
 
     Args:
         client: to ask with.
@@ -85,7 +87,7 @@ class JobHandle:
 
     async def status(self) -> JobStatus:
         """How the job is now."""
-        return JobStatus.from_json(await self._ask("job.status"))
+        return self._read(await self._ask("job.status"))
 
     async def watch(self) -> AsyncGenerator[JobStatus]:
         """The job's status now, and each newer one as it comes, the last being its end.
@@ -138,9 +140,10 @@ class JobHandle:
         if status.state != JobState.DONE:
             raise self._ended(status)
         fields = await self._ask("job.result")
-        output = JobOutput(
-            **{name: fields.get(name) for name in ("value", "path", "rows", "bytes", "schema")}
-        )
+        with reading(f"the result of {self.id}"):
+            output = JobOutput(
+                **{name: fields.get(name) for name in ("value", "path", "rows", "bytes", "schema")}
+            )
         if output.path is not None:
             return output
         if as_ is None:
@@ -152,12 +155,13 @@ class JobHandle:
 
     async def cancel(self) -> JobStatus:
         """End the job. Returns at once: `cancelling`, mostly; `wait` tells when it is over."""
-        return JobStatus.from_json(await self._ask("job.cancel"))
+        return self._read(await self._ask("job.cancel"))
 
     async def log(self, limit: int = 100) -> list[str]:
         """The last lines of the job's log, the oldest first."""
         answer = await self._ask("job.log", {"limit": limit})
-        return [str(line["text"]) for line in answer["lines"]]
+        with reading(f"the log of {self.id}"):
+            return [str(line["text"]) for line in answer["lines"]]
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r})"
@@ -168,8 +172,13 @@ class JobHandle:
                 message.ack()
                 # An empty one says that the service is away, not that the job has ended (DESIGN 6).
                 if message.body:
-                    return JobStatus.from_json(from_json(message.body))
+                    with reading(f"a status of {self.id}"):
+                        return JobStatus.from_json(from_json(message.body))
         return await self.status()
+
+    def _read(self, status: Any) -> JobStatus:
+        with reading(f"the status of {self.id}"):
+            return JobStatus.from_json(status)
 
     async def _ask(self, verb: str, more: Mapping[str, Any] | None = None) -> Any:
         parameters = {"job": self.id, **(more or {})}
@@ -179,7 +188,8 @@ class JobHandle:
             if error.code != "elsewhere" or not isinstance(error.details, Mapping):
                 raise
             # Once: two instances that send us to each other must not keep us busy.
-            self._queue = str(error.details["via"])
+            with reading(f"where {self.id} is"):
+                self._queue = str(error.details["via"])
         return await self._client.call_queue(self._queue, verb, parameters)
 
     def _ended(self, status: JobStatus) -> JobEnded:
