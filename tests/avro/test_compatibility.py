@@ -6,13 +6,16 @@ import contextlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nebula.avro.compatibility import why_unreadable
 from nebula.avro.schema import Schema
 from nebula.errors import AvroError
 from tests.avro.strategies import Typed, typed_schemas
+
+# A loaded machine makes drawing slow, which says nothing of what is tested.
+unhurried = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 
 def record(*fields: dict[str, Any] | tuple[str, Any], name: str = "R_v1", **more: Any) -> dict[str, Any]:
@@ -101,6 +104,7 @@ def test_what_is_not_compatible_says_where(writer: Any, reader: Any, why: str) -
     assert why in found
 
 
+@unhurried
 @given(typed_schemas(), st.data())
 def test_each_schema_reads_what_it_wrote(typed: Typed, data: st.DataObject) -> None:
     schema = Schema(typed[0])
@@ -110,6 +114,7 @@ def test_each_schema_reads_what_it_wrote(typed: Typed, data: st.DataObject) -> N
     assert schema.decode(schema.encode(value), Schema(typed[0])) == schema.decode(schema.encode(value))
 
 
+@unhurried
 @given(typed_schemas(), typed_schemas(), st.data())
 def test_what_one_schema_reads_of_another_it_reads_of_all_its_data(
     written: Typed, wanted: Typed, data: st.DataObject
