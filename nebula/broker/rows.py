@@ -203,8 +203,10 @@ class Arrivals:
         now: when it begins.
     """
 
-    # An hour and more of four samples a second, in 100 KB.
-    _MOST: Final = 4_096
+    # How old something is shows to so many parts: a second in four minutes, an hour in ten days.
+    _PARTS: Final = 256
+    # Twice as many as are left of a month, so that thinning out is rare.
+    _MOST: Final = 8_192
 
     def __init__(self, first_number: int, now: float) -> None:
         self._numbers = [first_number - 1]
@@ -215,15 +217,21 @@ class Arrivals:
         self._numbers.append(number)
         self._times.append(now)
         if len(self._numbers) > self._MOST:
-            # What is long ago is known less exactly each time. The latest quarter stays as it is.
-            old = self._MOST * 3 // 4
-            self._numbers[1:old] = self._numbers[2:old:2]
-            self._times[1:old] = self._times[2:old:2]
+            self._thin_out(now)
 
     def age_of(self, number: int, now: float) -> float:
         """Seconds for which a message has been there, at least."""
         place = bisect_left(self._numbers, number)
         return now - self._times[place] if place < len(self._times) else 0.0
+
+    def _thin_out(self, now: float) -> None:
+        """Forget what lies closer together than its age asks for."""
+        kept = [0]
+        for place, at in enumerate(self._times):
+            if (at - self._times[kept[-1]]) * self._PARTS >= now - at:
+                kept.append(place)
+        self._numbers = [self._numbers[place] for place in kept]
+        self._times = [self._times[place] for place in kept]
 
 
 def queue_row(queue: Queue, arrivals: Arrivals, now: float) -> QueueRow:

@@ -1,0 +1,386 @@
+"""What an operator sees of the core, and how he interferes: without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeVar
+
+import pytest
+
+from nebula.broker.administration import MOST_ROWS, Administration, Selection
+from nebula.broker.dead_letters import peek
+from nebula.broker.messages import Kind
+from nebula.broker.rows import Arrivals
+from nebula.errors import Refused
+from tests.broker.harness import BrokerHarness
+
+T = TypeVar("T")
+
+QUEUE = "/queue/orders"
+
+
+def result(steps: Generator[None, None, T]) -> T:
+    """Do all pieces of a walk."""
+    return counted(steps)[0]
+
+
+def counted(steps: Generator[None, None, T]) -> tuple[T, int]:
+    """Do them, and count them."""
+    pieces = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, pieces
+        pieces += 1
+
+
+def looking_at(broker: BrokerHarness) -> Administration:
+    return Administration(broker.broker, broker.now)
+
+
+# --- lists ---
+
+
+def test_queue_shows_what_it_holds_and_who_consumes(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice, bob = broker.connect(), broker.connect(principal="bob")
+    bob.subscribe(QUEUE, "ack:client-individual", "prefetch-count:2", id="7")
+    alice.publish(QUEUE, "a", "b", "c")
+
+    details = administration.queue(QUEUE, broker.now)
+
+    summary = details.summary
+    assert (summary.depth, summary.unacked, summary.consumers, summary.taken) == (3, 2, 1, 3)
+    assert summary.stored_bytes == broker.broker.account.stored_bytes
+    (consumer,) = details.subscriptions
+    assert (consumer.session, consumer.principal, consumer.id) == (bob.session.id, "bob", "7")
+    assert (consumer.ack, consumer.prefetch, consumer.unacked) == ("client-individual", 2, 2)
+
+
+def test_oldest_message_tells_its_age_and_an_empty_queue_none(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice, bob = broker.connect(), broker.connect()
+    for _ in range(4):
+        broker.advance(1.0)
+        administration.advance(broker.now)
+    alice.publish(QUEUE, "a")
+    administration.advance(broker.now)
+    broker.advance(30.0)
+    administration.advance(broker.now)
+    alice.publish(QUEUE, "b")
+
+    assert administration.queue(QUEUE, broker.now).summary.oldest_seconds == 30.0
+    bob.subscribe(QUEUE)
+    assert administration.queue(QUEUE, broker.now).summary.oldest_seconds is None
+
+
+def test_list_goes_on_behind_its_last_name_until_all_were_shown(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    for number in (3, 1, 4, 0, 2):
+        alice.publish(f"/queue/{number}", "m")
+    alice.publish("/queue/x/y", "m")
+
+    pages, after = [], ""
+    while True:
+        listing = result(administration.queues(Selection("/queue/*", None, after, 2), broker.now))
+        assert listing.matched == 5
+        pages.append([row.queue for row in listing.rows])
+        if listing.after is None:
+            break
+        after = listing.after
+
+    assert pages == [["/queue/0", "/queue/1"], ["/queue/2", "/queue/3"], ["/queue/4"]]
+
+
+def test_queues_can_be_listed_by_depth(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    for name, depth in (("a", 2), ("b", 5), ("c", 1)):
+        alice.publish(f"/queue/{name}", *["m"] * depth)
+
+    listing = result(administration.queues(Selection(rank="depth", limit=2), broker.now))
+
+    assert [(row.queue, row.depth) for row in listing.rows] == [("/queue/b", 5), ("/queue/a", 2)]
+    assert (listing.matched, listing.after) == (3, None)
+
+
+def test_walk_over_many_destinations_pauses_and_minds_what_happens_meanwhile(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    names = [f"/queue/{number:05}" for number in range(2_500)]
+    alice.say(*(f"SEND destination:{name} | m" for name in names))
+    steps = administration.queues(Selection(limit=3), broker.now)
+    next(steps)
+    administration.purge(names[0], broker.now)  # is shown already, and gone now
+    administration.purge(names[-1], broker.now)  # is still to be looked at
+
+    listing, pieces = counted(steps)
+
+    assert pieces == 2
+    assert [row.queue for row in listing.rows] == names[1:3]
+    assert listing.after == names[2]
+
+
+def test_page_ends_early_where_names_are_long(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    names = [f"/queue/{number:03}-{'n' * 900}" for number in range(400)]
+    alice.say(*(f"SEND destination:{name} | m" for name in names))
+
+    listing = result(administration.queues(Selection(limit=MOST_ROWS), broker.now))
+
+    assert sum(len(row.queue) for row in listing.rows) < 300_000
+    assert listing.after == listing.rows[-1].queue
+    rest = result(administration.queues(Selection(after=listing.after, limit=MOST_ROWS), broker.now))
+    assert rest.rows[0].queue == names[len(listing.rows)]
+
+
+def test_malformed_glob_is_refused(broker: BrokerHarness) -> None:
+    with pytest.raises(Refused, match="bad-pattern"):
+        looking_at(broker).queues(Selection("/queue/[a"), broker.now)
+
+
+def test_topics_and_last_values_stand_in_one_list_or_in_one_each(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice, bob = broker.connect(principal="alice"), broker.connect()
+    bob.subscribe("/topic/news.*", id="1")
+    bob.subscribe("/topic/other", "ack:client", "prefetch-count:1", id="2")
+    alice.publish("X/a", "value")
+    alice.publish("/topic/other", "1", "2", "3")
+
+    rows = {row.topic: row for row in result(administration.topics(Selection(), None, broker.now)).rows}
+    topics = result(administration.topics(Selection(), Kind.TOPIC, broker.now)).rows
+    values = result(administration.topics(Selection(), Kind.LAST_VALUE, broker.now)).rows
+
+    assert list(rows) == ["/topic/news.*", "/topic/other", "X/a"]
+    assert (rows["/topic/other"].subscribers, rows["/topic/other"].waiting) == (1, 3)
+    assert (rows["X/a"].kind, rows["X/a"].has_value, rows["X/a"].sender) == ("last-value", True, "alice")
+    assert [row.topic for row in topics] == ["/topic/news.*", "/topic/other"]
+    assert [row.topic for row in values] == ["X/a"]
+    shown = administration.topic("/topic/other", broker.now)
+    assert [(each.session, each.id) for each in shown.subscriptions] == [(bob.session.id, "2")]
+
+
+def test_session_with_durable_subscriptions_is_shown_while_it_is_away(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice, bob = broker.connect(), broker.connect(client_id="till-1")
+    bob.subscribe("/topic/news", "durable:true", "ack:client", id="news")
+    assert administration.session("till-1", broker.now).summary.away_seconds is None
+    bob.disconnect()
+    broker.advance(5.0)
+    alice.publish("/topic/news", "1", "2")
+
+    (row,) = result(administration.sessions(Selection("till-*"), broker.now)).rows
+    (durable,) = administration.session("till-1", broker.now).subscriptions
+
+    assert (row.session, row.away_seconds, row.subscriptions, row.waiting) == ("till-1", 5.0, 1, 2)
+    assert (durable.id, durable.destination, durable.is_active, durable.waiting) == (
+        "news",
+        "/topic/news",
+        False,
+        2,
+    )
+    assert durable.stored_bytes > 0
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic", "session", "connection"])
+def test_what_is_not_there_is_not_found(broker: BrokerHarness, kind: str) -> None:
+    with pytest.raises(Refused, match="not-found") as caught:
+        getattr(looking_at(broker), kind)("n" * 5_000, broker.now)
+    assert len(caught.value.detail) < 400
+
+
+def test_totals_add_up_over_all_destinations_of_a_kind(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice, bob = broker.connect(), broker.connect()
+    bob.subscribe("/queue/a", "ack:client", "prefetch-count:1")
+    alice.publish("/queue/a", "1", "2")
+    alice.publish("/queue/b", "3")
+    alice.publish("X/v", "value")
+
+    totals = result(administration.totals())
+
+    queues, values = totals[Kind.QUEUE], totals[Kind.LAST_VALUE]
+    assert (queues.destinations, queues.messages, queues.unacked, queues.subscriptions) == (2, 3, 1, 1)
+    assert (values.destinations, values.messages) == (1, 1)
+    assert totals[Kind.TOPIC].destinations == 0
+    assert queues.stored_bytes + values.stored_bytes == broker.broker.account.stored_bytes
+
+
+def test_received_messages_are_counted_by_their_numbers_and_looks_are_not(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    for _ in range(3):
+        administration.advance(broker.now)
+        assert administration.received_count == 0
+    alice.publish(QUEUE, "a", "b")
+    alice.publish("/topic/nobody", "c")
+
+    assert administration.received_count == 3
+    assert administration.received_count == 3
+
+
+# --- ages ---
+
+
+def test_age_is_that_of_the_first_look_after_a_message_came() -> None:
+    arrivals = Arrivals(1, 0.0)
+    arrivals.note(10, 5.0)
+    arrivals.note(20, 6.0)
+
+    assert [arrivals.age_of(number, 8.0) for number in (0, 1, 9, 10, 11, 19, 20, 21)] == [
+        *(8.0, 3.0, 3.0, 3.0, 2.0, 2.0, 2.0),
+        0.0,
+    ]
+
+
+def test_ages_of_long_ago_are_known_less_exactly_and_never_too_high() -> None:
+    arrivals = Arrivals(1, 0.0)
+    looks = 40_000
+    for look in range(1, looks + 1):
+        arrivals.note(look * 10, float(look))
+
+    ages = [(number, arrivals.age_of(number, float(looks))) for number in range(10, looks * 10, 997)]
+
+    for number, age in ages:
+        truth = looks - number / 10
+        assert age <= truth
+        assert age >= truth * 0.98 - 1
+    assert arrivals.age_of(looks * 10 - 5, float(looks)) == 0.0
+
+
+# --- peeking ---
+
+
+def test_peek_shows_messages_in_order_of_arrival_and_leaves_them(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect(principal="alice")
+    alice.publish(QUEUE, "one", "two", headers=["kind:new", "persistent:true", "neb-timeout:5000"])
+    alice.publish(QUEUE, "three")
+    queue = administration.find_queue(QUEUE)
+
+    first, second = peek(queue, administration.arrivals, broker.now, limit=2)
+    (third,) = peek(queue, administration.arrivals, broker.now, after=second.number)
+
+    assert (first.body, first.encoding, first.is_cut, first.body_bytes) == ("one", "text", False, 3)
+    assert (first.sender, first.headers["kind"], first.is_persistent) == ("alice", "new", True)
+    assert first.expires_in_seconds == 5.0
+    assert (third.body, third.headers, third.is_persistent) == ("three", {}, False)
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    assert bob.bodies() == ["one", "two", "three"]
+
+
+def test_peek_tells_how_often_a_message_came_back(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice, bob = broker.connect(), broker.connect()
+    bob.subscribe(QUEUE, "ack:client-individual")
+    alice.publish(QUEUE, "m")
+    (frame,) = bob.received()
+    bob.lose()
+    assert frame[0] == "MESSAGE"
+
+    (message,) = peek(administration.find_queue(QUEUE), administration.arrivals, broker.now)
+
+    assert message.attempts == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "most", "shown", "encoding", "is_cut"),
+    [
+        (b"abc", 3, "abc", "text", False),
+        (b"abc", 2, "ab", "text", True),
+        (b"abc", 0, "", "text", True),
+        ("aü".encode(), 2, "a", "text", True),  # the cut goes through a character
+        ("aü€".encode(), 5, "aü", "text", True),
+        (b"a\xff\x00", 9, "Yf8A", "base64", False),
+        (b"\xff\xfe\xfd\xfc", 3, "//79", "base64", True),
+        (b"ab\xc3", 9, "YWLD", "base64", False),  # not cut, so not text
+    ],
+)
+def test_body_is_shown_as_text_where_it_is_one(
+    broker: BrokerHarness, body: bytes, most: int, shown: str, encoding: str, is_cut: bool
+) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    head = f"SEND\ndestination:{QUEUE}\ncontent-length:{len(body)}\n\n".encode()
+    alice.send(head + body + b"\0")
+
+    queue = administration.find_queue(QUEUE)
+    (message,) = peek(queue, administration.arrivals, broker.now, max_bytes=most)
+
+    assert (message.body, message.encoding, message.is_cut) == (shown, encoding, is_cut)
+    assert message.body_bytes == len(body)
+
+
+def test_peek_shows_fewer_messages_where_they_are_large(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    alice.publish(QUEUE, *["m" * 300_000] * 5)
+    queue = administration.find_queue(QUEUE)
+
+    shown = peek(queue, administration.arrivals, broker.now, limit=5, max_bytes=1_000_000)
+
+    assert len(shown) == 2
+    assert len(peek(queue, administration.arrivals, broker.now, after=shown[-1].number, limit=5)) == 3
+
+
+# --- interfering ---
+
+
+def test_purge_drops_and_counts_what_waits_and_leaves_what_is_unacked(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice, bob = broker.connect(), broker.connect()
+    bob.subscribe(QUEUE, "ack:client", "prefetch-count:1")
+    alice.publish(QUEUE, "a", "b", "c")
+
+    assert administration.purge(QUEUE, broker.now) == 2
+    broker.settle()
+
+    assert broker.broker.account.dropped["purged"] == 2
+    assert administration.queue(QUEUE, broker.now).summary.depth == 1
+    bob.lose()
+    carol = broker.connect()
+    carol.subscribe(QUEUE)
+    assert carol.bodies() == ["a"]
+
+
+def test_purged_queue_that_nobody_reads_is_forgotten(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    broker.connect().publish(QUEUE, "a")
+
+    assert administration.purge(QUEUE, broker.now) == 1
+
+    with pytest.raises(Refused, match="not-found"):
+        administration.purge(QUEUE, broker.now)
+
+
+def test_session_that_is_ended_hears_why_and_its_messages_go_to_others(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice, bob = broker.connect(), broker.connect(client_id="till-1")
+    bob.subscribe(QUEUE, "ack:client")
+    alice.publish(QUEUE, "a")
+    bob.received()
+
+    administration.end_session("till-1")
+    broker.settle()
+
+    ((command, headers, *_),) = bob.received()
+    assert (command, headers["message"]) == ("ERROR", "an operator has ended the connection")
+    assert bob.is_closed
+    carol = broker.connect()
+    carol.subscribe(QUEUE)
+    assert carol.bodies() == ["a"]
+
+
+def test_service_that_the_broker_hosts_itself_is_not_ended(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    service = broker.connect(principal="app:nebula", client_id="own")
+
+    with pytest.raises(Refused, match="hosts itself"):
+        administration.end_session("own")
+    broker.settle()
+
+    assert not service.is_closed
