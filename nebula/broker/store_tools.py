@@ -24,16 +24,21 @@ _MAX_FINDINGS: Final = 100
 _HEAD: Final = "broker"
 _END: Final = "end"
 
-# What no constraint of the tables says.
-_ORPHANS: Final = {
-    "durable subscription without its session": (
+# What no constraint of the tables says, each with the statement that counts it.
+_SUMS: Final = {
+    **{
+        f"in {name} with a number that is still to be given out": (
+            f"SELECT COUNT(*) FROM {name} WHERE number >= :highest"  # noqa: S608 - our names
+        )
+        for name in ("messages", "delayed", "last_values")
+    },
+    "durable subscriptions without their session": (
         "SELECT COUNT(*) FROM subscriptions WHERE session NOT IN (SELECT id FROM sessions)"
     ),
-    "pending row without its durable subscription": (
+    "pending rows without their durable subscription": (
         "SELECT COUNT(*) FROM pending LEFT JOIN subscriptions USING (session, id) WHERE destination IS NULL"
     ),
 }
-_NUMBERED: Final = ("messages", "delayed", "last_values")
 
 
 def back_up_store(folder: Path, target: Path, on_fraction: OnFraction) -> Path:
@@ -106,13 +111,14 @@ class ClosedStore:
             yield str(error)
             return
         highest = Snapshot(runs, "", is_clean=True).first_number
-        for name in _NUMBERED:
-            found = self._db.execute(f"SELECT COUNT(*) FROM {name} WHERE number >= ?", (highest,))  # noqa: S608
-            if count := found.fetchone()[0]:
-                yield f"{name}: {count} with a number that is still to be given out"
-        for what, statement in _ORPHANS.items():
-            if count := self._db.execute(statement).fetchone()[0]:
-                yield f"{count}: {what}"
+        for what, statement in _SUMS.items():
+            try:
+                count = self._db.execute(statement, {"highest": highest}).fetchone()[0]
+            except sqlite3.Error as error:
+                yield f"rows {what} cannot be counted, {error}"
+                continue
+            if count:
+                yield f"{count} {what}"
 
     def compact(self) -> tuple[int, int]:
         """Give the room of what is gone back to the file system. It takes as much again meanwhile.

@@ -128,14 +128,14 @@ def test_sound_store_has_no_findings_and_each_row_is_looked_at(folder: Path) -> 
         ("UPDATE messages SET attempts = 'x' WHERE number = 9", "messages, row 3: attempts is no INTEGER"),
         (
             "UPDATE messages SET number = 9 << 42 WHERE number = 9",
-            "messages: 1 with a number that is still to be",
+            "1 in messages with a number that is still to be given out",
         ),
         (
             "UPDATE last_values SET number = 9 << 42",
-            "last_values: 1 with a number that is still to be given out",
+            "1 in last_values with a number that is still to be given out",
         ),
-        ("DELETE FROM sessions", "1: durable subscription without its session"),
-        ("DELETE FROM subscriptions", "1: pending row without its durable subscription"),
+        ("DELETE FROM sessions", "1 durable subscriptions without their session"),
+        ("DELETE FROM subscriptions", "1 pending rows without their durable subscription"),
         ("DELETE FROM broker", "the table broker has 0 rows"),
     ],
 )
@@ -159,7 +159,7 @@ def test_damaged_page_is_a_finding_and_the_other_tables_are_looked_at(folder: Pa
 
     found = _findings(folder)
     assert any("messages: the rest cannot be read" in finding for finding in found)
-    assert "1: durable subscription without its session" in found
+    assert "1 durable subscriptions without their session" in found
 
 
 def test_check_gives_up_after_a_hundred_findings(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_export_whose_numbers_are_still_to_be_given_out_is_refused(folder: Path,
     lines = _exported(folder)
     lines[0] = lines[0].replace('"runs":1', '"runs":0')
 
-    with pytest.raises(StoreError, match="the export cannot be right, messages: 3 with a number"):
+    with pytest.raises(StoreError, match="the export cannot be right, 3 in messages with a number"):
         import_lines(tmp_path / "new", lines)
 
 
