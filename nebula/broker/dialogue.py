@@ -162,7 +162,7 @@ class Dialogue:
 
     def subscribe(self, frame: Frame) -> Then | None:
         """SUBSCRIBE. Its RECEIPT comes before its first MESSAGE (D.43)."""
-        request = read_subscribe(frame, self._dialect, self._broker.kind_of)
+        request = read_subscribe(frame, self._dialect, self._broker)
         session = self._session
         if request.id in session.subscriptions:
             # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.

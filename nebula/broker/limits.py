@@ -65,6 +65,17 @@ class Limits:
     max_subscriptions: int = _limit(
         1_000, "per connection; a subscription costs about 1 KB", "ERROR and close"
     )
+    max_subscriptions_in_all: int = _limit(
+        500_000, "of all connections; with max_durable_subscriptions half a GB", "ERROR and close"
+    )
+    max_globs: int = _limit(
+        10_000,
+        "different ones; each takes some 7 KB, and microseconds at each name that was not sent to before",
+        "ERROR and close",
+    )
+    max_destination_characters: int = _limit(
+        1_024, "of a name; globs take time in proportion to it, and it is kept", "ERROR and close"
+    )
     default_prefetch: int = _limit(
         1_000, "covers a round trip at full rate without hoarding", "the queue waits for ACKs"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from nebula.broker.globs import compile_glob, is_glob
@@ -50,6 +50,11 @@ class PatternTable(Generic[T]):
     def things(self) -> Mapping[str, T]:
         """All of them, by pattern."""
         return self._things
+
+    @property
+    def globs(self) -> Collection[str]:
+        """The patterns that are no plain names, as they are at any time."""
+        return self._globs.keys()
 
     @property
     def has_globs(self) -> bool:

@@ -6,12 +6,13 @@ frame's receipt, save on SEND, where a value outside its form is a verdict (PROT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from nebula import headers as names
 from nebula.broker.core import Broker, SubscribeRequest
 from nebula.broker.globs import is_glob
+from nebula.broker.limits import Limits
 from nebula.broker.messages import (
     DEFAULT_PRIORITY,
     PRIORITIES,
@@ -48,7 +49,7 @@ _MOST_DEDUP_CHARACTERS: Final = 256
 def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     """What is common to all SENDs with these headers: a head, or a verdict on all of them."""
     fields = frame.headers
-    destination = required(frame, "destination")
+    destination = read_destination(frame, broker.limits)
     kind = broker.kind_of(destination)
     if not _may_be_sent_to(destination, kind, session):
         return Verdict.INVALID  # D.6, D.47: policy, so the connection goes on
@@ -132,10 +133,10 @@ def _milliseconds(fields: Mapping[str, str], name: str) -> float | None:
     return number / 1000
 
 
-def read_subscribe(frame: Frame, dialect: Dialect, kind_of: Callable[[str], Kind]) -> SubscribeRequest:
+def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker) -> SubscribeRequest:
     """What a SUBSCRIBE asks for."""
     fields = frame.headers
-    destination = required(frame, "destination")
+    destination = read_destination(frame, broker.limits)
     if "selector" in fields:
         # D.44: without it the wrong messages would be delivered.
         raise RemoteProtocolError("the header selector is not supported", receipt=frame.receipt)
@@ -147,7 +148,7 @@ def read_subscribe(frame: Frame, dialect: Dialect, kind_of: Callable[[str], Kind
     return SubscribeRequest(
         id=subscription_id(frame, destination, dialect),
         destination=destination,
-        kind=kind_of(destination),
+        kind=broker.kind_of(destination),
         ack_mode=_ACK_MODES[ack],
         prefetch=_prefetch(frame),
         exclusive=_flag(frame, names.EXCLUSIVE),
@@ -195,6 +196,15 @@ def read_requeue(frame: Frame) -> bool:
             f"{names.REQUEUE} {requeue[:20]!r} is not true or false", receipt=frame.receipt
         )
     return requeue == "true"
+
+
+def read_destination(frame: Frame, limits: Limits) -> str:
+    """The name that a frame is for."""
+    destination = required(frame, "destination")
+    if len(destination) > limits.max_destination_characters:
+        most = limits.max_destination_characters
+        raise RemoteProtocolError(f"destination exceeds {most} characters", receipt=frame.receipt)
+    return destination
 
 
 def required(frame: Frame, name: str) -> str:

@@ -64,6 +64,7 @@ class Subscribing:
         policies: PolicyTable,
     ) -> None:
         self._policies = policies
+        self._count = 0  # subscriptions of all sessions
         self._limits = limits
         self._queues = queues
         self._topics = topics
@@ -88,10 +89,12 @@ class Subscribing:
         Raises:
             Refused: it cannot be had; the connection is to be closed with an ERROR.
         """
+        if self._count >= self._limits.max_subscriptions_in_all:
+            raise Refused("too-many-subscriptions", f"the broker has {self._count} subscriptions")
         durable = None
         source: Queue | ValueFeed | None
         if request.kind is not Kind.QUEUE and (request.durable or self._is_paused(session, request)):
-            _need_glob(request)
+            self._need_glob(request)
             durable = self._durable_for(session, request)
             source = durable.source
         else:
@@ -104,6 +107,7 @@ class Subscribing:
         if durable is not None:
             durable.subscription = subscription
         session.subscriptions[request.id] = subscription
+        self._count += 1
         return subscription
 
     def _take_snapshot(self, feed: ValueFeed, request: SubscribeRequest) -> None:
@@ -127,6 +131,7 @@ class Subscribing:
         """
         session = subscription.session
         del session.subscriptions[subscription.id]
+        self._count -= 1
         subscription.destination.detach(subscription, now, lost=lost)
         standing = self._standing.by_id.get(session.id)
         durable = None if standing is None else standing.durables.get(subscription.id)
@@ -252,7 +257,7 @@ class Subscribing:
         """What feeds a subscription that goes with its connection; None: its topic itself."""
         if request.kind is Kind.QUEUE:
             return self._queue_for(request)
-        _need_glob(request)
+        self._need_glob(request)
         pattern = request.destination
         if request.kind is Kind.LAST_VALUE:
             feed = ValueFeed(self._values.account, pattern, session.rights, is_durable=False)
@@ -298,11 +303,17 @@ class Subscribing:
         if used >= self._limits.max_destinations:
             raise Refused("too-many-destinations", f"the broker has {used}")
 
-
-def _need_glob(request: SubscribeRequest) -> None:
-    """A glob that means nothing is refused before anything is made."""
-    if is_glob(request.destination):
+    def _need_glob(self, request: SubscribeRequest) -> None:
+        """A glob that means nothing is refused before anything is made; and one too many: each is tried on
+        each name that was not seen before."""
+        pattern = request.destination
+        if not is_glob(pattern):
+            return
         try:
-            compile_glob(request.destination)
+            compile_glob(pattern)
         except ValueError as error:
-            raise Refused("glob", f"{request.destination[:60]} {error}") from error
+            raise Refused("glob", f"{pattern[:60]} {error}") from error
+        known = self._values.globs if request.kind is Kind.LAST_VALUE else self._topics.globs
+        used = len(self._values.globs) + len(self._topics.globs)
+        if pattern not in known and used >= self._limits.max_globs:
+            raise Refused("too-many-globs", f"the broker has {used} globs")

@@ -73,6 +73,32 @@ def subscriptions(broker: BrokerHarness, count: int) -> bool:
     return is_fine(peer)
 
 
+def subscriptions_in_all(broker: BrokerHarness, count: int) -> bool:
+    gone = broker.connect()
+    gone.subscribe(QUEUE)
+    gone.lose()
+    peers = [broker.connect() for _ in range(count)]
+    for peer in peers:
+        peer.subscribe("/topic/a")
+    return all(is_fine(peer) for peer in peers)
+
+
+def globs(broker: BrokerHarness, count: int) -> bool:
+    peers = [broker.connect() for _ in range(2)]
+    for number in range(count):
+        for peer in peers:  # the same one of another peer is no more
+            peer.subscribe(("X/", "/topic/")[number % 2] + f"{number}*", id=str(number))
+    return all(is_fine(peer) for peer in peers)
+
+
+def destination_characters(broker: BrokerHarness, count: int) -> bool:
+    alice, bob = broker.connect(), broker.connect()
+    name = QUEUE + "a" * (count - len(QUEUE))
+    alice.publish(name, "x")
+    bob.subscribe(name)
+    return is_fine(alice) and is_fine(bob)
+
+
 def unacked_by_default(broker: BrokerHarness, count: int) -> bool:
     return _unacked(broker, count)
 
@@ -252,6 +278,9 @@ CASES: dict[str, Case] = {
     "connect_timeout": (Limits(connect_timeout=5), seconds_until_connect),
     "frame_timeout": (Limits(frame_timeout=5), seconds_of_a_frame),
     "max_subscriptions": (Limits(max_subscriptions=5), subscriptions),
+    "max_subscriptions_in_all": (Limits(max_subscriptions_in_all=5), subscriptions_in_all),
+    "max_globs": (Limits(max_globs=5), globs),
+    "max_destination_characters": (Limits(max_destination_characters=50), destination_characters),
     "default_prefetch": (Limits(default_prefetch=5), unacked_by_default),
     "max_prefetch": (Limits(default_prefetch=2, max_prefetch=5), unacked_at_most),
     "max_outbox_bytes": (

@@ -7,8 +7,7 @@ costs memory for destinations, never for values, and always ends with the last o
 Invariants, checked after each step of the tests:
 
 - a feed has at most one message of a destination in flight;
-- nothing waits that a connected feed is to be told of, while its session has credit and takes
-  octets;
+- nothing waits that a connected feed is to be told of, while its session has credit and reads;
 - a destination without a value is kept only while a feed has to do with it.
 """
 
@@ -61,6 +60,7 @@ class LastValues:
         self._snapshots = Snapshots(account, self._topics, self._may)
         self._departed = Departed()
         self.owe = self._snapshots.owe
+        self.globs = self._table.globs
 
     @property
     def topics(self) -> Mapping[str, LastValueTopic]:

@@ -88,13 +88,18 @@ class Topic:
 
 
 class Topics:
-    """All topics, and what is subscribed to several of them by a glob."""
+    """All topics, and what is subscribed to several of them by a glob.
+
+    Attributes:
+        globs: those that are subscribed to at present.
+    """
 
     takes_nacks = False  # a direct subscription has nothing to give back
 
     def __init__(self) -> None:
         self.is_judged = False
         self._table: PatternTable[Topic] = PatternTable()
+        self.globs = self._table.globs
 
     @property
     def topics(self) -> Mapping[str, Topic]:
