@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nebula.broker.access import AccessPolicy, Grants
@@ -15,7 +16,7 @@ from nebula.broker.profiles import PROFILES
 from nebula.broker.rights_files import load_grants
 from nebula.broker.server import Server
 from nebula.broker.settings import BrokerSettings, DestinationSettings, ListenerSettings
-from nebula.broker.sqlite_store import SqliteStore
+from nebula.broker.sqlite_store import OnProgress, SqliteStore
 from nebula.errors import SettingsError
 from nebula.settings import state_root
 
@@ -26,15 +27,22 @@ if TYPE_CHECKING:
     from nebula.broker.tls import ServerTls
 
 
+def store_folder(settings: BrokerSettings) -> Path:
+    """Where the messages of such a broker are."""
+    return settings.data or state_root() / "broker"
+
+
 class Assembly:
     """A broker as its settings describe it.
 
     Args:
         settings: everything it is told.
         on_failure: called once when the broker cannot go on, with why.
+        on_progress: of a start that takes long, called on the store's thread.
 
     Attributes:
         server: not started yet.
+        store: what the server keeps its messages in; None: in memory only.
         access: who may do what there.
         registry: the schemas that it knows; None: no folder of them was named.
 
@@ -42,8 +50,14 @@ class Assembly:
         SettingsError: a file that cannot be used.
     """
 
-    def __init__(self, settings: BrokerSettings, on_failure: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        on_failure: Callable[[Exception], None],
+        on_progress: OnProgress | None = None,
+    ) -> None:
         self._settings = settings
+        self.store = self._store(on_progress)
         self.access = AccessPolicy(self._grants(), dead_letter_queues=frozenset({settings.dead_letter}))
         self.registry = self._registry()
         listeners = list(settings.listener)
@@ -54,7 +68,7 @@ class Assembly:
             limits=settings.limits,
             policies=[self._policy(each) for each in settings.destination],
             access=self.access,
-            store=self._store(),
+            store=self.store,
             key_of=key_function(settings.last_value.prefixes, settings.last_value.key_patterns),
             last_value_prefixes=settings.last_value.prefixes,
             dead_letter=settings.dead_letter,
@@ -76,10 +90,10 @@ class Assembly:
     def _grants(self) -> Grants | None:
         return None if self._settings.rights is None else load_grants(self._settings.rights)
 
-    def _store(self) -> SqliteStore | None:
+    def _store(self, on_progress: OnProgress | None) -> SqliteStore | None:
         if self._settings.store == "memory":
             return None
-        return SqliteStore(self._settings.data or state_root() / "broker")
+        return SqliteStore(store_folder(self._settings), on_progress=on_progress)
 
     # A broker that uses none of it need not load cryptography, argon2 and fastavro.
 

@@ -287,4 +287,6 @@ def _in_our_words(file: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
+        if isinstance(error, OSError) and error.filename is None:
+            raise  # of a file of the caller's
         raise store_error(file, "used", error) from error
