@@ -14,7 +14,7 @@ from nebula.broker.administration import Steps
 from nebula.broker.core import Broker
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.messages import Head, Kind, Message, Verdict
-from nebula.broker.rows import Arrivals, paged_out
+from nebula.broker.rows import Arrivals, at_hand, paged_out
 from nebula.errors import Refused
 
 # Put back, or looked at, in one piece of work: some milliseconds.
@@ -138,14 +138,14 @@ class Replayed:
 def peek(
     queue: Queue, arrivals: Arrivals, now: float, *, after: int = 0, limit: int = 10, max_bytes: int = 1_000
 ) -> list[MessageView]:
-    """Messages that wait in memory, in order of arrival; nothing happens to them.
+    """The first messages that wait, in order of arrival, as far as they are in memory; they stay.
 
     Args:
         after: begin behind this number.
         limit: how many at most; fewer where they are large.
         max_bytes: of each body.
     """
-    found = nsmallest(limit, (each for each in queue.waiting if each.number > after), key=_by_number)
+    found = nsmallest(limit, (each for each in at_hand(queue) if each.number > after), key=_by_number)
     return list(_page(view(each, queue, arrivals, now, max_bytes) for each in found))
 
 
@@ -205,20 +205,20 @@ class DeadLetters:
             Refused: there is none of this number.
         """
         queue = self._queue
-        found = () if queue is None else (each for each in queue.waiting if each.number == number)
-        for message in found:
-            assert queue is not None
-            return view(message, queue, self._arrivals, now, max_bytes)
-        raise Refused("not-found", f"no dead letter {number}")
+        for message in () if queue is None else queue.waiting:
+            if message.number == number:
+                assert queue is not None
+                return view(message, queue, self._arrivals, now, max_bytes)
+        raise Refused("not-found", f"no dead letter {number} is in memory")
 
-    def drop(self, wanted: Filter, limit: int) -> Steps[Purged]:
+    def drop(self, wanted: Filter, limit: int, now: float) -> Steps[Purged]:
         """Drop those that are wanted, and count them as purged."""
         purged, after = 0, wanted.after
         while purged < limit:
             found, after = yield from self._next(wanted, after, min(_PUT_BACK_AT_ONCE, limit - purged))
             if not found:
                 break
-            self._take_out(found)
+            self._take_out(found, now)
             self._broker.account.dropped["purged"] += len(found)
             purged += len(found)
             yield
@@ -247,7 +247,7 @@ class DeadLetters:
             for outcome in outcomes:
                 counts[outcome] += 1
             done = [each for each, outcome in zip(found, outcomes, strict=True) if outcome == "replayed"]
-            self._take_out(done)
+            self._take_out(done, now)
             yield
         return Replayed(**counts, on_disk=self._on_disk)
 
@@ -263,7 +263,7 @@ class DeadLetters:
         """
         while (queue := self._queue) is not None:
             looked_at = list(
-                islice((each for each in queue.waiting if each.number > after), _LOOKED_AT_AT_ONCE)
+                islice((each for each in at_hand(queue) if each.number > after), _LOOKED_AT_AT_ONCE)
             )
             found = list(islice(filter(wanted.lets_through, looked_at), count))
             if found:
@@ -275,10 +275,11 @@ class DeadLetters:
             yield
         return [], after
 
-    def _take_out(self, letters: Collection[Message]) -> None:
-        if letters:
-            assert self._queue is not None
-            self._queue.withdraw(letters)
+    def _take_out(self, letters: Collection[Message], now: float) -> None:
+        queue = self._queue
+        if letters and queue is not None:
+            queue.withdraw(letters)
+            self._broker.queues.forget_if_idle(queue, now)
 
     def _check_target(self, to: str) -> None:
         is_queue = self._broker.kind_of(to) is Kind.QUEUE and not to.startswith(names.RESERVED_QUEUE_PREFIX)

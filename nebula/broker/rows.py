@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.topic import Topic
 from nebula.broker.destinations.value_feed import LastValueTopic
 from nebula.broker.durables import Durable, StandingSession
-from nebula.broker.messages import Kind
+from nebula.broker.messages import Kind, Message
 from nebula.broker.session import Session
 from nebula.broker.subscriptions import Subscription
 
@@ -236,7 +236,7 @@ class Arrivals:
 
 def queue_row(queue: Queue, arrivals: Arrivals, now: float) -> QueueRow:
     """A queue as a row."""
-    first = next(queue.waiting, None)
+    first = next(at_hand(queue), None)
     return QueueRow(
         queue.name,
         queue.depth,
@@ -248,6 +248,11 @@ def queue_row(queue: Queue, arrivals: Arrivals, now: float) -> QueueRow:
         queue.taken_count,
         None if first is None else arrivals.age_of(first.number, now),
     )
+
+
+def at_hand(queue: Queue) -> Iterator[Message]:
+    """What waits in memory before anything that is on disk alone. To be looked at before anything changes."""
+    return chain.from_iterable(line.front for line in reversed(queue.lines))
 
 
 def paged_out(queue: Queue) -> int:

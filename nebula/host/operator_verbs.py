@@ -302,7 +302,7 @@ def _add_dead_letter_acts(responder: Responder, desk: Desk, may_call: MayCall) -
         """Drop dead letters."""
         may_call(request, "dlq.purge")
         wanted = Filter(_chosen(numbers), source, reason)
-        return desk.walk(lambda: desk.dead_letters.drop(wanted, limit))
+        return desk.walk(lambda: desk.dead_letters.drop(wanted, limit, desk.now))
 
 
 def _chosen(numbers: list[int] | None) -> frozenset[int] | None:
