@@ -24,6 +24,12 @@ subscribe = ["/queue/bench-*", "/topic/bench-*"]
 [identity]
 anonymous = ["Bench"]
 """
+# A slow reader of these topics stays, and misses what it has no room for.
+DROPS_OLDEST = """
+[[destination]]
+pattern = "/topic/bench-*"
+slow_subscriber = "drop-oldest"
+"""
 
 _ADDRESS = re.compile(r"127\.0\.0\.1:(\d+)")
 
@@ -35,6 +41,7 @@ def nebula_broker(
     store: str = "memory",
     data: Path | None = None,
     rights: str | None = None,
+    config: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Broker]:
     """`nebula broker` on a free port.
@@ -44,12 +51,13 @@ def nebula_broker(
         store: where it keeps messages.
         data: the folder of `sqlite`; None: one that goes with the broker.
         rights: the text of a file of rights.
+        config: the text of its settings file; None: it has none.
         environment: more settings, as `NEBULA_SERVER_...`.
     """
     if not Path(PROGRAM).exists():
         raise Unavailable("the command `nebula` is not installed beside this Python: run `pip install -e .`")
     with TemporaryDirectory(prefix="nebula-") as folder:
-        command = [*_command(Path(folder), store, data, rights), *(["--app", app] if app else [])]
+        command = [*_command(Path(folder), store, data, rights, config), *(["--app", app] if app else [])]
         log = Path(folder, "broker.log")
         with running(command, log=log, environment=environment) as process:
             wait_until(lambda: _ADDRESS.search(log.read_text()) is not None, process, log=log)
@@ -59,11 +67,16 @@ def nebula_broker(
             yield Broker(name, nebula.__version__, process.pid, int(found[1]))
 
 
-def _command(folder: Path, store: str, data: Path | None, rights: str | None) -> Sequence[str]:
+def _command(
+    folder: Path, store: str, data: Path | None, rights: str | None, config: str | None
+) -> Sequence[str]:
     command = [PROGRAM, "broker", "--port", "0", "--store", store]
     if store != "memory":
         command += ["--data", str(data or folder / "data")]
     if rights is not None:
         (folder / "rights.toml").write_text(rights)
         command += ["--rights", str(folder / "rights.toml")]
+    if config is not None:
+        (folder / "nebula.toml").write_text(config)
+        command += ["--config", str(folder / "nebula.toml")]
     return command

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from benchmarks import beside, depth, echo, load, peers, publish, values
-from benchmarks.own import APP, RIGHTS, nebula_broker
+from benchmarks.own import APP, DROPS_OLDEST, RIGHTS, nebula_broker
 from benchmarks.peers import Broker
 from benchmarks.rpc import contestants as rpc
 from benchmarks.stream import Measurement
@@ -23,6 +23,7 @@ BROKERS: dict[str, Callable[[], AbstractContextManager[Broker]]] = {
     "nebula --store sqlite": partial(nebula_broker, store="sqlite"),
     # By default it has room for a hundred thousand, and some rows want one more.
     "nebula large": partial(nebula_broker, environment={"NEBULA_SERVER_LIMITS__MAX_DESTINATIONS": "200000"}),
+    "nebula drop-oldest": partial(nebula_broker, config=DROPS_OLDEST),
     # Measured by its memory, so that no other row has left traces in it.
     "nebula deep": partial(nebula_broker, store="sqlite"),
     "rabbitmq": peers.rabbitmq,
@@ -249,11 +250,16 @@ ROWS = (
         "stalled",
         "Topic, fan-out 1 to 9 beside a reader that stands still",
         "One connection sends to a topic with nine subscribers. A tenth subscribes and reads nothing; it is"
-        " ended as too slow, and comes back twice a second.",
+        " ended as too slow, or loses its oldest where that is the policy, and comes back twice a second.",
         "deliveries",
         [
             Contestant("Nebula, a stalled tenth", "nebula", partial(beside.nine_subscribers, stalled=True)),
             Contestant("Nebula, nine alone", "nebula", partial(beside.nine_subscribers, stalled=False)),
+            Contestant(
+                "Nebula, drop-oldest, stalled",
+                "nebula drop-oldest",
+                partial(beside.nine_subscribers, stalled=True),
+            ),
         ],
         aim=0.95,
         against="Nebula, nine alone",
