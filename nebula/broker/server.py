@@ -265,6 +265,13 @@ class Server:
         """What the store has taken; None: there is none."""
         return None if self._writer is None else self._writer.commits
 
+    async def read_page(self, request: PageRequest) -> list[StoredMessage]:
+        """What lies on disk of a deep queue, for looking at it. Only there is a store where something does."""
+        assert self._writer is not None
+        page: asyncio.Future[list[StoredMessage]] = self.loop.create_future()
+        self._writer.read(request, lambda _, rows: None if page.done() else page.set_result(rows))
+        return await page
+
     @property
     def not_ready(self) -> str | None:
         """Why nobody new should be sent here now; None: it is ready."""
