@@ -35,10 +35,18 @@ class _Commits(sqlite3.Connection):
         return super().execute(sql, parameters)
 
 
+class _Unsynced(_Commits):
+    """One that does not wait for the disk, whatever it is told."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        return super().execute(sql.replace("synchronous = FULL", "synchronous = OFF"), parameters)
+
+
 class MarkedStore(SqliteStore):
     """A `SqliteStore` that marks each batch's begin, COMMIT and end."""
 
     marker: Marker
+    connection: type[_Commits] = _Commits
 
     def __init__(self, *words: Any, **options: Any) -> None:
         self._is_applying = False
@@ -54,7 +62,7 @@ class MarkedStore(SqliteStore):
         self.marker.count(1)
 
     def _marked(self, connect: Callable[..., sqlite3.Connection], *words: Any, **options: Any) -> Any:
-        db = connect(*words, factory=_Commits, **options)
+        db = connect(*words, factory=self.connection, **options)
         assert isinstance(db, _Commits)
         db.on_commit = self._on_commit
         return db
@@ -63,6 +71,12 @@ class MarkedStore(SqliteStore):
         # The start and the end of a run commit too, outside any batch.
         if self._is_applying:
             self.marker.count(2)
+
+
+class UnsyncedStore(MarkedStore):
+    """Survives a kill, but not the end of the machine's power."""
+
+    connection = _Unsynced
 
 
 class LosingStore(MarkedStore):
@@ -92,7 +106,13 @@ class ForgetfulStore(MarkedStore):
         super().apply([each for each in writes if not type(each).__name__.startswith("Drop")])
 
 
-_STORES = {"": MarkedStore, "loses": LosingStore, "hastes": HastyStore, "never drops": ForgetfulStore}
+_STORES = {
+    "": MarkedStore,
+    "loses": LosingStore,
+    "hastes": HastyStore,
+    "never drops": ForgetfulStore,
+    "never syncs": UnsyncedStore,
+}
 
 
 def main() -> None:
