@@ -288,7 +288,7 @@ class Responder:
             ConnectFailed: there is no broker, or it refuses.
             ConnectionLost, ServerError: the connection ended. There is no reconnecting here: a supervisor
                 starts the service again.
-            Refused: the broker does not let the service listen to its queues.
+            Refused: the broker does not let the service listen to its queues, or does not answer.
             SettingsError: the address or the TLS options cannot be used, or its jobs cannot be kept in the
                 folder that `state` or `NEBULA_STATE` names.
         """

@@ -27,6 +27,10 @@ _log = structlog.get_logger()
 # verbs of jobs never wait for a worker (DESIGN 5).
 _INSTANCE_CONCURRENCY: Final = 64
 
+# Brokers of MaXaM's profile do not answer the SUBSCRIBE that they do not permit: the service ends, and
+# whoever started it hears why.
+_LISTEN_SECONDS: Final = 30.0
+
 
 class Serving:
     """One run of a service, from connecting to the last ACK.
@@ -131,6 +135,12 @@ class Serving:
         for destination, lane in self.lanes.items():
             # Enough for each worker to find its next request waiting when it has answered one.
             headers = {brand.prefetch_count: str(2 * lane.concurrency)}
-            await client.listen(destination, lane.put, ack=AckMode.CLIENT_INDIVIDUAL, headers=headers)
+            await client.listen(
+                destination,
+                lane.put,
+                ack=AckMode.CLIENT_INDIVIDUAL,
+                headers=headers,
+                timeout=_LISTEN_SECONDS,
+            )
         if names.BROKER_QUEUE not in self.lanes:  # that a broker has its own verbs is no news
             _log.info("service started", service=self._name, queues=list(self.lanes))

@@ -24,6 +24,7 @@ from nebula.errors import (
 )
 from nebula.rpc.client import Client
 from nebula.rpc.errors import UnexpectedReply
+from nebula.rpc.responder import Responder
 from tests.stomp.faulty import FaultyPeer, mad_broker, quiet
 from tests.stomp.peer import receipt_of
 
@@ -225,6 +226,23 @@ async def test_broker_that_never_gives_an_inbox_is_refused_in_time(caplog: pytes
                     raise AssertionError
 
 
+async def test_service_whose_queue_the_broker_never_gives_ends_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("nebula.rpc.serving._LISTEN_SECONDS", 0.05)
+
+    async def script(peer: FaultyPeer) -> None:
+        await peer.accept()
+        assert (await peer.hear()).startswith("SUBSCRIBE\n")
+        assert (await peer.hear()).startswith("UNSUBSCRIBE\n")
+        await peer.part()
+
+    with quiet(caplog):
+        async with mad_broker(script) as url:
+            with pytest.raises(Refused, match="unanswered: SUBSCRIBE to /queue/shop"):
+                await Responder("shop").run(url)
+
+
 # --- jobs ---
 
 
@@ -275,6 +293,23 @@ async def test_elsewhere_without_a_place_is_an_unexpected_reply() -> None:
         )
 
     assert isinstance(await failure_of(status, answer), UnexpectedReply)
+
+
+async def test_watcher_whose_subscription_is_never_answered_is_refused_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nebula.rpc.jobs.handle._LISTEN_SECONDS", 0.05)
+
+    async def script(peer: FaultyPeer) -> None:
+        await peer.accept()
+        await peer.confirm()
+        assert (await peer.hear()).startswith("SUBSCRIBE\n")
+        assert (await peer.hear()).startswith("UNSUBSCRIBE\n")
+        await peer.part()
+
+    async with mad_broker(script) as url, Client(url) as client:
+        with pytest.raises(Refused, match="unanswered"):
+            await client.job(f"shop/{_ULID}").wait()
 
 
 # --- without await ---

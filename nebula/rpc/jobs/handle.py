@@ -27,6 +27,9 @@ _T = TypeVar("_T")
 # Statuses may be lost, with a connection or with the service that would have told them.
 _ASK_AFTER: Final = 10.0
 
+# Brokers of MaXaM's profile do not answer the SUBSCRIBE that they do not permit.
+_LISTEN_SECONDS: Final = 10.0
+
 
 class _Message(Protocol):
     @property
@@ -40,7 +43,7 @@ class _Stomp(Protocol):
     def server(self) -> str | None: ...
 
     def subscribe(
-        self, destination: str, *, ack: AckMode = ..., eager: bool = ..., receipt: bool = ...
+        self, destination: str, *, ack: AckMode = ..., eager: bool = ..., timeout: float | None = ...
     ) -> AbstractAsyncContextManager[AsyncIterator[_Message]]: ...
 
 
@@ -94,6 +97,9 @@ class JobHandle:
 
         It may skip statuses and never goes back. It ends with the job, however that ends, also when it had
         ended before; and it asks where nothing is heard for a while, so that a lost message does not matter.
+
+        Raises:
+            Refused: the broker does not let the statuses be read, or does not answer.
         """
         # Subscribed before asked: what happens between the two is seen twice rather than not at all. And
         # with ACKs: a watcher that is slow gets the last status (PROTOCOL B.5), not all that there were.
@@ -111,7 +117,9 @@ class JobHandle:
         brand = brand_of(stomp.server)
         destination = status_destination(self._service, self._ulid, brand)
         is_eager = brand.has_last_values
-        return stomp.subscribe(destination, ack=AckMode.CLIENT_INDIVIDUAL, eager=is_eager, receipt=True)
+        return stomp.subscribe(
+            destination, ack=AckMode.CLIENT_INDIVIDUAL, eager=is_eager, timeout=_LISTEN_SECONDS
+        )
 
     async def wait(self) -> JobStatus:
         """The job's last status, once it has ended. Use an anyio scope to wait only so long."""

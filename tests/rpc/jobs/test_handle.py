@@ -50,9 +50,14 @@ class FakeStomp:
 
     @asynccontextmanager
     async def subscribe(
-        self, destination: str, *, ack: AckMode = AckMode.AUTO, eager: bool = False, receipt: bool = True
+        self,
+        destination: str,
+        *,
+        ack: AckMode = AckMode.AUTO,
+        eager: bool = False,
+        timeout: float | None = None,
     ) -> AsyncIterator[AsyncIterator[FakeMessage]]:
-        assert receipt
+        assert timeout
         assert eager
         assert ack is AckMode.CLIENT_INDIVIDUAL
         await self._at("subscribing")
