@@ -146,11 +146,16 @@ def peek(
         max_bytes: of each body.
     """
     found = nsmallest(limit, (each for each in at_hand(queue) if each.number > after), key=_by_number)
-    return list(_page(view(each, queue, arrivals, now, max_bytes) for each in found))
+    attempts_of = queue.attempts_of
+    return list(fit(view(each, attempts_of(each), arrivals, now, max_bytes) for each in found))
 
 
-def view(message: Message, queue: Queue, arrivals: Arrivals, now: float, max_bytes: int) -> MessageView:
-    """A message that `queue` holds as it is shown, with so much of its body."""
+def view(message: Message, attempts: int, arrivals: Arrivals, now: float, max_bytes: int) -> MessageView:
+    """A message as it is shown, with so much of its body.
+
+    Args:
+        attempts: its deliveries that failed.
+    """
     head = message.head
     shown = dict(reversed(head.headers[2:]))  # of a name that comes twice the first counts
     if message.exchange is not None:
@@ -167,7 +172,7 @@ def view(message: Message, queue: Queue, arrivals: Arrivals, now: float, max_byt
         len(message.body),
         len(message.body) > max_bytes,
         head.is_persistent,
-        queue.attempts_of(message),
+        attempts,
         arrivals.age_of(message.number, now),
         None if expires_at is None else expires_at - now,
     )
@@ -208,7 +213,7 @@ class DeadLetters:
         for message in () if queue is None else queue.waiting:
             if message.number == number:
                 assert queue is not None
-                return view(message, queue, self._arrivals, now, max_bytes)
+                return view(message, queue.attempts_of(message), self._arrivals, now, max_bytes)
         raise Refused("not-found", f"no dead letter {number} is in memory")
 
     def drop(self, wanted: Filter, limit: int, now: float) -> Steps[Purged]:
@@ -344,7 +349,8 @@ def _text(octets: bytes, *, is_cut: bool) -> tuple[str, Literal["text", "base64"
         return base64.b64encode(octets).decode(), "base64"
 
 
-def _page(views: Iterable[MessageView]) -> Iterator[MessageView]:
+def fit(views: Iterable[MessageView]) -> Iterator[MessageView]:
+    """As many as fit into a page, but one at least."""
     size_bytes = 0
     for each in views:
         size_bytes += len(each.body) + sum(len(name) + len(value) for name, value in each.headers.items())

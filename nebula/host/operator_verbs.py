@@ -28,7 +28,6 @@ from nebula.broker.dead_letters import (
     MessageView,
     Purged,
     Replayed,
-    peek,
 )
 from nebula.broker.messages import Kind
 from nebula.broker.rows import (
@@ -43,6 +42,7 @@ from nebula.broker.rows import (
 )
 from nebula.broker.status import BrokerStatus, finish, status_of
 from nebula.errors import Refused
+from nebula.host.deep import peek_deep
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.responder import Responder
@@ -241,12 +241,11 @@ def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> Non
         """Messages that wait, in order of arrival from behind the number `after`; nothing is consumed."""
         may_call(request, "queue.peek")
 
-        def question() -> list[MessageView]:
+        async def question() -> list[MessageView]:
             found = desk.administration.find_queue(queue)
-            arrivals = desk.administration.arrivals
-            return peek(found, arrivals, desk.now, after=after, limit=limit, max_bytes=max_bytes)
+            return await peek_deep(desk.server, found, after=after, limit=limit, max_bytes=max_bytes)
 
-        return desk.ask(question)
+        return desk.wait(question)
 
     @responder.verb(name="queue.purge")
     def purge(request: Request, queue: str) -> int:
