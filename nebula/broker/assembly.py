@@ -45,6 +45,7 @@ class Assembly:
         store: what the server keeps its messages in; None: in memory only.
         access: who may do what there.
         registry: the schemas that it knows; None: no folder of them was named.
+        backups: where copies of the store are put when somebody asks for one; None: nowhere.
 
     Raises:
         SettingsError: a file that cannot be used.
@@ -57,6 +58,7 @@ class Assembly:
         on_progress: OnProgress | None = None,
     ) -> None:
         self._settings = settings
+        self.backups = settings.backups
         self.store = self._store(on_progress)
         self.access = AccessPolicy(self._grants(), dead_letter_queues=frozenset({settings.dead_letter}))
         self.registry = self._registry()

@@ -202,6 +202,10 @@ class BrokerSettings(Settings):
     data: Path | None = Field(
         default=None, description="Folder of the store. By default `broker` in the user's state folder."
     )
+    backups: Path | None = Field(
+        default=None,
+        description="Folder where the verb `store.backup` puts its copies. Without it the verb is not there.",
+    )
     rights: tuple[Path, ...] | None = Field(
         default=None, description="TOML files of capabilities. Without them everybody may do everything."
     )

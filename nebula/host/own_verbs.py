@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
 
 import structlog
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from nebula.avro import Registry, Schema
 from nebula.broker.assembly import Assembly
-from nebula.errors import AvroError, SettingsError
+from nebula.broker.sqlite_store import SqliteStore
+from nebula.errors import AvroError, SettingsError, StoreError
 from nebula.headers import BROKER_QUEUE
 from nebula.host.operator_verbs import add_operator_verbs
 from nebula.rpc.context import Request
@@ -31,6 +34,19 @@ class SchemaEntry(BaseModel):
 
     name: str
     fingerprint: str
+
+
+class CopyMade(BaseModel):
+    """A copy of the store: how large it is, and its name in the folder of copies."""
+
+    name: str
+    size_bytes: int
+
+
+# Of a file in one folder, whoever asks: no way leads out of it, and no name of SQLite's own files.
+CopyName: TypeAlias = Annotated[
+    str, Field(max_length=100, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*[A-Za-z0-9]$")
+]
 
 
 class SchemaText(SchemaEntry):
@@ -56,9 +72,35 @@ def own_responder(assembly: Assembly) -> Responder:
             raise VerbError("bad-file", "a file cannot be used; the broker's log says which") from error
 
     add_operator_verbs(responder, assembly.server, may_call)
+    if assembly.store is not None and assembly.backups is not None:
+        _add_backup(responder, assembly.store, assembly.backups, may_call)
     if assembly.registry is not None:
         _add_schemas(responder, assembly.registry, may_call)
     return responder
+
+
+def _add_backup(
+    responder: Responder, store: SqliteStore, folder: Path, may_call: Callable[[Request, str], None]
+) -> None:
+    turn = threading.Lock()
+
+    @responder.verb(name="store.backup")
+    def backup(name: CopyName, request: Request) -> CopyMade:
+        """Copy the store as it is now, and replace an earlier copy of this name. The broker goes on."""
+        may_call(request, "store.backup")
+        if not turn.acquire(blocking=False):
+            raise VerbError("busy", "another copy is being made")
+        try:
+            file = store.backup(folder / name)
+            return CopyMade(name=name, size_bytes=file.stat().st_size)
+        except StoreError as error:
+            # Paths of this machine are the operator's business.
+            _log.warning("backup failed", name=name, reason=str(error))
+            raise VerbError(
+                "not-copied", "the store could not be copied; the broker's log says why"
+            ) from error
+        finally:
+            turn.release()
 
 
 def _add_schemas(responder: Responder, registry: Registry, may_call: Callable[[Request, str], None]) -> None:
