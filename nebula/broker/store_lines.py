@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from nebula.broker.sqlite_rows import TABLES, Table, encode_json
@@ -36,9 +38,9 @@ def object_of(table: Table, row: Sequence[Any]) -> dict[str, Any]:
         ValueError: a column holds what cannot be there. The text names the column and quotes nothing.
     """
     fields: dict[str, Any] = {_TABLE: table.name}
-    for declaration, value in zip((*table.key, *table.others), row, strict=True):
-        name = declaration.partition(" ")[0]
-        _check(declaration, value)
+    for column, value in zip(_columns(table), row, strict=True):
+        name = column.name
+        column.check(value)
         if name in (_PAIRS, _TEXTS):
             fields[name] = _listed(name, _parsed(name, value))
         elif name == _BODY:
@@ -59,8 +61,8 @@ def row_of(fields: Mapping[str, Any]) -> tuple[Table, tuple[Any, ...]]:
         raise ValueError("it names none of our tables")
     given = {name: value for name, value in fields.items() if name != _TABLE}
     row = []
-    for declaration in (*table.key, *table.others):
-        name = declaration.partition(" ")[0]
+    for column in _columns(table):
+        name = column.name
         if name == _BODY:
             value: Any = _octets(given)
         elif name in given:
@@ -69,7 +71,7 @@ def row_of(fields: Mapping[str, Any]) -> tuple[Table, tuple[Any, ...]]:
             raise ValueError(f"it has no {name}")
         if name in (_PAIRS, _TEXTS):
             value = encode_json(_listed(name, value))
-        _check(declaration, value)
+        column.check(value)
         row.append(value)
     if given:
         raise ValueError("it has a field that its table has not")
@@ -81,13 +83,26 @@ def line_of(fields: Mapping[str, Any]) -> str:
     return encode_json(fields) + "\n"
 
 
-def _check(declaration: str, value: Any) -> None:
-    name, kind, *words = declaration.split()
-    if value is None:
-        if words:
-            raise ValueError(f"{name} is missing")
-    elif not isinstance(value, _TYPES[kind]) or isinstance(value, bool):
-        raise ValueError(f"{name} is no {kind}")
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    kind: str
+    types: tuple[type, ...]
+    may_miss: bool
+
+    def check(self, value: Any) -> None:
+        # SQLite takes values of any type in any column.
+        if value is None:
+            if not self.may_miss:
+                raise ValueError(f"{self.name} is missing")
+        elif not isinstance(value, self.types) or isinstance(value, bool):
+            raise ValueError(f"{self.name} is no {self.kind}")
+
+
+@cache
+def _columns(table: Table) -> tuple[_Column, ...]:
+    declared = [declaration.split() for declaration in (*table.key, *table.others)]
+    return tuple(_Column(name, kind, _TYPES[kind], not words) for name, kind, *words in declared)
 
 
 def _parsed(name: str, text: str) -> Any:

@@ -21,6 +21,7 @@ from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.peers import connections, disconnect, sessions, topics
 from nebula.cli.queues import peek, purge, queues
 from nebula.cli.service import run
+from nebula.cli.store import store
 from nebula.cli.sub import sub
 from nebula.cli.top import top
 from nebula.errors import NebulaError
@@ -41,6 +42,7 @@ for look in (top, queues, topics, connections, sessions, peek, purge, disconnect
     app.command()(look)
 app.add_typer(dlq)
 app.add_typer(cert)
+app.add_typer(store)
 
 
 def _show_version(is_wanted: bool) -> None:

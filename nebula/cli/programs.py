@@ -16,12 +16,12 @@ from nebula import logs
 from nebula.broker.assembly import Assembly
 from nebula.broker.settings import BrokerSettings
 from nebula.cli.arguments import find_app
+from nebula.cli.progress import StartView
 from nebula.errors import SettingsError
 from nebula.host.apps import App, hosting
 from nebula.host.own_verbs import own_responder
 from nebula.logs import Level
 from nebula.rpc.responder import Responder
-
 
 # Of a burst each message is a few objects, all soon gone and in no rings: at CPython's 700 the
 # garbage collector took a fifth of the broker's time to find nothing.
@@ -69,11 +69,13 @@ async def _serve_broker(
     settings: BrokerSettings, apps: Sequence[App], on_listening: Callable[[str], None]
 ) -> None:
     failure = _Failure()
-    assembly = Assembly(settings, failure.set)
+    view = StartView()
+    assembly = Assembly(settings, failure.set, view.tell)
     server = assembly.server
     half = settings.limits.drain_seconds / 2
     try:
-        await server.start()
+        with view.shown():
+            await server.start()
     except OSError as error:
         raise SettingsError(f"the broker cannot listen: {error.strerror or error}") from error
     with _until_signal(), _on_hangup(assembly.reload):

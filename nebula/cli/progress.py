@@ -1,0 +1,80 @@
+"""How far long work at a store is: bars on a terminal's stderr."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import structlog
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+_log = structlog.get_logger("nebula.broker")
+
+_PATIENCE_SECONDS: Final = 1.0
+_LINE_SECONDS: Final = 5.0
+
+
+def work_bar(console: Console) -> Progress:
+    """A bar, or a spinner where no total is known; gone when the work is done, and nothing off a terminal."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+class StartView:
+    """What a broker is at while it opens a large store: a bar if it takes long; off a terminal, log lines.
+
+    Args:
+        console: instead of stderr.
+        patience: so long nothing is shown.
+    """
+
+    def __init__(self, console: Console | None = None, *, patience: float = _PATIENCE_SECONDS) -> None:
+        self._console = console or Console(stderr=True)
+        self._patience = patience
+        self._bar = work_bar(self._console)
+        self._task = self._bar.add_task("opening the store", total=None)
+        self._latest: tuple[str, float | None] = ("opening", None)
+
+    def tell(self, step: str, fraction: float | None) -> None:
+        """What it is at, and how much of that is done, of 1.0. May be called on any thread."""
+        self._latest = (step, fraction)
+        total = None if fraction is None else 1.0
+        self._bar.update(self._task, description=f"{step} the store", total=total, completed=fraction or 0.0)
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show it while the block runs, on the loop."""
+        self._loop = asyncio.get_running_loop()
+        self._later = self._loop.call_later(self._patience, self._show)
+        try:
+            yield
+        finally:
+            self._later.cancel()
+            self._bar.stop()
+
+    def _show(self) -> None:
+        if self._console.is_terminal:
+            self._bar.start()
+            return
+        step, fraction = self._latest
+        done = {} if fraction is None else {"done": round(fraction, 2)}
+        _log.info("start delayed", store=step, **done)
+        self._later = self._loop.call_later(_LINE_SECONDS, self._show)
