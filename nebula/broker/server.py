@@ -199,7 +199,7 @@ class Server:
         self._close_listeners()
 
     async def stop(self, drain_seconds: float | None = None) -> None:
-        """Bring what was accepted to its end, then end all connections with an ERROR that says so. Idempotent.
+        """Bring what was accepted to its end, then end all connections with an ERROR. Idempotent.
 
         Nothing more is read or dispatched. RECEIPTs that wait for the store are said when it has their
         batch, and what was told to a peer is written to it before its ERROR.
