@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-import anyio
-from anyio.abc import TaskGroup
-
-from nebula.errors import CallTimeout, ConnectionLost, LocalProtocolError
-from nebula.headers import NO_REPLY, PERSISTENT, REQUIRE_CONSUMERS
+from nebula.headers import NO_REPLY, PERSISTENT
 from nebula.rpc.brokers import whole_milliseconds
+from nebula.rpc.caller import Caller
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import JSON_TYPE, dump_json, encode, encode_free
-from nebula.rpc.inbox import Inbox
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.replies import read_value, reader_of
@@ -26,7 +21,7 @@ from nebula.rpc.start_options import StartOptions
 from nebula.rpc.starting import start_job
 from nebula.rpc.values import Schemas, Values, avro_body, subscribed
 from nebula.rpc.verbs import Target
-from nebula.stomp.client import Message, StompClient
+from nebula.stomp.client import StompClient
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.link import Link
 from nebula.stomp.messages import SubscribeOptions
@@ -70,51 +65,27 @@ class Client:
         tls: TlsOptions | None = None,
         link: Callable[[], Awaitable[Link]] | None = None,
     ) -> None:
-        self._stomp = StompClient(url, client_id=client_id, tls=tls, link=link)
+        stomp = StompClient(url, client_id=client_id, tls=tls, link=link)
+        self._caller = Caller(stomp, None if reply_to is None else destination_of(reply_to), timeout)
         self._schemas = Schemas(self.call_queue)
-        self._default_timeout = timeout
-        self._reply_to = None if reply_to is None else destination_of(reply_to)
         self._timeout: float | None = None
         self._service: str | None = None
-        self._inbox: Inbox | None = None
-        self._tasks: TaskGroup | None = None
 
     # --- life ---
 
     async def __aenter__(self) -> Self:
-        await self._stomp.__aenter__()
-        try:
-            inbox = Inbox(self._stomp, self._reply_to)
-            # Before anything is waited for: a loss that nobody was told of would not end calls.
-            self._stomp.on_lost = inbox.lose
-            await inbox.open(self._default_timeout)
-            self._tasks = anyio.create_task_group()
-            await self._tasks.__aenter__()
-            self._tasks.start_soon(inbox.run, name="inbox")
-        except BaseException as error:
-            await self._stomp.__aexit__(type(error), error, error.__traceback__)
-            raise
-        self._inbox = inbox
+        await self._caller.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._inbox is not None
-        assert self._tasks is not None
-        self._inbox.lose(ConnectionLost("the client has disconnected"))
-        self._tasks.cancel_scope.cancel()
-        # The group has no part in the block's error; it would only wrap it.
-        is_cancelled = isinstance(error, anyio.get_cancelled_exc_class())
-        try:
-            await self._tasks.__aexit__(*((kind, error, trace) if is_cancelled else (None, None, None)))
-        finally:
-            await self._stomp.__aexit__(kind, error, trace)
+        await self._caller.close(kind, error, trace)
 
     @property
     def stomp(self) -> StompClient:
         """The connection, for subscriptions and messages that are no calls."""
-        return self._stomp
+        return self._caller.stomp
 
     # --- views ---
 
@@ -202,7 +173,7 @@ class Client:
             return await self._call_named(target, *args, **kwargs)
         known, contract = resolve(target, self._service, as_job=False)
         body = _request_body(known.verb, contract.pack(args, kwargs))
-        return read_value(await self._ask(known.destination, body, None), contract.load)
+        return read_value(await self._caller.ask(known.destination, body, self._timeout), contract.load)
 
     async def _call_named(
         self,
@@ -214,29 +185,9 @@ class Client:
         result: Any = Any,
         timeout: float | None = None,
     ) -> Any:
-        answer = await self._ask(destination_of(service), _request_body(verb, parameters), timeout)
+        seconds = self._timeout if timeout is None else timeout
+        answer = await self._caller.ask(destination_of(service), _request_body(verb, parameters), seconds)
         return read_value(answer, None if result is Any else reader_of(result))
-
-    async def _ask(self, destination: str, body: bytes, timeout: float | None) -> Message:
-        inbox = self._open_inbox()
-        seconds = self._seconds(timeout)
-        # Not `persistent`: whoever waits for the answer would not be there after a restart.
-        headers = inbox.brand.expiry(whole_milliseconds(seconds))
-        headers["content-type"] = JSON_TYPE
-        # Foreign brokers know no such thing, and their receipts have no verdict.
-        if is_nebula := self._stomp.is_nebula:
-            headers[REQUIRE_CONSUMERS] = "true"
-        return await inbox.ask(destination, body, headers, timeout=seconds, wants_verdict=is_nebula)
-
-    def _seconds(self, timeout: float | None) -> float:
-        """How long this call may take: by its argument, else the scopes around it, else our default."""
-        if timeout is None:
-            timeout = self._timeout
-        if timeout is not None:
-            # A scope that ends earlier cancels the call by itself; to look for it costs more than to send.
-            return timeout
-        deadline = anyio.current_effective_deadline()
-        return self._default_timeout if deadline == math.inf else deadline - anyio.current_time()
 
     async def call_queue(
         self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None
@@ -304,14 +255,15 @@ class Client:
         self, target: Target, parameters: Any, timeout: float | None, options: StartOptions
     ) -> JobHandle:
         body = _request_body(target.verb, parameters)
+        caller = self._caller
         return await start_job(
             self,
-            self._open_inbox(),
+            caller.inbox,
             target,
             body,
             options,
-            timeout=self._seconds(timeout),
-            wants_verdict=self._stomp.is_nebula,
+            timeout=caller.seconds(self._timeout if timeout is None else timeout),
+            wants_verdict=caller.stomp.is_nebula,
         )
 
     def job(self, job: str) -> JobHandle:
@@ -360,7 +312,7 @@ class Client:
     ) -> None:
         headers = {"content-type": JSON_TYPE, PERSISTENT: "true", NO_REPLY: "true"}
         if expires_in is not None:
-            headers |= self._open_inbox().brand.expiry(whole_milliseconds(expires_in))
+            headers |= self._caller.inbox.brand.expiry(whole_milliseconds(expires_in))
         await self._deliver(destination_of(service), _request_body(verb, parameters), headers)
 
     async def publish(
@@ -425,20 +377,11 @@ class Client:
         Raises:
             Refused, ConnectionLost, ServerError: as for `StompClient.subscribe`.
         """
-        opening = self._stomp.subscribe(destination, **options)
+        opening = self.stomp.subscribe(destination, **options)
         return opening if as_ is None else subscribed(opening, reader_of(as_), self._schemas)
 
     async def _deliver(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
-        self._open_inbox()
-        try:
-            await self._stomp.send(destination, body, headers, receipt=True, timeout=self._seconds(None))
-        except TimeoutError as error:
-            raise CallTimeout(f"the broker did not confirm a message to {destination} in time") from error
-
-    def _open_inbox(self) -> Inbox:
-        if self._inbox is None:
-            raise LocalProtocolError("the client is not connected: enter it with `async with`")
-        return self._inbox
+        await self._caller.deliver(destination, body, headers, self._timeout)
 
 
 def _request_body(verb: str, parameters: Any) -> bytes:
