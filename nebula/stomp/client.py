@@ -26,6 +26,7 @@ from nebula.stomp.client_connection import ClientConnection
 from nebula.stomp.client_protocol import VERSIONS, ClientProtocol
 from nebula.stomp.client_tls import ClientTls, TlsOptions, explain
 from nebula.stomp.codec import FrameLimits
+from nebula.stomp.heartbeat import whole_milliseconds
 from nebula.stomp.link import Link, connect_link
 from nebula.stomp.messages import AckMode, Message, Receipt, SubscribeOptions
 from nebula.stomp.subscription import Listener, Subscription
@@ -43,15 +44,16 @@ _SERVER_OF_OURS: Final = "nebula/"
 class StompClient:
     """One connection to a STOMP broker.
 
-    An async context manager that connects once: entering it connects, leaving it disconnects
-    gracefully (DISCONNECT, RECEIPT, close) unless the scope is cancelled or
-    the connection lost, and always closes the link. It belongs to the loop's thread.
+    An async context manager that connects once: entering it connects, leaving it disconnects gracefully
+    (DISCONNECT, RECEIPT, close) unless the scope is cancelled or the connection lost, and always closes the
+    link. It belongs to the loop's thread.
 
-    Frames leave in the order of the calls. What was sent without a receipt may be lost with the
-    connection, silently. When the connection ends, everyone who waits gets `ServerError` (the
-    broker said why by an ERROR frame) or `ConnectionLost`; later calls get `ConnectionLost`.
-    There is no reconnecting here: to go on with durable subscriptions make a new client with the same
-    `client_id`, and subscribe by the same names.
+    Frames leave in the order of the calls. What was sent without a receipt may be lost with the connection,
+    silently. When the connection ends, or the broker breaks the protocol, everyone who waits gets
+    `ServerError` (the broker said why by an ERROR frame) or `ConnectionLost`; later calls get
+    `ConnectionLost`. Whatever had its RECEIPT by then has happened; all else is in doubt, and an ERROR does
+    not say which frame it is about. There is no reconnecting here: to go on with durable subscriptions make a
+    new client with the same `client_id`, and subscribe by the same names.
 
     Args:
         url: `stomp://[LOGIN:PASSCODE@]HOST[:PORT][/VIRTUAL-HOST]`, or `stomps://…` for TLS, or
@@ -62,8 +64,8 @@ class StompClient:
         client_id: names the session, which outlives the connection where it has durable subscriptions. The
             broker ends an older connection of this name and identity. None: it makes a name, see `session`.
         versions: of STOMP, to offer; the broker takes the highest that it speaks.
-        heart_beat: seconds within which we send something, and desire something to come;
-            0 is never. The broker's numbers may lengthen both.
+        heart_beat: seconds within which we send something, and desire something to come; 0 is never. The
+            broker's numbers may lengthen both.
         connect_timeout: seconds for everything up to CONNECTED.
         disconnect_timeout: seconds to wait for the RECEIPT of DISCONNECT.
         limits: what a frame of the broker's may be at most.
@@ -76,8 +78,8 @@ class StompClient:
         SettingsError: the address cannot be used, or the TLS options.
 
     Attributes:
-        on_lost: called once, synchronously, when the connection ends after CONNECTED and otherwise
-            than by us, with `ServerError` or `ConnectionLost`. It must not raise.
+        on_lost: called once, synchronously, when the connection ends after CONNECTED and otherwise than by
+            us, with `ServerError` or `ConnectionLost`. It must not raise.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class StompClient:
         self._client_id = client_id
         self._protocol = ClientProtocol(
             versions=versions,
-            heart_beat=(_milliseconds(heart_beat[0]), _milliseconds(heart_beat[1])),
+            heart_beat=(whole_milliseconds(heart_beat[0]), whole_milliseconds(heart_beat[1])),
             limits=limits,
         )
         self._connect_timeout = connect_timeout
@@ -150,15 +152,15 @@ class StompClient:
     ) -> Receipt | None:
         """SEND one message, and wait for the broker's answer if `receipt`.
 
-        Without a receipt it only waits while the link is full, and the message may be lost.
-        When a receipt came the broker has the message (our broker: on disk, if `persistent`).
+        Without a receipt it only waits while the link is full, and the message may be lost. When a receipt
+        came the broker has the message (our broker: on disk, if `persistent`).
 
         Args:
             destination: where to.
             body: a `str` goes out as UTF-8 with `content-type:text/plain` unless `headers` has one.
             headers: of the message.
             receipt: ask for a RECEIPT and return it.
-            timeout: seconds to wait for it; None is for ever.
+            timeout: seconds to wait for it, or for room in the link; None is for ever.
 
         Raises:
             Rejected: the receipt says that the message had no effect.
@@ -200,8 +202,8 @@ class StompClient:
     ) -> None:
         """As `post`; `on_receipt` is called with the RECEIPT, whatever its verdict.
 
-        It is called at most once, synchronously, in the order of the broker's receipts, and
-        never if the connection ends first (`on_lost` tells of that). It must not raise.
+        It is called at most once, synchronously, in the order of the broker's receipts, and never if the
+        connection ends first (`on_lost` tells of that). It must not raise.
         """
         self._live().post_with_receipt(destination, body, headers, on_receipt)
 
@@ -243,9 +245,9 @@ class StompClient:
     ) -> AsyncGenerator[Subscription]:
         """SUBSCRIBE for the block: `async for message in subscription`.
 
-        Messages wait in memory until they are taken; see `max_buffered_bytes`. In the client
-        modes the broker's prefetch bounds them too (ours: `prefetch-count` among `headers`).
-        Leaving the block ends the subscription, and pauses one that is `durable`.
+        Messages wait in memory until they are taken; see `max_buffered_bytes`. In the client modes the
+        broker's prefetch bounds them too (ours: `prefetch-count` among `headers`). Leaving the block ends the
+        subscription, and pauses one that is `durable`.
 
         Args:
             destination: what to subscribe to; a glob where the broker knows them.
@@ -365,8 +367,8 @@ class StompClient:
         assert self._tasks is not None
         if self._connection is not None:
             self._connection.end("the client has disconnected")
-        # A task group wraps the block's own exception in a group; only a cancellation is its
-        # business, which ends the tasks at once.
+        # A task group wraps the block's own exception in a group; only a cancellation is its business, which
+        # ends the tasks at once.
         if isinstance(error, anyio.get_cancelled_exc_class()):
             await self._tasks.__aexit__(type(error), error, error.__traceback__)
             return
@@ -394,8 +396,3 @@ def _client_tls(address: Address, options: TlsOptions | None) -> ClientTls | Non
         scheme = "stomps" if address.path is None else "wss"
         raise SettingsError(f"broker {address.host}: TLS options have no effect there; write {scheme}://")
     return None
-
-
-def _milliseconds(seconds: float) -> int:
-    # What is wanted more often than each millisecond is still wanted.
-    return max(1, round(seconds * 1000)) if seconds > 0 else 0

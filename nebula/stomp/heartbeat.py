@@ -51,6 +51,12 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
+def whole_milliseconds(seconds: float) -> int:
+    """Seconds as a `heart-beat` header has them; 0 is "not at all"."""
+    # What is wanted more often than each millisecond is still wanted.
+    return max(1, round(seconds * 1000)) if seconds > 0 else 0
+
+
 def negotiate_intervals(ours: tuple[int, int], theirs: tuple[int, int]) -> tuple[float, float]:
     """What two `heart-beat` headers agree on.
 
