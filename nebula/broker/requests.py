@@ -22,11 +22,13 @@ from nebula.broker.messages import (
     Verdict,
     Wishes,
 )
+from nebula.broker.profiles import Profile
 from nebula.broker.session import Session
 from nebula.broker.subscriptions import AckMode
 from nebula.errors import RemoteProtocolError
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.frames import Frame
+from nebula.stomp.heartbeat import parse_heart_beat
 
 # Said by us, or asked of us: never passed on from the sender to the receivers (A.3).
 _NOT_PASSED_ON: Final = frozenset(
@@ -42,6 +44,9 @@ _ACK_MODES: Final = {mode.value: mode for mode in AckMode}
 _PRIORITIES: Final = frozenset(map(str, range(PRIORITIES)))
 _WISHES: Final = frozenset({names.EXPIRES, names.DELAY, names.DELIVER_AT, names.DEDUP_ID})
 _MOST_DIGITS: Final = 15
+
+# What a client may call its session: it is kept, and told to others who ask for it.
+_MAX_CLIENT_ID_CHARACTERS: Final = 256
 # A `dedup-id` is remembered for a while: a ULID, a digest or a path fits.
 _MOST_DEDUP_CHARACTERS: Final = 256
 
@@ -196,6 +201,19 @@ def read_requeue(frame: Frame) -> bool:
             f"{names.REQUEUE} {requeue[:20]!r} is not true or false", receipt=frame.receipt
         )
     return requeue == "true"
+
+
+def check_connect(fields: Mapping[str, str], profile: Profile) -> None:
+    """What a profile wants of a CONNECT beside what STOMP does (D.2, D.17)."""
+    if profile.virtual_host is not None and fields.get("host") != profile.virtual_host:
+        raise RemoteProtocolError(f"host must be {profile.virtual_host}")
+    most = profile.max_client_heart_beat
+    if most is not None:
+        text = fields.get("heart-beat")
+        if text is None or max(parse_heart_beat(text)) > most:
+            raise RemoteProtocolError(f"heart-beat must be sent, with both numbers at most {most}")
+    if len(fields.get(names.CLIENT_ID, "")) > _MAX_CLIENT_ID_CHARACTERS:
+        raise RemoteProtocolError(f"client-id exceeds {_MAX_CLIENT_ID_CHARACTERS} characters")
 
 
 def read_destination(frame: Frame, limits: Limits) -> str:

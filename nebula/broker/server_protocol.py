@@ -17,6 +17,8 @@ from nebula import headers as names
 from nebula.broker.core import Broker
 from nebula.broker.dialogue import Dialogue, Then
 from nebula.broker.encoding import Encoder, error_frame, to_client, version_error
+from nebula.broker.frame_clock import FrameClock
+from nebula.broker.requests import check_connect
 from nebula.broker.session import Session
 from nebula.errors import Refused, RemoteProtocolError
 from nebula.stomp.codec import FrameParser
@@ -26,15 +28,11 @@ from nebula.stomp.heartbeat import BEAT, Heartbeat, negotiate_intervals, parse_h
 
 __all__ = ["ServerProtocol"]
 
-# What a client may call its session: it is kept, and told to others who ask for it.
-_MAX_CLIENT_ID_CHARACTERS: Final = 256
-
 # Frames cost many times their octets, and those behind the one that has to wait are kept: so few
 # octets are made into frames at a time.
 _SLICE_BYTES: Final = 32 * 1024
 
-# After a slice with so many frames the others have their turn: that was some milliseconds. Large bodies
-# are read on, as they cost next to nothing.
+# After a slice with so many frames, milliseconds of work, the others have their turn.
 _MANY_FRAMES: Final = 200
 
 
@@ -49,8 +47,8 @@ class State(Enum):
 class ServerProtocol:
     """The server's end of one connection, without its socket.
 
-    Feed it with `receive_data`; after that, and after any other call, take `take_output` and
-    look at `is_held_back` (read no more for now) and `is_finished` (close when all is written).
+    Feed it with `receive_data`; after any call take `take_output`, and look at `is_held_back` and
+    `is_finished`.
 
     Args:
         broker: what the requests go to.
@@ -61,8 +59,7 @@ class ServerProtocol:
 
     Attributes:
         credentials: login and passcode of a CONNECT that waits for `admit` or `fail`; else None.
-        is_held_back: do not read the peer until `go_on`: it sends more than there is room for, or
-            `is_resting`.
+        is_held_back: do not read the peer until `go_on`: there is no room for more, or it `is_resting`.
         is_resting: it gave us much to do, and there is more: call `go_on` when the others had their turn.
         is_finished: nothing more is to be read. Write what there is, then close.
         fault: the text of the ERROR that ended the connection, if one did.
@@ -90,8 +87,7 @@ class ServerProtocol:
         self._handlers = _LEGAL[State.OPENING]
         self._taker: ServerProtocol | Dialogue = self
         self._connect_before = now + broker.limits.connect_timeout
-        # When the frame began of which a part has come.
-        self._begun_at: float | None = None
+        self._frame_clock = FrameClock(broker.limits.frame_timeout)
         # Frames and octets that came before we knew that we have to hold the peer back.
         self._parked: list[Frame] = []
         self._unread = b""
@@ -114,10 +110,6 @@ class ServerProtocol:
         elif not self.is_finished:
             self._now = now
             self._receive(data)
-            if not self._parser.is_within_frame:
-                self._begun_at = None
-            elif self._begun_at is None:
-                self._begun_at = now
 
     def go_on(self, now: float, *, in_vain: bool) -> None:
         """Read on after having been held back.
@@ -130,7 +122,6 @@ class ServerProtocol:
         self.is_held_back = self.is_resting = False
         self.heartbeat.resume(now)
         self._now = now
-        self._begun_at = None  # we did not read it: its time starts anew
         frames, self._parked = self._parked, []
         data, self._unread = self._unread, b""
         try:
@@ -153,20 +144,16 @@ class ServerProtocol:
     def pause(self) -> None:
         """The peer is not read for a while: what it does not say meanwhile proves nothing."""
         self.heartbeat.pause()
-        self._begun_at = None
+        self._frame_clock.stop()
 
     def resume(self, now: float) -> None:
         """It is read again; its time starts anew."""
         self.heartbeat.resume(now)
-        if self._parser.is_within_frame:
-            self._begun_at = now
+        self._frame_clock.note(now, is_within_frame=self._parser.is_within_frame)
 
     def note_partial(self, now: float, *, is_partial: bool) -> None:
         """Octets have come that stand outside of STOMP's frames for now, or have become some."""
-        if is_partial or self._parser.is_within_frame:
-            self._begun_at = now if self._begun_at is None else self._begun_at
-        else:
-            self._begun_at = None
+        self._frame_clock.note(now, is_within_frame=is_partial or self._parser.is_within_frame)
 
     def receive_eof(self, now: float) -> None:
         """The connection is gone. Settle what it leaves behind."""
@@ -190,26 +177,14 @@ class ServerProtocol:
             return self._connect_before
         if self.heartbeat.is_dead(now):
             self.fail("no heart-beat came in time", now)
-        elif self._is_overdue(now):
+        elif self._frame_clock.is_overdue(now):
             self.fail("a frame took too long", now)
         elif self.heartbeat.beat_due(now):
             # Also where a slow peer's outbox waits: what it has not read yet is as good as a beat.
             self.heartbeat.last_sent = now
             if not self.session.outbox:
                 self.session.say(BEAT)
-        # A frame that begins after this look is late at the next one, or after it.
-        begun_at = now if self._begun_at is None or self.is_held_back else self._begun_at
-        return min(self.heartbeat.next_deadline(now), begun_at + self._broker.limits.frame_timeout)
-
-    def _is_overdue(self, now: float) -> bool:
-        """A frame began to come too long ago. An octet now and then is as good as a beat, so that a peer
-        could keep what it holds of our memory for ever."""
-        begun_at = self._begun_at
-        return (
-            begun_at is not None
-            and not self.is_held_back
-            and now >= begun_at + self._broker.limits.frame_timeout
-        )
+        return min(self.heartbeat.next_deadline(now), self._frame_clock.deadline(now))
 
     def fail(self, message: str, now: float) -> None:
         """End the connection with an ERROR, for a reason that lies outside its frames."""
@@ -232,6 +207,8 @@ class ServerProtocol:
             end = begin + _SLICE_BYTES
             if self._receive_slice(data[begin:end]) >= _MANY_FRAMES and end < len(data):
                 self._rest([])
+        if not self.is_held_back:
+            self._frame_clock.note(self._now, is_within_frame=self._parser.is_within_frame)
 
     def _receive_slice(self, data: bytes) -> int:
         """Do what so many octets say; returns how many frames that were."""
@@ -240,7 +217,7 @@ class ServerProtocol:
         try:
             while frames := parser.feed(data):
                 count += len(frames)
-                self._begun_at = None
+                self._frame_clock.stop()
                 was_opening = self.version is None
                 self._handle(frames)
                 if not was_opening or self.is_finished:
@@ -272,7 +249,7 @@ class ServerProtocol:
             if then is Then.HOLD_BACK:
                 self.is_held_back = True
                 self._parked = [frame, *rest]
-                self.heartbeat.pause()
+                self.pause()
             elif then is Then.REST:
                 self._rest([*rest])
             else:
@@ -284,7 +261,7 @@ class ServerProtocol:
         if not self.is_held_back and not self.is_finished:
             self.is_held_back = self.is_resting = True
             self._parked = frames
-            self.heartbeat.pause()
+            self.pause()
 
     def _finish_parked(self) -> None:
         """STOMP 1.2, "RECEIPT": what was received should still be processed."""
@@ -343,7 +320,7 @@ class ServerProtocol:
             return
         # An ERROR from here on is in the version that both know.
         self._dialect = dialect
-        self._check_profile(fields)
+        check_connect(fields, self.session.profile)
         self._connect_fields = fields
         if self._authenticates:
             # The parser reads on after `admit`.
@@ -365,19 +342,6 @@ class ServerProtocol:
             self._fail(error)
             return
         self._receive_slice(b"")
-
-    def _check_profile(self, fields: Mapping[str, str]) -> None:
-        """What a profile wants of a CONNECT beside what STOMP does (D.2, D.17)."""
-        profile = self.session.profile
-        if profile.virtual_host is not None and fields.get("host") != profile.virtual_host:
-            raise RemoteProtocolError(f"host must be {profile.virtual_host}")
-        most = profile.max_client_heart_beat
-        if most is not None:
-            text = fields.get("heart-beat")
-            if text is None or max(parse_heart_beat(text)) > most:
-                raise RemoteProtocolError(f"heart-beat must be sent, with both numbers at most {most}")
-        if len(fields.get(names.CLIENT_ID, "")) > _MAX_CLIENT_ID_CHARACTERS:
-            raise RemoteProtocolError(f"client-id exceeds {_MAX_CLIENT_ID_CHARACTERS} characters")
 
     def _enter(self) -> None:
         """It is known who the peer is: the session begins."""
