@@ -6,7 +6,8 @@ import base64
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nsmallest
-from itertools import islice
+from itertools import chain, islice
+from math import inf
 from typing import Final, Literal
 
 from nebula import headers as names
@@ -136,18 +137,31 @@ class Replayed:
 
 
 def peek(
-    queue: Queue, arrivals: Arrivals, now: float, *, after: int = 0, limit: int = 10, max_bytes: int = 1_000
+    queue: Queue,
+    arrivals: Arrivals,
+    now: float,
+    *,
+    after: int = 0,
+    limit: int = 10,
+    max_bytes: int = 1_000,
+    from_disk: Iterable[tuple[Message, int]] = (),
+    up_to: float = inf,
 ) -> list[MessageView]:
-    """The first messages that wait, in order of arrival, as far as they are in memory; they stay.
+    """The first messages that wait, in order of arrival; nothing happens to them.
 
     Args:
         after: begin behind this number.
         limit: how many at most; fewer where they are large.
         max_bytes: of each body.
+        from_disk: those of a deep queue that were read for this, with their deliveries that failed.
+        up_to: what has a higher number is not shown: there may be others before it that were not read.
     """
-    found = nsmallest(limit, (each for each in at_hand(queue) if each.number > after), key=_by_number)
-    attempts_of = queue.attempts_of
-    return list(fit(view(each, attempts_of(each), arrivals, now, max_bytes) for each in found))
+    in_memory = ((each, queue.attempts_of(each)) for each in queue.waiting if each.number > after)
+    known = (each for each in chain(in_memory, from_disk) if each[0].number <= up_to)
+    # What came from the disk since it was read is there twice, and once here.
+    found = {each[0].number: each for each in nsmallest(2 * limit, known, key=lambda each: each[0].number)}
+    shown = islice(found.values(), limit)
+    return list(_fit(view(message, attempts, arrivals, now, max_bytes) for message, attempts in shown))
 
 
 def view(message: Message, attempts: int, arrivals: Arrivals, now: float, max_bytes: int) -> MessageView:
@@ -349,15 +363,10 @@ def _text(octets: bytes, *, is_cut: bool) -> tuple[str, Literal["text", "base64"
         return base64.b64encode(octets).decode(), "base64"
 
 
-def fit(views: Iterable[MessageView]) -> Iterator[MessageView]:
-    """As many as fit into a page, but one at least."""
+def _fit(views: Iterable[MessageView]) -> Iterator[MessageView]:
     size_bytes = 0
     for each in views:
         size_bytes += len(each.body) + sum(len(name) + len(value) for name, value in each.headers.items())
         yield each
         if size_bytes > _MOST_PAGE_BYTES:
             return
-
-
-def _by_number(message: Message) -> int:
-    return message.number

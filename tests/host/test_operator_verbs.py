@@ -1,0 +1,259 @@
+"""The verbs for operators, asked of a broker process over the protocol itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nebula.errors import RemoteError
+from nebula.stomp.client import AckMode
+from nebula.sync import Client
+from tests.cli.programs import running
+from tests.faults.served import Wire
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "broker.status": {},
+    "queues.list": {},
+    "queue.show": {"queue": "/queue/orders"},
+    "queue.peek": {"queue": "/queue/orders"},
+    "topics.list": {},
+    "topic.show": {"topic": "X/a"},
+    "connections.list": {},
+    "connection.show": {"session": "s"},
+    "sessions.list": {},
+    "session.show": {"session": "s"},
+    "dlq.list": {},
+    "dlq.show": {"number": 1},
+}
+ACTS: dict[str, dict[str, Any]] = {
+    "queue.purge": {"queue": "/queue/orders"},
+    "connection.end": {"session": "s"},
+    "dlq.replay": {},
+    "dlq.purge": {},
+    "store.backup": {"name": "copy.db"},
+}
+
+
+@dataclass
+class Asked:
+    """A broker in a process of its own, and a client of it."""
+
+    url: str
+    client: Client
+
+    def __call__(self, verb: str, **parameters: Any) -> Any:
+        """What the broker answers to one of its verbs."""
+        return self.client.call("nebula.broker", verb, parameters, timeout=20)
+
+
+@contextmanager
+def asking(*words: str) -> Iterator[Asked]:
+    with (
+        running("broker", "--port", "0", *words) as (_, ready),
+        Client(ready["url"]) as client,
+    ):
+        yield Asked(ready["url"], client)
+
+
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Asked]:
+    """One for the tests that get along with what others leave."""
+    with asking("--store", "memory") as asked:
+        yield asked
+
+
+def code_of(ask: Asked, verb: str, **parameters: Any) -> str:
+    with pytest.raises(RemoteError) as caught:
+        ask(verb, **parameters)
+    return caught.value.code
+
+
+def test_status_tells_what_the_broker_holds(ask: Asked) -> None:
+    before = ask("broker.status")
+    ask.client.publish("/queue/status", {"a": 1})
+    ask.client.publish("/queue/status", {"a": 2})
+    after = ask("broker.status")
+
+    assert after["not_ready"] is None
+    assert after["connections"] == 2
+    assert after["kinds"]["queue"]["messages"] >= before["kinds"]["queue"]["messages"] + 2
+    # The messages, and our requests for the status with the answer to the first.
+    assert after["received"] - before["received"] == 4
+    assert after["read_bytes"] > before["read_bytes"]
+    assert after["store"] is None
+
+
+def test_queue_is_listed_shown_peeked_into_and_purged(ask: Asked) -> None:
+    ask.client.publish("/queue/work/1", {"order": 1})
+    ask.client.publish("/queue/work/1", {"order": 2})
+
+    (row,) = ask("queues.list", pattern="/queue/work/*")["rows"]
+    shown = ask("queue.show", queue="/queue/work/1")
+    first, second = ask("queue.peek", queue="/queue/work/1")
+
+    assert (row["queue"], row["depth"], row["taken"]) == ("/queue/work/1", 2, 2)
+    assert shown["summary"]["depth"] == 2
+    assert [json.loads(each["body"]) for each in (first, second)] == [{"order": 1}, {"order": 2}]
+    assert ask("queue.purge", queue="/queue/work/1") == 2
+    assert code_of(ask, "queue.purge", queue="/queue/work/1") == "not-found"
+
+
+def test_lists_go_on_where_a_page_ended(ask: Asked) -> None:
+    for number in range(5):
+        ask.client.publish(f"X/pages.{number}", number)
+
+    first = ask("topics.list", pattern="X/pages.*", limit=3)
+    rest = ask("topics.list", pattern="X/pages.*", limit=3, after=first["after"])
+
+    assert first["matched"] == 5
+    assert [row["topic"] for row in (*first["rows"], *rest["rows"])] == [f"X/pages.{n}" for n in range(5)]
+    assert rest["after"] is None
+
+
+@pytest.mark.parametrize(
+    ("verb", "parameters", "code"),
+    [
+        ("queues.list", {"pattern": "/queue/[a"}, "bad-pattern"),
+        ("queues.list", {"limit": 100_000}, "bad-parameters"),
+        ("queues.list", {"order": "colour"}, "bad-parameters"),
+        ("queue.peek", {"queue": "/queue/none"}, "not-found"),
+        ("queue.peek", {"queue": "/queue/none", "limit": 101}, "bad-parameters"),
+        ("connection.show", {"session": "none"}, "not-found"),
+        ("connection.end", {"session": "none"}, "not-found"),
+        ("session.show", {"session": "none"}, "not-found"),
+        ("topic.show", {"topic": "/topic/none"}, "not-found"),
+        ("dlq.replay", {"to": "/topic/a"}, "bad-target"),
+        ("dlq.show", {"number": 987_654_321}, "not-found"),
+        ("store.backup", {"name": "copy.db"}, "unknown-verb"),
+    ],
+)
+def test_what_cannot_be_done_has_a_code_that_says_why(
+    ask: Asked, verb: str, parameters: dict[str, Any], code: str
+) -> None:
+    assert code_of(ask, verb, **parameters) == code
+
+
+def test_connection_that_is_ended_is_told_so_and_the_asking_one_stays(ask: Asked) -> None:
+    wire = Wire(int(ask.url.rpartition(":")[2]))
+    wire.send(b"CONNECT\naccept-version:1.2\nhost:h\nclient-id:till-7\n\n\0")
+    wire.next()
+    (row,) = ask("connections.list", pattern="till-*")["rows"]
+    assert row["link"]["peer"].startswith("127.0.0.1:")
+    assert ask("connection.show", session="till-7")["summary"]["link"]["version"] == "1.2"
+
+    ask("connection.end", session="till-7")
+
+    ((command, headers, *_),) = wire.rest()
+    assert (command, headers["message"]) == ("ERROR", "an operator has ended the connection")
+    assert ask("connections.list", pattern="till-*")["rows"] == []
+
+
+def test_connection_of_the_brokers_own_service_is_not_ended(ask: Asked) -> None:
+    (own,) = ask("connections.list", principal="app:nebula")["rows"]
+
+    assert own["link"]["peer"] == "in process"
+    assert code_of(ask, "connection.end", session=own["session"]) == "hosted"
+    assert ask("broker.status")["not_ready"] is None
+
+
+def dead_letters(ask: Asked, queue: str, *bodies: Any) -> None:
+    """Have these die in a queue."""
+    for body in bodies:
+        ask.client.publish(queue, body, headers={"persistent": "true"})
+    with ask.client.subscribe(queue, ack=AckMode.CLIENT_INDIVIDUAL) as subscription:
+        for _ in bodies:
+            subscription.nack(next(subscription), requeue="false")
+
+
+def test_dead_letters_are_listed_replayed_and_dropped(ask: Asked) -> None:
+    dead_letters(ask, "/queue/dying", "one", "two", "three")
+
+    letters = ask("dlq.list", source="/queue/dying")["rows"]
+    assert [(each["reason"], each["deliveries"]) for each in letters] == [("rejected", 1)] * 3
+    assert ask("dlq.show", number=letters[0]["number"])["body"] == '"one"'
+    outcome = ask("dlq.replay", numbers=[letters[1]["number"]])
+    assert outcome == {"replayed": 1, "full": 0, "without_queue": 0, "not_permitted": 0, "on_disk": 0}
+    assert [each["body"] for each in ask("queue.peek", queue="/queue/dying")] == ['"two"']
+    assert ask("dlq.purge", source="/queue/dying") == {"purged": 2, "on_disk": 0}
+    assert ask("dlq.list", source="/queue/dying")["rows"] == []
+
+
+def test_replayed_persistent_messages_are_there_after_a_kill(tmp_path: Path) -> None:
+    words = ("broker", "--port", "0", "--data", str(tmp_path / "data"))
+    with running(*words) as (_, ready), Client(ready["url"]) as client:
+        ask = Asked(ready["url"], client)
+        dead_letters(ask, "/queue/dying", "kept")
+        assert ask("dlq.replay")["replayed"] == 1
+        # Its RECEIPT comes behind the batch of the replay.
+        client.publish("/queue/mark", "mark", headers={"persistent": "true"})
+    with running(*words) as (_, ready), Client(ready["url"]) as client:
+        ask = Asked(ready["url"], client)
+
+        assert [each["body"] for each in ask("queue.peek", queue="/queue/dying")] == ['"kept"']
+        assert ask("dlq.list")["rows"] == []
+
+
+def test_peek_shows_what_lies_on_disk_alone(tmp_path: Path) -> None:
+    window = "queue_window_bytes = 20_000"
+    (tmp_path / "nebula.toml").write_text(f"[limits]\n{window}\n")
+    words = ("--data", str(tmp_path / "data"), "--config", str(tmp_path / "nebula.toml"))
+    with asking(*words) as ask:
+        for number in range(300):
+            ask.client.publish("/queue/deep", number, headers={"persistent": "true"})
+        assert ask("queue.show", queue="/queue/deep")["summary"]["paged_out"] > 100
+
+        seen: list[int] = []
+        after = 0
+        while messages := ask("queue.peek", queue="/queue/deep", after=after, limit=100):
+            seen += [int(each["body"]) for each in messages]
+            after = messages[-1]["number"]
+
+        assert seen == list(range(300))
+        assert ask("queue.show", queue="/queue/deep")["summary"]["depth"] == 300
+        assert ask("queue.purge", queue="/queue/deep") == 300
+
+
+def test_store_is_copied_into_the_folder_that_was_set(tmp_path: Path) -> None:
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    (tmp_path / "nebula.toml").write_text(f'backups = "{copies}"\n')
+    words = ("--data", str(tmp_path / "data"), "--config", str(tmp_path / "nebula.toml"))
+    with asking(*words) as ask:
+        ask.client.publish("/queue/kept", "m", headers={"persistent": "true"})
+
+        made = ask("store.backup", name="monday.db")
+
+        assert made["size_bytes"] == (copies / "monday.db").stat().st_size
+        for name in ("../monday.db", "/etc/monday.db", "..", ".hidden", "a/b", "", "monday.db\n"):
+            assert code_of(ask, "store.backup", name=name) == "bad-parameters"
+        (copies / "mine.db").write_text("something else")
+        assert code_of(ask, "store.backup", name="mine.db") == "not-copied"
+        assert (copies / "mine.db").read_text() == "something else"
+
+
+def test_who_was_not_granted_a_verb_may_not_call_it(tmp_path: Path) -> None:
+    rights = tmp_path / "rights.toml"
+    rights.write_text("")
+    (tmp_path / "nebula.toml").write_text(f'backups = "{tmp_path}"\n')
+    words = ("--rights", str(rights), "--config", str(tmp_path / "nebula.toml"))
+    with asking(*words) as ask:
+        described = {each["verb"] for each in ask("describe")["verbs"]}
+        for verb, parameters in (LOOKS | ACTS).items():
+            assert code_of(ask, verb, **parameters) == "not-allowed", verb
+        assert described - (LOOKS | ACTS).keys() == {"ping", "describe", "stats", "rights.reload"}
+
+
+def test_capability_grants_verbs_by_glob(tmp_path: Path) -> None:
+    rights = tmp_path / "rights.toml"
+    rights.write_text('[capability.Look]\ncall = ["*.list"]\n[identity]\nanonymous = ["Look"]\n')
+    with asking("--store", "memory", "--rights", str(rights)) as ask:
+        assert ask("queues.list")["matched"] > 0
+        assert ask("dlq.list")["rows"] == []
+        assert code_of(ask, "dlq.replay") == "not-allowed"
+        assert code_of(ask, "broker.status") == "not-allowed"
