@@ -31,6 +31,9 @@ _START_SECONDS: Final = (0.1, 0.8)
 
 _DEADLINE: Final = 60.0
 
+# Of a full line most is on the disk alone.
+_LIMITS: Final = {"NEBULA_SERVER_LIMITS__QUEUE_WINDOW_BYTES": "100000"}
+
 
 @dataclass(frozen=True, slots=True)
 class Kill:
@@ -90,7 +93,7 @@ async def _kill_once(broker: _Broker, port: int, world: World, chance: Random, t
     troubles: list[str] = []
     with anyio.fail_after(_DEADLINE):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run_all, port, world, chance, troubles)
+            await tasks.start(run_all, port, world, chance, troubles)
             await anyio.sleep(chance.uniform(*_LOAD_SECONDS))
             if turn % 2:
                 await broker.until_in_flight()
@@ -115,7 +118,7 @@ class _Broker:
         self._marks, self._log = folder / "marks", folder / "broker.log"
         words = ["broker", "--port", "0", "--data", str(folder / "data")]
         self._command = [sys.executable, "-m", "tests.recovery.broker", str(self._marks), *words]
-        self._environment = environment({FAULT: fault})
+        self._environment = environment({FAULT: fault, **_LIMITS})
         self._process: subprocess.Popen[str] | None = None
 
     async def start(self) -> int:

@@ -37,12 +37,9 @@ def test_nothing_receipted_is_lost_and_nothing_settled_comes_back_after_a_kill(t
     assert sum(kill.marks.in_flight for kill in kills) >= 6, "too few kills came upon a batch under way"
 
 
-# The tests of the test: each of these breaks one of its promises, and must be found out.
-@pytest.mark.parametrize(
-    ("fault", "complaint"),
-    [("loses", "lost: "), ("hastes", "lost: "), ("never drops", "settled long ago")],
-)
-def test_store_that_breaks_its_promise_is_found_out(tmp_path: Path, fault: str, complaint: str) -> None:
+# The test of the test: each of these breaks a promise, and must be found out.
+@pytest.mark.parametrize("fault", ["loses", "hastes", "never drops"])
+def test_store_that_breaks_its_promise_is_found_out(tmp_path: Path, fault: str) -> None:
     kills = _run(tmp_path, kills=15, fault=fault)
 
-    assert any(complaint in line for line in kills[-1].differences)
+    assert kills[-1].differences

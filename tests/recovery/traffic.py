@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from random import Random
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import anyio
+from anyio.abc import TaskStatus
 
 from nebula.stomp.frames import Frame
 from tests.recovery.ledger import Group
@@ -30,39 +31,49 @@ from tests.recovery.world import (
 _WINDOW: Final = 300
 _MOST_AT_ONCE: Final = 40
 
-# A line is not fed above this depth: each restart has all of it read.
-_DEEPEST: Final = 600
 _PACE: Final = 0.002
 
-_PREFETCH: Final = 100
-_MOST_HELD: Final = 60
+# Of one consumer, never ACKed; it has to leave credit for others.
+_HELD_PART: Final = 0.6
 
-_Play: TypeAlias = Callable[[Peer], Awaitable[None]]
+_Play: TypeAlias = Callable[[Peer], Coroutine[Any, Any, None]]
 _Answer: TypeAlias = Callable[[Frame], bytes]
 
 
-async def run_all(port: int, world: World, chance: Random, troubles: list[str]) -> None:
-    """Load the broker until it is gone. What it did wrong meanwhile goes to `troubles`."""
+async def run_all(
+    port: int,
+    world: World,
+    chance: Random,
+    troubles: list[str],
+    *,
+    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Load the broker until it is gone; it has started when all are connected.
 
-    async def run(play: _Play, client_id: str = "") -> None:
-        peer = await Peer.connect(port, client_id=client_id)
-        try:
-            await play(peer)
-        finally:
-            troubles.extend(peer.troubles)
-            await peer.close()
-
+    Args:
+        troubles: gets what the broker did wrong meanwhile.
+    """
+    plays = [(play, await Peer.connect(port, client_id=name)) for play, name in _plays(world, chance)]
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run, partial(_publish_values, world, _child(chance)))
-        tasks.start_soon(run, partial(_consume, WATCH, partial(_watch, world, _child(chance))), WATCHER)
-        tasks.start_soon(run, partial(_transact, world, _child(chance)))
-        for line in world.plain:
-            tasks.start_soon(run, partial(_produce, line, _child(chance)))
-        for line in world.lines:
-            for _ in range(line.consumers):
-                answer = (_Cumulative if line.mode == "client" else _Single)(line, _child(chance))
-                play = partial(_consume, line.subscribe(prefetch=_PREFETCH), answer)
-                tasks.start_soon(run, play, line.client_id)
+        for play, peer in plays:
+            tasks.start_soon(play, peer)
+        task_status.started()
+    for _, peer in plays:
+        troubles += peer.troubles
+        await peer.close()
+
+
+def _plays(world: World, chance: Random) -> Iterator[tuple[_Play, str]]:
+    """What each connection does, and its client-id."""
+    yield partial(_publish_values, world, _child(chance)), ""
+    yield partial(_consume, WATCH, partial(_watch, world, _child(chance))), WATCHER
+    yield partial(_transact, world, _child(chance)), ""
+    for line in world.plain:
+        yield partial(_produce, line, _child(chance)), ""
+    for line in world.lines:
+        for _ in range(line.consumers):
+            answer = (_Cumulative if line.mode == "client" else _Single)(line, _child(chance))
+            yield partial(_consume, line.subscribe(), answer), line.client_id
 
 
 def _child(chance: Random) -> Random:
@@ -94,7 +105,7 @@ async def _hear_out(peer: Peer) -> None:
 
 
 async def _produce(line: Line, chance: Random, peer: Peer) -> None:
-    ledger, deepest = line.ledger, chance.randrange(50, _DEEPEST)
+    ledger, deepest = line.ledger, chance.randrange(50, line.deepest)
 
     def send() -> bytes:
         number = ledger.send()
@@ -122,7 +133,7 @@ async def _publish_values(world: World, chance: Random, peer: Peer) -> None:
 
 
 async def _transact(world: World, chance: Random, peer: Peer) -> None:
-    deepest = chance.randrange(50, _DEEPEST)
+    deepest = chance.randrange(50, world.joined[0].deepest)
 
     def transaction() -> bytes:
         is_aborted = chance.random() < 0.1
@@ -180,7 +191,7 @@ class _Single:
         number = _read(self._line, frame)
         ledger, fate = self._line.ledger, self._chance.random()
         has_receipt = self._chance.random() < 0.96
-        if fate < 0.05 and self._held < _MOST_HELD:
+        if fate < 0.05 and self._held < _HELD_PART * self._line.prefetch:
             self._held += 1
             return b""
         if fate < 0.06:
@@ -206,7 +217,7 @@ class _Cumulative:
 
     def _answer(self, peer: Peer, frame: Frame) -> bytes:
         self._unacked.append(_read(self._line, frame))
-        if self._chance.random() < 0.9 and len(self._unacked) < _PREFETCH // 2:
+        if self._chance.random() < 0.9 and len(self._unacked) < self._line.prefetch // 2:
             return b""
         numbers, self._unacked = self._unacked, []
         for each in numbers:

@@ -30,6 +30,8 @@ class Line:
         client_id: of the session that the durable subscription belongs to; empty: it is a queue.
         consumers: how many share it.
         mode: of their ACKs.
+        prefetch: of each of them; few make the line grow.
+        deepest: it is not fed above this depth, since each restart has all of it read.
     """
 
     destination: str
@@ -37,13 +39,15 @@ class Line:
     client_id: str = ""
     consumers: int = 1
     mode: str = "client-individual"
+    prefetch: int = 100
+    deepest: int = 600
 
-    def subscribe(self, *, prefetch: int, mode: str = "") -> bytes:
-        """The SUBSCRIBE of one of its consumers."""
+    def subscribe(self, *, prefetch: int = 0, mode: str = "") -> bytes:
+        """The SUBSCRIBE of one of its consumers, or of somebody who wants it otherwise."""
         durable = "durable:true\n" if self.client_id else ""
         return (
             f"SUBSCRIBE\nid:s\ndestination:{self.destination}\nack:{mode or self.mode}\n"
-            f"prefetch-count:{prefetch}\n{durable}\n\0"
+            f"prefetch-count:{prefetch or self.prefetch}\n{durable}\n\0"
         ).encode()
 
 
@@ -62,6 +66,7 @@ class World:
             Line("/queue/a", Ledger("/queue/a")),
             Line("/queue/b", Ledger("/queue/b"), consumers=2),
             Line("/queue/c", Ledger("/queue/c"), mode="client"),
+            Line("/queue/deep", Ledger("/queue/deep"), prefetch=5, deepest=4000),
             Line("/topic/t", Ledger("/topic/t"), client_id="reader"),
         )
     )
