@@ -47,6 +47,7 @@ fragments = st.sampled_from(
         b"RECEIPT\nreceipt-id:3\ndisposition:rejected-full\n\n\0",
         b"RECEIPT\nreceipt-id:9\n\n\0",
         b"RECEIPT\nreceipt-id:\xd9\xa1\n\n\0",
+        b"RECEIPT\nreceipt-id:\n\n\0",
         b"RECEIPT\n",
         b"receipt-id:2\n",
         b"receipt-id:3\n",
@@ -182,7 +183,9 @@ def test_connection_goes_on_or_tells_its_end_once_for_any_octets(
     with structlog.testing.capture_logs() as logged:
         session.receive(pieces_of(data, places))
         is_over = session.link.is_closed
-        assert is_over == session.connection.ended.is_set()
+        assert (
+            is_over == session.connection.ended.is_set() == (session.connection.protocol.state is State.ENDED)
+        )
         session.connection.connection_lost(end)
 
     assert logged == []
