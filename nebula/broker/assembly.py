@@ -71,6 +71,7 @@ class Assembly:
             policies=[self._policy(each) for each in settings.destination],
             access=self.access,
             store=self.store,
+            free_disk_bytes=None if self.store is None else self.store.free_bytes,
             key_of=key_function(settings.last_value.prefixes, settings.last_value.key_patterns),
             last_value_prefixes=settings.last_value.prefixes,
             dead_letter=settings.dead_letter,

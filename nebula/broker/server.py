@@ -27,6 +27,7 @@ from nebula.broker.administration import Administration
 from nebula.broker.connection import Connection
 from nebula.broker.core import Broker
 from nebula.broker.counts import Commits, Traffic
+from nebula.broker.disk import DiskWatch
 from nebula.broker.doorway import Doorway
 from nebula.broker.encoding import LARGE_BYTES
 from nebula.broker.http import HttpListener, Page
@@ -69,6 +70,7 @@ class Server:
         last_value_prefixes: what last-value destinations begin with.
         dead_letter: name of the queue for messages that nobody consumed.
         on_failure: called once when the broker cannot go on, with why. End the program then.
+        free_disk_bytes: what the store's disk has left; None: it is not watched.
 
     Attributes:
         broker: the core, from `start` on.
@@ -91,6 +93,7 @@ class Server:
         last_value_prefixes: Sequence[str] = ("X/",),
         dead_letter: str = DEAD_LETTER_QUEUE,
         on_failure: Callable[[Exception], None] | None = None,
+        free_disk_bytes: Callable[[], int] | None = None,
     ) -> None:
         self.name = f"nebula/{__version__}"
         self.urls: list[str] = []
@@ -112,6 +115,7 @@ class Server:
         self._doorway = Doorway(self.limits.max_connections, self.limits.max_connections_per_address)
         self._transit = Transit(self.limits.max_transit_bytes)
         self._relieves_soon = False
+        self._disk = free_disk_bytes and DiskWatch(free_disk_bytes, self.limits.min_free_disk_bytes)
         self._clock: asyncio.TimerHandle | None = None
         self._is_working = False
         self.is_stopping = False
@@ -379,6 +383,9 @@ class Server:
 
     def _advance(self) -> None:
         now = self.time()
+        if self._disk is not None:
+            self._disk.look(now)
+            self.broker.account.is_disk_low = self._disk.is_low
         self.broker.advance(now)
         self.administration.advance(now)
         self.work(now)

@@ -14,6 +14,7 @@ import structlog
 
 from nebula import logs
 from nebula.broker.assembly import Assembly
+from nebula.broker.notify import READY, STOPPING, ServiceManager
 from nebula.broker.settings import BrokerSettings
 from nebula.cli.arguments import find_app
 from nebula.cli.progress import StartView
@@ -78,15 +79,18 @@ async def _serve_broker(
             await server.start()
     except OSError as error:
         raise SettingsError(f"the broker cannot listen: {error.strerror or error}") from error
-    with _until_signal(), _on_hangup(assembly.reload):
+    manager = ServiceManager()
+    with _until_signal(), _on_hangup(assembly.reload), manager.watched():
         try:
             hosted = [*apps, own_responder(assembly)]
             async with hosting(server, hosted, failure.tell, grace=half):
                 for url in server.urls:
                     on_listening(url)
+                manager.tell(READY)
                 try:
                     await failure.wait()
                 finally:
+                    manager.tell(STOPPING)
                     server.close_doors()
         finally:
             with anyio.CancelScope(shield=True):

@@ -56,13 +56,14 @@ def serve(
     policies: Sequence[DestinationPolicy] = (),
     *,
     run_loop: Callable[[Coroutine[Any, Any, None]], None] = uvloop.run,
+    **more: Any,
 ) -> Iterator[Served]:
-    """Run a broker for as long as the context lasts."""
+    """Run a broker for as long as the context lasts; `more` is for `Server`."""
     started: list[Served] = []
     is_started, is_over = threading.Event(), threading.Event()
 
     async def run() -> None:
-        server = Server([Listener("127.0.0.1", 0)], limits=limits, policies=policies)
+        server = Server([Listener("127.0.0.1", 0)], limits=limits, policies=policies, **more)
         await server.start()
         started.append(Served(server, asyncio.get_running_loop()))
         is_started.set()

@@ -1,0 +1,47 @@
+"""Room on the store's disk, looked at now and then: what is nearly full says so before it is full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+_log = structlog.get_logger("nebula.broker")
+
+_LOOK_SECONDS = 1.0
+
+# So much more than the least makes it good again: who deletes a file or two does not make it flicker.
+_ENOUGH = 1.25
+
+
+class DiskWatch:
+    """Whether a disk has too little room left.
+
+    Args:
+        free_bytes: what it has; may raise OSError.
+        min_free_bytes: what it is to have at least.
+    """
+
+    def __init__(self, free_bytes: Callable[[], int], min_free_bytes: int) -> None:
+        self._free_bytes = free_bytes
+        self._min_free_bytes = min_free_bytes
+        self._next_look = 0.0
+        self.is_low = False
+        """At the last look."""
+
+    def look(self, now: float) -> None:
+        """Look, if it is time again. The log says when it becomes low, and when it is no longer."""
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        try:
+            free_bytes = self._free_bytes()
+        except OSError:
+            return  # what is written next finds out
+        enough_bytes = self._min_free_bytes * (_ENOUGH if self.is_low else 1.0)
+        is_low = free_bytes < enough_bytes
+        if is_low and not self.is_low:
+            _log.error("disk nearly full", free_bytes=free_bytes, min_free_disk_bytes=self._min_free_bytes)
+        elif self.is_low and not is_low:
+            _log.warning("disk has room again", free_bytes=free_bytes)
+        self.is_low = is_low

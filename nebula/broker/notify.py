@@ -1,0 +1,76 @@
+"""Telling systemd how the program is: sd_notify(3), a datagram for each word."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import structlog
+
+_log = structlog.get_logger("nebula.broker")
+
+READY: Final = "READY=1"
+STOPPING: Final = "STOPPING=1"
+ALIVE: Final = "WATCHDOG=1"
+
+# sd_watchdog_enabled(3) recommends half of the time that is given.
+_WATCHDOG_SHARE = 0.5
+
+
+class ServiceManager:
+    """Who has started the program and wants to know; nobody, unless the environment names a socket.
+
+    Args:
+        environment: of the process.
+    """
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        address = environment.get("NOTIFY_SOCKET", "")
+        # `@` stands for the NUL of an abstract name.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._watchdog_seconds = _watchdog_seconds(environment)
+
+    def tell(self, *states: str) -> None:
+        """Send these, as `READY`. Never raises: the program does not depend on who watches it."""
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.setblocking(False)
+                sender.sendto("\n".join(states).encode(), self._address)
+        except OSError as error:
+            _log.warning("service manager not told", states=states, error=str(error))
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Say `ALIVE` from this loop as often as is wanted: a loop that hangs does not, and is restarted."""
+        seconds = self._watchdog_seconds
+        if seconds is None:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+
+        def beat() -> None:
+            nonlocal timer
+            self.tell(ALIVE)
+            timer = loop.call_later(seconds * _WATCHDOG_SHARE, beat)
+
+        timer = loop.call_later(0.0, beat)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def _watchdog_seconds(environment: Mapping[str, str]) -> float | None:
+    """How long the program may be silent; None: as long as it likes."""
+    microseconds = environment.get("WATCHDOG_USEC", "")
+    # It is inherited by processes that it is not meant for.
+    is_meant = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    if not is_meant or not (microseconds.isascii() and microseconds.isdigit()) or not int(microseconds):
+        return None
+    return int(microseconds) / 1e6
