@@ -61,10 +61,22 @@ class _Receiver:
     def __init__(self) -> None:
         self.received = bytearray()
         self.ends = 0
+        self.is_waiting = False
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+
+    def note_partial(self, held_bytes: int) -> None:
+        assert held_bytes >= 0
+
+    def wait_for_turn(self) -> None:
+        self.is_waiting = True
+        self._transport.pause_reading()
+
+    def take_turn(self) -> None:
+        self.is_waiting = False
+        self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         assert data
@@ -91,10 +103,13 @@ class _Listener:
         self.socket.set_protocol(self.listener())
         self.socket.protocol.connection_made(self.socket)
 
-    def feed(self, pieces: Iterable[bytes]) -> None:
+    async def feed(self, pieces: Iterable[bytes]) -> None:
         for piece in pieces:
             if not self.socket.is_ended:
                 self.socket.protocol.data_received(piece)
+            while self.receiver.is_waiting and not self.socket.is_ended:
+                self.receiver.take_turn()
+                await asyncio.sleep(0)
 
     def end(self) -> None:
         self.socket.protocol.eof_received()
@@ -107,29 +122,19 @@ def _loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-def _run(work: Callable[[], None]) -> None:
-    """On a loop, as timers are set; they are cancelled with the connection."""
-
-    async def run() -> None:
-        work()
-
-    _loop().run_until_complete(run())
-
-
 def ask(data: bytes) -> None:
     """Any octets as a request; the first one says how they are cut."""
     if data:
-        _run(lambda: _ask_in_all_ways(data))
+        _loop().run_until_complete(_ask_in_all_ways(data))
 
 
-def _ask_in_all_ways(data: bytes) -> None:
+async def _ask_in_all_ways(data: bytes) -> None:
     octets = data[1:]
     for size in sizes(octets, data[0]):
         asked = _Listener()
-        asked.feed(cut(octets, size))
-        _check_answer(
-            bytes(asked.socket.written), is_upgraded=isinstance(asked.socket.protocol, HttpConnection)
-        )
+        await asked.feed(cut(octets, size))
+        is_upgraded = not isinstance(asked.socket.protocol, HttpConnection)
+        _check_answer(bytes(asked.socket.written), is_upgraded=is_upgraded)
         asked.end()
 
 
@@ -143,18 +148,18 @@ def _check_answer(written: bytes, *, is_upgraded: bool) -> None:
     answer = client.next_event()
     assert isinstance(answer, h11.Response | h11.InformationalResponse)
     assert answer.status_code == 101 or 400 <= answer.status_code < 500
-    assert (answer.status_code == 101) != is_upgraded
+    assert (answer.status_code == 101) == is_upgraded
 
 
 def talk(data: bytes) -> None:
     """Any octets behind an upgrade; the first one says how they are cut."""
     if data:
-        _run(lambda: _talk_in_all_ways(data))
+        _loop().run_until_complete(_talk_in_all_ways(data))
 
 
-def _talk_in_all_ways(data: bytes) -> None:
+async def _talk_in_all_ways(data: bytes) -> None:
     octets = data[1:]
-    whole, *others = (_talk(cut(octets, size)) for size in sizes(octets, data[0]))
+    whole, *others = [await _talk(cut(octets, size)) for size in sizes(octets, data[0])]
     for other in others:
         # What comes in one read with text that is not UTF-8 is lost with it, as it may be.
         assert other.received.startswith(whole.received)
@@ -171,11 +176,11 @@ class _Said(NamedTuple):
     has_failed: bool
 
 
-def _talk(pieces: list[bytes]) -> _Said:
+async def _talk(pieces: list[bytes]) -> _Said:
     talked = _Listener()
-    talked.feed([_REQUEST])
+    await talked.feed([_REQUEST])
     talked.socket.written.clear()
-    talked.feed(pieces)
+    await talked.feed(pieces)
     sent = _opcodes(bytes(talked.socket.written))
     receiver = talked.receiver
     ends = receiver.ends
