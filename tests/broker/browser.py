@@ -83,9 +83,11 @@ def serve_http(
 class Browser:
     """A blocking socket with a time limit, that speaks HTTP and then WebSocket."""
 
-    def __init__(self, port: int, *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(self, port: int, *, receive_buffer_bytes: int | None = None, source: str = "") -> None:
         self.socket = socket.socket()
         self.socket.settimeout(TIMEOUT)
+        if source:
+            self.socket.bind((source, 0))
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.connect(("127.0.0.1", port))

@@ -56,6 +56,7 @@ def serve(
     policies: Sequence[DestinationPolicy] = (),
     *,
     run_loop: Callable[[Coroutine[Any, Any, None]], None] = uvloop.run,
+    listeners: Sequence[Listener] = (Listener("127.0.0.1", 0),),
     **more: Any,
 ) -> Iterator[Served]:
     """Run a broker for as long as the context lasts; `more` is for `Server`."""
@@ -63,7 +64,7 @@ def serve(
     is_started, is_over = threading.Event(), threading.Event()
 
     async def run() -> None:
-        server = Server([Listener("127.0.0.1", 0)], limits=limits, policies=policies, **more)
+        server = Server(listeners, limits=limits, policies=policies, **more)
         await server.start()
         started.append(Served(server, asyncio.get_running_loop()))
         is_started.set()
@@ -84,9 +85,11 @@ def serve(
 class Wire:
     """A STOMP client without any cleverness: a blocking socket with a time limit."""
 
-    def __init__(self, port: int, *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(self, port: int, *, receive_buffer_bytes: int | None = None, source: str = "") -> None:
         self.socket = socket.socket()
         self.socket.settimeout(_TIMEOUT)
+        if source:
+            self.socket.bind((source, 0))
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.connect(("127.0.0.1", port))

@@ -1,0 +1,260 @@
+"""Peers that misbehave before they have a session: floods, silence, slowness. Others do not notice."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nebula.broker.certificates import make_authority
+from nebula.broker.doorway import Doorway, place_of
+from nebula.broker.limits import Limits
+from nebula.broker.listeners import Listener
+from nebula.broker.tls import ServerTls, TlsFiles
+from tests.broker.browser import UPGRADE, Browser
+from tests.faults.served import Served, Wire, serve
+
+ELSEWHERE = "127.0.0.2"
+FLOOD = 20
+
+
+@contextlib.contextmanager
+def innocent(broker: Served) -> Iterator[Wire]:
+    """Somebody who was there before, whom nothing must harm."""
+    wire = broker.connect(source=ELSEWHERE)
+    wire.say("SUBSCRIBE id:s; destination:/queue/innocent")
+    yield wire
+    wire.say("SEND destination:/queue/innocent | still here")
+    frame = wire.next()
+    assert frame is not None
+    assert frame[2:] == ("still here",)
+    wire.close()
+
+
+def message_of(wire: Wire) -> str:
+    """Of the ERROR that is all it gets."""
+    (frame,) = wire.rest()
+    assert frame[0] == "ERROR"
+    return frame[1]["message"]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """The test's own time limit ends what never comes."""
+    while not is_so():
+        time.sleep(0.005)
+
+
+# Floods of connections
+
+
+def test_flood_from_one_address_leaves_room_for_others() -> None:
+    with serve(Limits(max_connections=50, max_connections_per_address=5)) as broker, innocent(broker):
+        held = [broker.connect() for _ in range(5)]
+
+        refusals = {message_of(Wire(broker.port)) for _ in range(FLOOD)}
+        assert refusals == {"more than 5 connections from your address"}
+        assert broker.connect(source=ELSEWHERE).is_in_order()
+        held.pop().close()
+        wait_until(lambda: broker.ask(lambda: len(broker.server._doorway)) < 7)
+        assert broker.connect().is_in_order()
+
+
+def test_refused_peers_that_stay_take_nobodys_place() -> None:
+    limits = Limits(max_connections=4, max_connections_per_address=2)
+    with serve(limits) as broker, innocent(broker):
+        held = [broker.connect() for _ in range(2)]
+        refused = [Wire(broker.port) for _ in range(FLOOD)]  # they read nothing, and do not go
+        for wire in refused:
+            assert wire.next() is not None
+
+        assert broker.connect(source=ELSEWHERE).is_in_order()
+        assert all(wire.is_in_order() for wire in held)
+
+
+def test_peers_that_never_connect_lose_their_places() -> None:
+    with serve(Limits(max_connections=3, connect_timeout=0.3)) as broker, innocent(broker):
+        silent = [Wire(broker.port) for _ in range(2)]
+
+        assert {message_of(wire) for wire in silent} == {"no CONNECT came in time"}
+        for wire in silent:
+            wire.close()
+        wait_until(lambda: broker.ask(lambda: len(broker.server._doorway)) == 1)
+        assert broker.connect().is_in_order()
+
+
+def test_connect_that_comes_octet_by_octet_has_no_more_time() -> None:
+    with serve(Limits(connect_timeout=0.3)) as broker, innocent(broker):
+        mallory = Wire(broker.port)
+        drip(mallory.socket, b"CONNECT\naccept-version:1.2\nhost:", b"h")
+
+        assert message_of(mallory) == "no CONNECT came in time"
+
+
+def drip(peer: socket.socket, beginning: bytes, octet: bytes) -> None:
+    """Send an octet now and then until the broker has had enough."""
+    peer.sendall(beginning)
+    peer.settimeout(0.02)
+    with contextlib.suppress(ConnectionError):
+        while True:
+            peer.sendall(octet)
+            with contextlib.suppress(TimeoutError):
+                peer.recv(1, socket.MSG_PEEK)
+                break
+    peer.settimeout(10)
+
+
+def test_one_place_is_an_address_or_a_subnet() -> None:
+    assert place_of("192.0.2.1") != place_of("192.0.2.2")
+    assert place_of("2001:db8::1") == place_of("2001:db8::2:3:4:5") != place_of("2001:db8:0:1::1")
+    assert place_of("fe80::1%eth0") == place_of("fe80::2%eth1")
+    assert place_of("::ffff:192.0.2.1") == "192.0.2.1" != place_of("::ffff:192.0.2.2")
+
+
+def test_guest_is_counted_once_and_by_its_address() -> None:
+    doorway = Doorway(3, 2)
+    entries = [doorway.enter(number, "a") for number in range(3)]
+    assert entries == [None, None, "more than 2 connections from your address"]
+
+    doorway.leave(2)  # was refused
+    doorway.leave(0)
+    doorway.leave(0)
+
+    entries = [doorway.enter("b", "a"), doorway.enter("c", None), doorway.enter("d", None)]
+    assert entries == [None, None, "more than 3 connections"]
+
+
+# Half-open connections
+
+
+def test_system_asks_silent_peers_whether_they_are_there() -> None:
+    with serve(Limits(keepalive_seconds=8)) as broker, innocent(broker):
+
+        def options() -> list[int]:
+            (connection,) = broker.server._connections
+            found = connection._transport.get_extra_info("socket")
+            assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            return [found.getsockopt(socket.IPPROTO_TCP, name) for name in names]
+
+        assert broker.ask(options) == [8, 2, 4]
+
+
+def test_peer_that_promised_beats_and_is_gone_without_a_word_is_given_up() -> None:
+    with serve() as broker, innocent(broker):
+        gone = Wire(broker.port)
+        gone.connect("1.2", heart_beat="100,0")
+        gone.say("SUBSCRIBE id:s; destination:/queue/a")
+
+        assert gone.rest()[-1][1]["message"] == "no heart-beat came in time"
+        assert broker.ask(lambda: broker.server.broker.consumer_count("/queue/a")) == 0
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def tls_listener(tmp_path_factory: pytest.TempPathFactory) -> Listener:
+    folder = tmp_path_factory.mktemp("tls")
+    authority = make_authority("here", days=1)
+    certificate, key = authority.issue_server(["127.0.0.1"], days=1).write(folder, "server")
+    return Listener("127.0.0.1", 0, tls=ServerTls(TlsFiles(Path(certificate), Path(key))))
+
+
+class TlsWire(Wire):
+    """A client behind TLS."""
+
+    def connect(self, version: str, *, heart_beat: str = "0,0") -> tuple[str, dict[str, str], str]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        self.socket = context.wrap_socket(self.socket)
+        return super().connect(version, heart_beat=heart_beat)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("beginning", [b"", b"\x16\x03\x01\x02", b"GET / HTTP/1.1\r\n\r\n"])
+def test_silence_and_nonsense_in_a_handshake_end_the_connection(
+    tls_listener: Listener, beginning: bytes
+) -> None:
+    with serve(Limits(connect_timeout=0.3), listeners=[tls_listener]) as broker:
+        alice = TlsWire(broker.port)
+        alice.connect("1.2")
+        mallory = socket.create_connection(("127.0.0.1", broker.port), timeout=10)
+        mallory.sendall(beginning)
+
+        with contextlib.suppress(ConnectionError):
+            while mallory.recv(1000):
+                pass
+        mallory.close()
+        assert alice.is_in_order()
+
+
+def test_peer_cannot_keep_us_busy_with_renegotiations(tls_listener: Listener) -> None:
+    with serve(listeners=[tls_listener]) as broker:
+        alice = TlsWire(broker.port)
+        alice.connect("1.2")
+        command = ["openssl", "s_client", "-connect", f"127.0.0.1:{broker.port}", "-tls1_2"]
+        mallory = subprocess.run(command, input=b"R\nR\nR\n", capture_output=True, timeout=20, check=False)
+
+        assert b"RENEGOTIATING" in mallory.stdout + mallory.stderr
+        assert b"no renegotiation" in mallory.stderr
+        assert alice.is_in_order()
+
+
+# HTTP
+
+
+def test_request_that_comes_octet_by_octet_has_no_more_time() -> None:
+    listeners = [Listener("127.0.0.1", 0), Listener("127.0.0.1", 0, http=True)]
+    with serve(Limits(connect_timeout=0.3), listeners=listeners) as broker, innocent(broker):
+        port = int(broker.server.urls[1].rpartition(":")[2])
+        mallory = Browser(port)
+        drip(mallory.socket, b"GET /stomp HTTP/1.1\r\nX-Slow: ", b"x")
+
+        assert mallory.answer()[0] == 408
+
+
+def test_slow_requests_of_one_address_leave_room_for_others() -> None:
+    listeners = [Listener("127.0.0.1", 0), Listener("127.0.0.1", 0, http=True)]
+    with serve(Limits(max_http_requests=4), listeners=listeners) as broker, innocent(broker):
+        port = int(broker.server.urls[1].rpartition(":")[2])
+        for _ in range(FLOOD):  # all but two of them are ended at once
+            Browser(port).socket.sendall(b"GET")
+        elsewhere = Browser(port, source=ELSEWHERE)
+        elsewhere.ask("/stomp", UPGRADE)
+
+        assert elsewhere.answer()[0] == 101
+
+
+# Endless beginnings
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [b"X" * 1000, b"CONNECT\n" + b"h:v\n" * 1000, b"CONNECT\nh:" + b"v" * 10_000, b"\n" * 100_000],
+    ids=["command", "headers", "header", "beats"],
+)
+def test_opening_without_end_is_ended_and_not_kept(endless: bytes) -> None:
+    limits = Limits(max_headers=100, max_header_line_bytes=5000, connect_timeout=1.0)
+    with serve(limits) as broker, innocent(broker):
+        mallory = Wire(broker.port)
+
+        def pour() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    mallory.send(endless)
+
+        thread = threading.Thread(target=pour, daemon=True)
+        thread.start()
+        frames = mallory.rest()
+        mallory.close()
+        thread.join(10)
+
+        assert not thread.is_alive()
+        assert {frame[0] for frame in frames} <= {"ERROR"}  # a reset may overtake it
