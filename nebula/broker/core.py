@@ -156,6 +156,11 @@ class Broker:
         """Sessions that are not read until there is room."""
         return len(self._sending.paused)
 
+    @property
+    def delayed_count(self) -> int:
+        """Messages that wait for the time at which they are to be put into their queues."""
+        return self._sending.delayed_count
+
     def kind_of(self, destination: str) -> Kind:
         """What a destination is, by its name (D.10)."""
         if destination.startswith(TOPIC_PREFIX):

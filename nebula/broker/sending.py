@@ -94,6 +94,11 @@ class Sending:
         self._values = values
         self.paused: dict[Session, tuple[Queue, int, float]] = {}
 
+    @property
+    def delayed_count(self) -> int:
+        """Messages that wait for their time."""
+        return len(self._placing.delayed)
+
     def send(
         self,
         session: Session,

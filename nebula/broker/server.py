@@ -265,6 +265,11 @@ class Server:
         return total
 
     @property
+    def outbox_bytes(self) -> int:
+        """What connections have been told, and the transports do not have yet."""
+        return sum(connection.outbox_bytes for connection in self._connections)
+
+    @property
     def commits(self) -> Commits | None:
         """What the store has taken; None: there is none."""
         return None if self._writer is None else self._writer.commits
