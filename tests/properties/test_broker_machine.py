@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -22,6 +21,7 @@ from nebula.broker.policies import DestinationPolicy
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
+from tests.properties.examples import many
 
 QUEUES = ("/queue/a", "/queue/b")
 TOPIC = "/topic/t"
@@ -411,9 +411,4 @@ class BrokerMachine(RuleBasedStateMachine):
 
 # What is found takes a while to be made small.
 TestBroker = pytest.mark.timeout(300)(BrokerMachine.TestCase)
-TestBroker.settings = settings(
-    max_examples=200,
-    stateful_step_count=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestBroker.settings = many(200, 60)

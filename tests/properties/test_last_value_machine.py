@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -20,6 +19,7 @@ from nebula.broker.limits import Limits
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received
+from tests.properties.examples import many
 from tests.properties.last_values import Subscribed, Value
 
 SELDOM = st.integers(0, 4)  # 0: now
@@ -390,9 +390,4 @@ class LastValueMachine(RuleBasedStateMachine):
 
 # What is found takes a while to be made small.
 TestLastValues = pytest.mark.timeout(300)(LastValueMachine.TestCase)
-TestLastValues.settings = settings(
-    max_examples=200,
-    stateful_step_count=80,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestLastValues.settings = many(200, 80)

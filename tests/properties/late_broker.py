@@ -1,0 +1,90 @@
+"""A broker whose store takes its time: commits and pages are begun, and come to an end later, or never."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nebula.broker.limits import Limits
+from nebula.broker.policies import DestinationPolicy
+from nebula.broker.store import PageRequest, StoredMessage, Write
+from tests.broker.harness import BrokerHarness
+from tests.broker.memory_store import MemoryDisk, MemoryStore
+
+
+class LateBroker(BrokerHarness):
+    """The harness over a `MemoryDisk`, with each step of the store's work apart.
+
+    Attributes:
+        told: the last batch whose commit the broker knows of.
+        kept: the last batch that is on disk.
+        pages: those asked for and not handed in, each with its rows once they were read.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        policies: Sequence[DestinationPolicy],
+        disk: MemoryDisk,
+        *,
+        now: float = 0.0,
+        page_messages: int | None = None,
+    ) -> None:
+        self.disk = disk
+        self.told = self.kept = 0
+        self.pages: list[tuple[PageRequest, list[StoredMessage] | None]] = []
+        self._in_flight: list[Write] | None = None
+        store = MemoryStore(disk, page_messages=page_messages)
+        super().__init__(limits, policies, store=store)
+        self.now = now  # the wall goes on while a broker is down
+
+    @property
+    def batch(self) -> int:
+        """What happens now goes into this batch."""
+        assert self.broker.journal is not None
+        return self.broker.journal.batch
+
+    def fetch(self, page: PageRequest) -> None:
+        self.pages.append((page, None))
+
+    def read_pages(self) -> None:
+        """Read what is asked for, as it is on disk now."""
+        assert self.store is not None
+        self.pages = [(page, self.store.page(page) if rows is None else rows) for page, rows in self.pages]
+
+    def hand_in_pages(self) -> None:
+        """Give the broker the pages that were asked for until now."""
+        self.read_pages()
+        pages, self.pages = self.pages, []
+        for page, rows in pages:
+            assert rows is not None
+            self.broker.take_page(page, rows, self.now)
+        self.settle()
+
+    def begin_commit(self) -> None:
+        """Take a batch, unless one is on its way."""
+        assert self.broker.journal is not None
+        if self._in_flight is None:
+            _, self._in_flight = self.broker.journal.take()
+
+    def write(self) -> None:
+        """The batch on its way reaches the disk; the broker does not know yet."""
+        assert self.store is not None
+        if self._in_flight is not None:
+            self.store.apply(self._in_flight)
+            self._in_flight = []
+            self.kept = self.batch - 1
+
+    def end_commit(self) -> None:
+        """The batch on its way has come to its end."""
+        if self._in_flight is not None:
+            self.write()
+            self._in_flight = None
+            self.told = self.kept
+            self.broker.committed(self.told)
+            self.settle()
+
+    def commit(self) -> None:
+        """Everything is on disk."""
+        self.end_commit()
+        self.begin_commit()
+        self.end_commit()

@@ -1,0 +1,181 @@
+"""What the machine of the store plays in: broker, peers and model, and what has to hold after each step."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hypothesis.stateful import RuleBasedStateMachine
+
+from nebula.broker.destinations.line import queue_name
+from nebula.broker.limits import Limits
+from nebula.broker.policies import DestinationPolicy, WhenFull
+from tests.broker.harness import Peer
+from tests.broker.memory_store import MemoryDisk
+from tests.broker.script import Received
+from tests.properties.kept import MAX_DELIVERIES, Entry, Kept, Model, Subscribed
+from tests.properties.late_broker import LateBroker
+
+PLAIN, RANKED, COPIED, RECORD = "/queue/a", "/queue/ranked", "/queue/copied", "/queue/record"
+SHEDDING = {"/queue/drops": WhenFull.DROP_OLDEST, "/queue/buries": WhenFull.DEAD_LETTER}
+MOST = 3  # messages in those
+QUEUES = (PLAIN, PLAIN, RANKED, COPIED)
+READ = (PLAIN, PLAIN, RANKED, COPIED, RECORD, *SHEDDING)
+TOPIC = "/topic/t"
+CLIENTS = ("c", "d")
+TICK = 0.25
+DEDUP_SECONDS = 2.0
+LIMITS = Limits(max_deliveries=MAX_DELIVERIES, dedup_seconds=DEDUP_SECONDS)
+POLICIES = [
+    DestinationPolicy(pattern=RANKED, has_priorities=True),
+    DestinationPolicy(pattern=COPIED, copy_to=RECORD),
+    *(DestinationPolicy(pattern=name, max_messages=MOST, when_full=when) for name, when in SHEDDING.items()),
+]
+
+
+@dataclass(eq=False)
+class Promise:
+    """A RECEIPT that is to come: what it says is there, and what it says is gone."""
+
+    peer: Peer
+    said_in: int
+    verdict: dict[str, str]
+    there: list[Entry] = field(default_factory=list)
+    gone: list[Entry] = field(default_factory=list)
+    line: Kept | None = None
+
+
+class StoreWorld(RuleBasedStateMachine):
+    """The broker, its peers and the model. What may happen to them is for the machine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = MemoryDisk()
+        self.model = Model()
+        self.peers: list[Peer] = []
+        self.subscribed: list[Subscribed] = []
+        self.promises: dict[str, Promise] = {}
+        self.count = 0
+        self.limits = LIMITS
+        self.is_narrow = False
+
+    def start(self, now: float = 0.0) -> None:
+        page = 2 if self.is_narrow else None
+        self.broker = LateBroker(self.limits, POLICIES, self.disk, now=now, page_messages=page)
+
+    def number(self) -> int:
+        self.count += 1
+        return self.count
+
+    # The model's side
+
+    def chosen(self, who: int) -> Iterator[Peer]:
+        if self.peers:
+            yield self.peers[who % len(self.peers)]
+
+    def put(self, queue: str, *, is_persistent: bool, priority: int = 4) -> Entry:
+        body = f"m{self.number()}"
+        entry = Entry(body, is_persistent, self.broker.batch, priority=priority)
+        self.model.line(queue).entries[body] = entry
+        if queue == COPIED:
+            self.model.line(RECORD).entries[body] = Entry(body, is_persistent=True, came_in=self.broker.batch)
+        return entry
+
+    def copies_of(self, entry: Entry) -> list[Entry]:
+        copy = self.model.line(RECORD).entries.get(entry.body)
+        return [] if copy is None else [copy]
+
+    def send(self, peer: Peer, queue: str, entry: Entry, *headers: str) -> str:
+        there = [entry, *self.copies_of(entry)]
+        receipt = self.promise(Promise(peer, self.broker.batch, {"disposition": "accepted"}, there))
+        persistent = ["persistent:true"] if entry.is_persistent else []
+        return "; ".join([f"SEND destination:{queue}", *persistent, *headers, receipt]) + f" | {entry.body}"
+
+    def promise(self, promise: Promise) -> str:
+        receipt = f"r{self.number()}"
+        self.promises[receipt] = promise
+        return f"receipt:{receipt}"
+
+    def say(self, subscribed: Subscribed, frame: Received, command: str, *headers: str) -> None:
+        say = subscribed.peer.ack if command == "ack" else subscribed.peer.nack
+        say(frame, *(["requeue:false"] if command == "drop" else []), *headers)
+
+    # What peers are told, and what lies on disk
+
+    def collect(self) -> None:
+        try:
+            self.read_all()
+            for promise in self.promises.values():
+                assert promise.said_in > self.broker.told, "a RECEIPT is missing"
+            paged = {queue_name(page.line) for page, _ in self.broker.pages}
+            for each in self.subscribed:
+                assert len(each.held) <= each.prefetch
+                idle = each.has_credit and each.line.name not in paged
+                assert not (idle and each.line.waiting), "something waits while a subscription has credit"
+            self.model.check_rows(self.rows(), self.broker.kept)
+        except AssertionError as error:
+            error.add_note("\n".join(self.broker.transcript))
+            raise
+
+    def rows(self) -> Counter[tuple[str, str]]:
+        rows = Counter((queue_name(line), row.body.decode()) for (line, _), row in self.disk.messages.items())
+        rows.update(
+            (row.message.destination, row.message.body.decode()) for row in self.disk.delayed.values()
+        )
+        return rows
+
+    def read_all(self) -> None:
+        peers = {*self.peers, *(promise.peer for promise in self.promises.values())}
+        frames = [(peer, frame) for peer in peers for frame in peer.received()]
+        firsts: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        for peer, frame in frames:
+            if frame[0] == "MESSAGE":
+                self.read_message(peer, frame, firsts)
+        for peer, frame in frames:
+            if frame[0] != "MESSAGE":
+                self.read_receipt(peer, frame)
+        for (name, priority), numbers in firsts.items():
+            last = self.model.lines[name].last_first
+            assert min(numbers) > last.get(priority, 0), "not first in, first out"
+            last[priority] = max(numbers)
+
+    def read_receipt(self, peer: Peer, frame: Received) -> None:
+        command, headers = frame[:2]
+        assert command == "RECEIPT", frame
+        promise = self.promises.pop(headers["receipt-id"])
+        assert promise.peer is peer
+        told = {name: headers[name] for name in ("disposition", "duplicate", "result") if name in headers}
+        assert told == promise.verdict, frame
+        kept = self.broker.kept
+        assert promise.line is None or promise.line.came_in <= kept, "a subscription is not on disk yet"
+        for entry in promise.there:
+            is_safe = not entry.is_persistent or entry.place in ("gone", "expired") or entry.survives(kept)
+            assert is_safe, "a RECEIPT came before its message was on disk"
+        for entry in promise.gone:
+            assert not entry.survives(kept), "a RECEIPT came before its end was on disk"
+
+    def read_message(
+        self, peer: Peer, frame: Received, firsts: defaultdict[tuple[str, int], list[int]]
+    ) -> None:
+        headers, body = frame[1], "".join(frame[2:])
+        (subscribed,) = (
+            each for each in self.subscribed if (each.peer, each.id) == (peer, headers["subscription"])
+        )
+        line = subscribed.line
+        entry = line.entries[body]
+        assert entry.place in ("waiting", "sent"), f"{body} is {entry.place}, and delivered"
+        assert not entry.has_expired(self.broker.now)
+        count = int(headers.get("delivery-count", 0))
+        if entry.is_restored:
+            entry.attempts = count or None
+        assert headers.get("redelivered", "false") == ("false" if entry.attempts is None else "true")
+        assert count == (entry.attempts or 0)
+        if not entry.was_back:
+            number = int(headers["message-id"].rpartition("-")[2])
+            firsts[line.name, entry.priority].append(number)
+        if subscribed.ack == "auto":
+            self.model.end(entry, self.broker.batch)
+        else:
+            entry.place = "held"
+            subscribed.held[body] = frame
