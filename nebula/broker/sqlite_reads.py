@@ -89,8 +89,9 @@ def read_into(snapshot: Snapshot, db: sqlite3.Connection, on_line: Callable[[int
     """
     _read_lines(snapshot, db, on_line)
     # The order of columns is that of the declarations, which is that of the rows' own fields.
-    for *message, deliver_at in db.execute("SELECT * FROM delayed ORDER BY deliver_at, number"):
-        snapshot.delayed.append(PutDelayed(_message(*message), deliver_at))
+    delayed = db.execute("SELECT * FROM delayed ORDER BY deliver_at, number")
+    for number, destination, deliver_at, *content in delayed:
+        snapshot.delayed.append(PutDelayed(_message(number, destination, *content), deliver_at))
     snapshot.duplicates = [
         PutDuplicate(*row) for row in db.execute("SELECT * FROM duplicates ORDER BY until")
     ]

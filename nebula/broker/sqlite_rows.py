@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import Any, Final, TypeAlias, assert_never
 
@@ -55,11 +55,13 @@ class Table:
         name: in SQL.
         key: its first columns, as SQL declares them.
         others: the rest of them.
+        usual: what the last columns hold, in SQL, of a row that leaves them out.
     """
 
     name: str
     key: tuple[str, ...]
     others: tuple[str, ...]
+    usual: tuple[str, ...] = ()
 
     @property
     def declaration(self) -> str:
@@ -79,15 +81,17 @@ _CONTENT: Final = (
     "attempts INTEGER NOT NULL",
     "is_request INTEGER NOT NULL",
 )
+# Of the last three. Not bound for each row, they let a put take a quarter less time.
+_USUAL: Final = ("NULL", "0", "0")
 _NUMBER: Final = "number INTEGER NOT NULL"
 _DESTINATION: Final = "destination TEXT NOT NULL"
 _SUBSCRIPTION_KEY: Final = ("session TEXT NOT NULL", "id TEXT NOT NULL")
 _HOW: Final = ("ack TEXT NOT NULL", "prefetch INTEGER NOT NULL", "seen_number INTEGER NOT NULL")
 
-_MESSAGES: Final = Table("messages", ("line TEXT NOT NULL", _NUMBER), (_DESTINATION, *_CONTENT))
-_DELAYED: Final = Table("delayed", (_NUMBER,), (_DESTINATION, *_CONTENT, "deliver_at REAL NOT NULL"))
+_MESSAGES: Final = Table("messages", ("line TEXT NOT NULL", _NUMBER), (_DESTINATION, *_CONTENT), _USUAL)
+_DELAYED: Final = Table("delayed", (_NUMBER,), (_DESTINATION, "deliver_at REAL NOT NULL", *_CONTENT), _USUAL)
 _DUPLICATES: Final = Table("duplicates", (_DESTINATION, "id TEXT NOT NULL"), ("until REAL NOT NULL",))
-_VALUES: Final = Table("last_values", (_DESTINATION,), (_NUMBER, *_CONTENT))
+_VALUES: Final = Table("last_values", (_DESTINATION,), (_NUMBER, *_CONTENT), _USUAL)
 _SESSIONS: Final = Table("sessions", ("id TEXT NOT NULL",), ("principal TEXT NOT NULL", "away_since REAL"))
 _SUBSCRIPTIONS: Final = Table("subscriptions", _SUBSCRIPTION_KEY, (_DESTINATION, *_HOW))
 _PENDING: Final = Table("pending", _SUBSCRIPTION_KEY, ("destinations TEXT NOT NULL",))
@@ -108,9 +112,9 @@ _FROM_1: Final = (
     "ALTER TABLE last_values ADD COLUMN is_request INTEGER NOT NULL DEFAULT 0",
     # Nothing else could expire.
     "UPDATE messages SET is_request = 1 WHERE expires_at IS NOT NULL",
-    """CREATE TABLE delayed (number INTEGER NOT NULL, destination TEXT NOT NULL, headers TEXT NOT NULL,
-    body BLOB NOT NULL, expires_at REAL, attempts INTEGER NOT NULL, is_request INTEGER NOT NULL,
-    deliver_at REAL NOT NULL, PRIMARY KEY (number))""",
+    """CREATE TABLE delayed (number INTEGER NOT NULL, destination TEXT NOT NULL, deliver_at REAL NOT NULL,
+    headers TEXT NOT NULL, body BLOB NOT NULL, expires_at REAL, attempts INTEGER NOT NULL,
+    is_request INTEGER NOT NULL, PRIMARY KEY (number))""",
     """CREATE TABLE duplicates (destination TEXT NOT NULL, id TEXT NOT NULL, until REAL NOT NULL,
     PRIMARY KEY (destination, id))""",
 )
@@ -144,7 +148,7 @@ class Batch:
             case DropMessages(line, after, up_to):
                 self._gone.append((line, after, up_to))
             case PutDelayed(message, deliver_at):
-                row = (message.number, message.destination, *self._content(message), deliver_at)
+                row = (message.number, message.destination, deliver_at, *self._content(message))
                 rows[_DELAYED][message.number,] = row
             case DropDelayed(number):
                 rows[_DELAYED][number,] = None
@@ -183,6 +187,8 @@ class Batch:
         text = self._texts.get(message.headers)
         if text is None:
             text = self._texts[message.headers] = encode_json(message.headers)
+        if message.expires_at is None and not message.attempts and not message.is_request:
+            return text, message.body
         return text, message.body, message.expires_at, message.attempts, message.is_request
 
     def _end(self, session: str) -> None:
@@ -201,39 +207,45 @@ class Batch:
             db.execute("DELETE FROM subscriptions WHERE session = ?", (session,))
             db.execute("DELETE FROM pending WHERE session = ?", (session,))
         for table, rows in self._rows.items():
-            _execute_many(db, _put, table, [row for row in rows.values() if row is not None])
-            _execute_many(db, _drop, table, [key for key, row in rows.items() if row is None])
+            _execute_many(db, partial(_drop, table), [key for key, row in rows.items() if row is None])
+            by_width: dict[int, list[_Row]] = {}
+            for row in rows.values():
+                if row is not None:
+                    by_width.setdefault(len(row), []).append(row)
+            for width, puts in by_width.items():
+                _execute_many(db, partial(_put, table, width), puts)
 
 
-def _execute_many(
-    db: sqlite3.Connection, statement: Callable[[Table, int], str], table: Table, rows: Sequence[_Row]
-) -> None:
+def _execute_many(db: sqlite3.Connection, statement: Callable[[int], str], rows: Sequence[_Row]) -> None:
     """Execute a statement for all rows in few steps: of sizes that are powers of two, to be prepared once."""
     begin = 0
     while begin < len(rows):
         count = min(_MAX_ROWS, 1 << (len(rows) - begin).bit_length() - 1)
         part = rows[begin : begin + count]
-        db.execute(statement(table, count), tuple(chain.from_iterable(part)))
+        db.execute(statement(count), tuple(chain.from_iterable(part)))
         begin += count
 
 
 @cache
-def _put(table: Table, count: int) -> str:
+def _put(table: Table, width: int, count: int) -> str:
+    columns = _names((*table.key, *table.others))
+    left_out = len(columns) - width
+    row = ", ".join(("?",) * width + table.usual[len(table.usual) - left_out :])
     # In place, not as REPLACE does by dropping the old row: nearly half as quick again for changing values.
     changes = ", ".join(f"{name} = excluded.{name}" for name in _names(table.others))
-    rows = _marks(len(table.key) + len(table.others), count)
     keys = ", ".join(_names(table.key))
+    rows = _times(count, row)
     return f"INSERT INTO {table.name} VALUES {rows} ON CONFLICT ({keys}) DO UPDATE SET {changes}"  # noqa: S608 - our names
 
 
 @cache
 def _drop(table: Table, count: int) -> str:
-    # `(queue, number) IN (VALUES …)` would read the whole table; CROSS JOIN holds SQLite to this order.
+    # `(line, number) IN (VALUES …)` would read the whole table; CROSS JOIN holds SQLite to this order.
     on = " AND ".join(f"kept.{name} = gone.column{place}" for place, name in enumerate(_names(table.key), 1))
-    gone = f"(VALUES {_marks(len(table.key), count)}) AS gone CROSS JOIN {table.name} AS kept ON {on}"
+    rows = _times(count, ", ".join("?" * len(table.key)))
+    gone = f"(VALUES {rows}) AS gone CROSS JOIN {table.name} AS kept ON {on}"
     return f"DELETE FROM {table.name} WHERE rowid IN (SELECT kept.rowid FROM {gone})"  # noqa: S608
 
 
-def _marks(columns: int, rows: int) -> str:
-    row = f"({', '.join('?' * columns)})"
-    return ", ".join([row] * rows)
+def _times(count: int, row: str) -> str:
+    return ", ".join([f"({row})"] * count)
