@@ -28,6 +28,9 @@ _SUBPROTOCOLS = [Subprotocol(f"v{version.replace('.', '')}.stomp") for version i
 
 _DATA_OPCODES = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 
+# How a pong begins: whole, as control frames are.
+_PONG = bytes([0x80 | Opcode.PONG])
+
 # A peer that closed with one of these had no complaint.
 _GOOD_CODES = frozenset({CloseCode.NORMAL_CLOSURE, CloseCode.GOING_AWAY, CloseCode.NO_STATUS_RCVD})
 
@@ -130,7 +133,7 @@ class WebSocketLink:
     # --- in between ---
 
     def _flush(self) -> None:
-        for octets in self._websocket.data_to_send():
+        for octets in _with_last_pong(self._websocket.data_to_send()):
             # An empty one stands for the end, which is `close`'s business.
             if octets:
                 self._link.write(octets)
@@ -146,3 +149,12 @@ class WebSocketLink:
         if isinstance(websocket.parser_exc, EOFError) or websocket.parser_exc is None:
             return None  # An end without a Close is an end as on TCP.
         return ConnectionAbortedError(f"the broker broke the WebSocket: {websocket.parser_exc}")
+
+
+def _with_last_pong(writes: list[bytes]) -> list[bytes]:
+    if len(writes) < 2:
+        return writes
+    # RFC 6455, 5.5.3: of several pings the last alone may be answered. Answers to all of them would fill
+    # the memory where a peer pings without end and does not read.
+    last = max((place for place, octets in enumerate(writes) if octets[:1] == _PONG), default=None)
+    return [octets for place, octets in enumerate(writes) if place == last or octets[:1] != _PONG]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from anyio.abc import TaskGroup
 from websockets.frames import Frame, Opcode
+from websockets.utils import accept_key
 
 from nebula.errors import ConnectFailed, ConnectionLost
+from nebula.stomp.addresses import Address
 from nebula.stomp.client import StompClient
 from nebula.stomp.frames import FrameLimits
+from nebula.stomp.websocket_link import WebSocketLink
 from tests.stomp.faulty import (
     LOOPS,
     FaultyPeer,
@@ -22,6 +26,7 @@ from tests.stomp.faulty import (
     mad_broker,
     quiet,
 )
+from tests.stomp.test_client_properties import DeafLink, Sink
 
 pytestmark = pytest.mark.anyio
 
@@ -221,19 +226,35 @@ async def test_fragments_texts_and_pings_carry_a_session(caplog: pytest.LogCaptu
             await client.send("/queue/a", receipt=True)
 
 
-async def test_pings_beyond_number_are_answered_and_hurt_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    pings = b"\x89\x01x" * 1000
-
+async def test_pings_beyond_number_hurt_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async def script(peer: FaultyPeer) -> None:
         await peer.accept()
         for _ in range(20):
-            await peer.beneath.send(pings)
+            await peer.beneath.send(b"\x89\x01x" * 1000)
         await peer.confirm()
         await peer.part()
 
     with quiet(caplog):
         async with mad_broker(script, "ws") as url, StompClient(url) as client:
             await client.send("/queue/a", receipt=True)
+
+
+def test_last_of_many_pings_alone_is_answered() -> None:
+    beneath, sink = DeafLink(), Sink()
+    link = WebSocketLink(beneath, Address("broker", 80, path="/stomp"))
+    link.start(sink, cast("TaskGroup", None))
+    key = beneath.written.partition(b"Sec-WebSocket-Key: ")[2].partition(b"\r\n")[0].decode()
+    link.data_received(upgrade(accept_key(key)).encode())
+    beneath.written = b""
+
+    link.data_received(b"\x89\x01x" * 1000 + b"\x82\x01\n" + b"\x89\x01y\x88\x00")
+
+    # Two octets of head, four of mask, and the ping's own one; behind it the answer to the Close.
+    assert len(beneath.written) == 7 + 6
+    assert beneath.written[:1] == b"\x8a"
+    assert beneath.written[7:8] == b"\x88"
+    assert beneath.written[6] ^ beneath.written[2] == ord("y")
+    assert sink.data == b"\n"
 
 
 async def test_close_in_the_middle_of_a_frame_is_a_loss(caplog: pytest.LogCaptureFixture) -> None:
