@@ -32,6 +32,7 @@ from nebula.broker.messages import (
     Message,
     Verdict,
 )
+from nebula.broker.placing import Placing
 from nebula.broker.policies import PolicyTable
 from nebula.broker.profiles import STANDARD, Profile
 from nebula.broker.sending import Outcome, Sending
@@ -115,6 +116,16 @@ class Broker:
         self.topics = Topics()
         self.values = LastValues(self.account, self._numbers, journal=journal, key_of=key_of)
         self.standing = StandingSessions(self.limits, journal)
+        self.placing = Placing(
+            self.account,
+            self.limits,
+            self._numbers,
+            self.queues,
+            self.topics,
+            self.values,
+            self.policies,
+            journal,
+        )
         self._sending = Sending(
             self.account,
             self.limits,
@@ -123,8 +134,7 @@ class Broker:
             self.queues,
             self.topics,
             self.values,
-            self.policies,
-            journal,
+            self.placing,
         )
         self._subscribing = Subscribing(
             self.limits, self.queues, self.topics, self.values, self.standing, self.policies
@@ -382,7 +392,7 @@ class Broker:
     def advance(self, now: float) -> None:
         """Let time pass: drop what has expired, send what is due. Call it some times a second."""
         self.queues.advance(now)
-        self._sending.advance(now)
+        self.placing.advance(now)
         self.values.advance()
         self._subscribing.expire(now)
 
@@ -420,7 +430,7 @@ class Broker:
         for name, line in kept.lines.items():
             queue = self._queue_of(name, kept)
             queue.restore(line, name, self._restored(queue.name, line.first))
-        self._sending.restore(
+        self.placing.restore(
             [(self.journal.restore(row.message, Kind.QUEUE), row.deliver_at) for row in kept.delayed],
             kept.duplicates,
         )

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
 from nebula.broker.access import AccessPolicy
-from nebula.broker.delayed import Delayed
 from nebula.broker.destinations.base import Account, Refusal
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
 from nebula.broker.destinations.topic import Topics
-from nebula.broker.duplicates import Duplicates
-from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.messages import (
     HEAD_COST_BYTES,
@@ -26,19 +21,17 @@ from nebula.broker.messages import (
     Kind,
     Message,
     Verdict,
-    Wishes,
 )
-from nebula.broker.policies import PolicyTable
+from nebula.broker.placing import Placing
+from nebula.broker.rooms import Rooms
 from nebula.broker.session import Session
-from nebula.broker.store import PutDuplicate
 from nebula.broker.transactions import HeldSend
-from nebula.headers import EXPIRES, IN_REPLY_TO, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
+from nebula.headers import IN_REPLY_TO, INBOX_PREFIX
 
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
 _QUEUE: Final = Kind.QUEUE
 _TOPIC: Final = Kind.TOPIC
-_NO_WISHES: Final = Wishes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +51,7 @@ class Sending:
         access: who may do what.
         numbers: gives messages their numbers.
         queues, topics, values: where messages go.
-        policies: what differs for single destinations.
-        journal: is told of what is to be kept on disk; None: nothing is.
+        placing: puts them there.
 
     Attributes:
         epoch: of the access policy; whoever reloads that sets it.
@@ -76,15 +68,11 @@ class Sending:
         queues: Queues,
         topics: Topics,
         values: LastValues,
-        policies: PolicyTable,
-        journal: Journal | None,
+        placing: Placing,
     ) -> None:
         self._account = account
         self._limits = limits
-        self._policies = policies
-        self._journal = journal
-        self._delayed = Delayed(account, limits.max_delayed_messages, journal)
-        self._duplicates = Duplicates(limits.max_dedup_ids, journal)
+        self._placing = placing
         self._access = access
         self.epoch = access.epoch
         self._next_number = numbers.__next__
@@ -144,156 +132,20 @@ class Sending:
             verdict = self._judge(session, head, body, queue, exchange, now)
             if verdict is not _ACCEPTED:
                 return self.refuse(verdict, session, head.destination)
-        if self._is_duplicate(head, now):
+        if self._placing.is_duplicate(head, now):
             return Verdict.DUPLICATE
         message = Message(head, body, self._next_number(), now, exchange)
-        full = self._put(session, message, now)
+        full = self._placing.put(session, message, now)
         if full is not None:
             # A copy takes as much again.
             size_bytes = (
                 message.size_bytes if head.copy_to is None else 2 * (message.size_bytes + HEAD_COST_BYTES)
             )
-            may_wait = may_wait and len(self._delayed) < self._limits.max_delayed_messages
+            may_wait = may_wait and len(self._placing.delayed) < self._limits.max_delayed_messages
             return self._wait_or_refuse(session, full, size_bytes, now, may_wait=may_wait)
         if not head.is_permitted:
             session.reply_rights.spend()
         return _ACCEPTED
-
-    def _put(self, session: Session, message: Message, now: float) -> Queue | None:
-        """Hand over a message that was judged, and its copy.
-
-        Returns:
-            None; or the queue that has no room for it, and nothing has happened.
-        """
-        head = message.head
-        is_plain = head.wishes is None and head.copy_to is None
-        if is_plain and head.kind is _QUEUE:
-            queue = self._queues.get(head.destination) or self._queues.create(head.destination)
-            return None if queue.send(message, now) is _ACCEPTED else queue
-        if is_plain:
-            self._publish(session, message, now)
-            return None
-        return self._put_with_wishes(session, message, now)
-
-    def _put_with_wishes(self, session: Session, message: Message, now: float) -> Queue | None:
-        head = message.head
-        count = 0 if self._journal is None else self._journal.count
-        copy = self._copy_of(message, now)
-        copies = None if copy is None else self._queues.get(copy.head.destination)
-        if copy is not None and copies is None:
-            copies = self._queues.create(copy.head.destination)
-        if copy is not None and copies is not None and not copies.could_accept(copy, beside=message):
-            return copies
-        full = self._put_when_due(session, message, now)
-        if full is not None:
-            if copies is not None:
-                self._queues.forget_if_idle(copies, now)
-            return full
-        if copy is not None and copies is not None and copies.send(copy, now) is not _ACCEPTED:
-            self._queues.bury(copy, copy.head.destination, "full", 0, was_kept=True)
-        if head.wishes is not None and head.wishes.dedup_id is not None:
-            is_kept = self._journal is not None and self._journal.count != count
-            until = now + self._dedup_window(head.destination)
-            self._duplicates.add(head.destination, head.wishes.dedup_id, until, is_kept=is_kept)
-        return None
-
-    def _put_when_due(self, session: Session, message: Message, now: float) -> Queue | None:
-        head = message.head
-        wishes = head.wishes or _NO_WISHES
-        if head.kind is Kind.LAST_VALUE:
-            self._publish(session, message, now)
-            return None
-        if wishes.expires_at is not None:
-            message.expire_at(wishes.expires_at)
-        due = wishes.due(now)
-        if message.has_expired(now):
-            self._expire_at_once(message)
-        elif head.kind is _TOPIC:
-            self._publish(session, message, now)
-        elif due > now:
-            if not self._delayed.has_room_for(message):
-                return self._queues.get(head.destination) or self._queues.create(head.destination)
-            self._delayed.add(message, due)
-        else:
-            queue = self._queues.get(head.destination) or self._queues.create(head.destination)
-            return None if queue.send(message, now) is _ACCEPTED else queue
-        return None
-
-    def _expire_at_once(self, message: Message) -> None:
-        if (
-            message.is_request
-            or message.head.kind is not _QUEUE
-            or message.head.destination.startswith(INBOX_PREFIX)
-        ):
-            self._account.dropped["expired"] += 1
-        else:
-            self._queues.bury(message, message.head.destination, "expired", 0)
-
-    def _copy_of(self, message: Message, now: float) -> Message | None:
-        """What a recorder gets of it (PROTOCOL G, "Copies")."""
-        head = message.head
-        if head.copy_to is None or head.copy_to == head.destination:
-            return None
-        if head.copy is None:
-            passed_on = tuple(pair for pair in head.headers[2:] if pair[0] not in (EXPIRES, TIMEOUT))
-            about = (ORIGINAL_DESTINATION, head.destination)
-            head.copy = Head(
-                _QUEUE,
-                head.copy_to,
-                head.sender,
-                (about, *passed_on),
-                is_persistent=True,
-                priority=head.priority,
-            )
-        return Message(head.copy, message.body, self._next_number(), now, message.exchange)
-
-    def _is_duplicate(self, head: Head, now: float) -> bool:
-        wishes = head.wishes
-        if wishes is None or wishes.dedup_id is None:
-            return False
-        if not self._duplicates.knows(head.destination, wishes.dedup_id, now):
-            return False
-        self._account.dropped[Verdict.DUPLICATE.value] += 1
-        if self._journal is not None:
-            self._journal.touch()
-        return True
-
-    def _dedup_window(self, destination: str) -> float:
-        policy = self._policies.lookup(destination)
-        window = None if policy is None else policy.dedup_window
-        return self._limits.dedup_seconds if window is None else window
-
-    @property
-    def delayed_count(self) -> int:
-        """Messages that wait for their time."""
-        return len(self._delayed)
-
-    @property
-    def next_due(self) -> float | None:
-        """When the first delayed message is due."""
-        return self._delayed.next_due
-
-    def advance(self, now: float) -> None:
-        """Let time pass: put what is due into its queue, as the newest there."""
-        self._duplicates.advance(now)
-        for message in self._delayed.take_due(now):
-            name = message.head.destination
-            message.number = self._next_number()
-            queue = self._queues.get(name)
-            if message.has_expired(now):
-                self._expire_at_once(message)
-            elif queue is None and name.startswith(INBOX_PREFIX):
-                self._account.dropped[Verdict.NO_CONSUMER.value] += 1
-            elif (queue or self._queues.create(name)).send(message, now) is not _ACCEPTED:
-                self._queues.bury(message, name, "full", 0)
-
-    def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[PutDuplicate]) -> None:
-        """Take up what an earlier run has left. Times are those of the wall clock."""
-        offset = 0.0 if self._journal is None else self._journal.wall_offset
-        for message, deliver_at in delayed:
-            self._delayed.restore(message, deliver_at - offset)
-        for row in duplicates:
-            self._duplicates.restore(row.destination, row.id, row.until - offset)
 
     def commit(self, session: Session, sends: list[HeldSend], now: float) -> Outcome | list[Message]:
         """Judge the SENDs of a transaction together: what refuses the first one refuses all (D.24).
@@ -303,7 +155,7 @@ class Sending:
         """
         messages: list[Message] = []
         spent = []
-        rooms = _Rooms(self._account, self._queues, self._values, self._places())
+        rooms = Rooms(self._account, self._queues, self._values, self._places())
         for send in sends:
             head = send.head
             if isinstance(head, Verdict):
@@ -331,11 +183,11 @@ class Sending:
     def deliver(self, session: Session, message: Message, now: float) -> None:
         """Hand over what `commit` has judged. There is room for it."""
         head = message.head
-        if self._is_duplicate(head, now):
+        if self._placing.is_duplicate(head, now):
             return
         # Others may have got numbers since it was judged, and each line must rise.
         message.number = self._next_number()
-        full = self._put(session, message, now)
+        full = self._placing.put(session, message, now)
         if full is not None:
             # What the transaction itself has caused elsewhere took the room.
             self._queues.bury(message, head.destination, "full", 0)
@@ -426,22 +278,6 @@ class Sending:
             return owner.session.principal == requester
         return self._access.rights_of(requester).may_subscribe(head.destination)
 
-    def _publish(self, session: Session, message: Message, now: float) -> None:
-        head = message.head
-        if head.kind is not _TOPIC:
-            body = message.body
-            deletes = not body or (head.check is not None and head.check(body) is Content.TOMBSTONE)
-            owner = session if head.is_ephemeral and not deletes else None
-            self._values.send(message, owner, deletes=deletes)
-            return
-        for queue in self._topics.send(message, now):
-            if queue.auto_delete:
-                # Its subscriber is there, and too slow to stay.
-                for subscription in queue.subscriptions:
-                    subscription.session.mark_too_slow()
-            else:
-                self._queues.bury(message, head.destination, "full", 0, was_kept=True)
-
     def _places(self) -> int:
         """How many more destinations there may be."""
         used = len(self._queues.by_name) + len(self._topics.topics) + len(self._values.topics)
@@ -463,58 +299,6 @@ class Sending:
         if verdict is Verdict.UNAUTHORISED or verdict is Verdict.INVALID:
             self._account.refuse(Refusal(session.principal, session.id, "SEND", destination, verdict.value))
         return verdict
-
-
-class _Rooms:
-    """The room that the messages of one transaction take together, before any of them is there."""
-
-    def __init__(self, account: Account, queues: Queues, values: LastValues, places: int) -> None:
-        self._account = account
-        self._queues = queues
-        self._values = values
-        self._places = places
-        self._new_values: set[str] = set()
-        self._size_bytes = 0
-        self._by_queue: Counter[str] = Counter()
-        self._depths: Counter[str] = Counter()
-        self._created: list[Queue] = []
-
-    def take(self, message: Message) -> bool:
-        """Whether there is room for one more."""
-        head = message.head
-        if head.copy_to is not None and not self._take_into(
-            head.copy_to, message.size_bytes + HEAD_COST_BYTES
-        ):
-            return False
-        if head.kind is Kind.QUEUE:
-            return self._take_into(head.destination, message.size_bytes)
-        if head.kind is Kind.LAST_VALUE:
-            self._size_bytes += message.size_bytes
-            if message.body and head.destination not in self._values.topics:
-                self._new_values.add(head.destination)
-        return self._account.has_room_for(self._size_bytes) and self._has_places()
-
-    def _take_into(self, name: str, size_bytes: int) -> bool:
-        self._size_bytes += size_bytes
-        if not self._account.has_room_for(self._size_bytes):
-            return False
-        queue = self._queues.get(name)
-        if queue is None:
-            queue = self._queues.create(name)
-            self._created.append(queue)
-            if not self._has_places():
-                return False
-        self._by_queue[name] += size_bytes
-        self._depths[name] += 1
-        return queue.could_take(self._depths[name], self._by_queue[name])
-
-    def _has_places(self) -> bool:
-        return len(self._created) + len(self._new_values) <= self._places
-
-    def give_back(self, now: float) -> None:
-        """Nothing comes of it."""
-        for queue in self._created:
-            self._queues.forget_if_idle(queue, now)
 
 
 def _reply_id(head: Head, exchange: tuple[str, str] | None) -> str | None:

@@ -40,7 +40,7 @@ def check(broker: Broker, sessions: Collection[Session], blocked: Collection[Ses
     held = sum(each.size_bytes for session in sessions for each in session.transactions.values())
     feeds = [*_feeds(broker), *broker.values._departed.feeds]
     owed = sum(ENTRY_COST_BYTES * len(feed._states) + feed._walk_bytes for feed in feeds)
-    delayed = sum(message.size_bytes for *_, message in broker._sending._delayed._heap)
+    delayed = sum(message.size_bytes for *_, message in broker.placing.delayed._heap)
     in_queues = sum(queue.stored_bytes for queue in queues)
     assert broker.account.stored_bytes == in_queues + values + held + owed + delayed
     _check_who_is_subscribed(broker, sessions)

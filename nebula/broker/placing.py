@@ -1,0 +1,208 @@
+"""Where messages go that were judged: to their destination, now or when they are due, with their copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Final
+
+from nebula.broker.delayed import Delayed
+from nebula.broker.destinations.base import Account
+from nebula.broker.destinations.last_value import LastValues
+from nebula.broker.destinations.queue import Queue
+from nebula.broker.destinations.queues import Queues
+from nebula.broker.destinations.topic import Topics
+from nebula.broker.duplicates import Duplicates
+from nebula.broker.journal import Journal
+from nebula.broker.limits import Limits
+from nebula.broker.messages import Content, Head, Kind, Message, Verdict, Wishes
+from nebula.broker.policies import PolicyTable
+from nebula.broker.session import Session
+from nebula.broker.store import PutDuplicate
+from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
+
+# Looked up once: members of an enum are found by their class's attributes.
+_ACCEPTED: Final = Verdict.ACCEPTED
+_QUEUE: Final = Kind.QUEUE
+_TOPIC: Final = Kind.TOPIC
+_NO_WISHES: Final = Wishes()
+
+
+class Placing:
+    """Puts messages where they belong.
+
+    Args:
+        account: what all destinations hold together.
+        limits: what peers may use.
+        numbers: gives messages their numbers.
+        queues, topics, values: where messages go.
+        policies: what differs for single destinations.
+        journal: is told of what is to be kept on disk; None: nothing is.
+
+    Attributes:
+        delayed: what is to be put into a queue later.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        limits: Limits,
+        numbers: count[int],
+        queues: Queues,
+        topics: Topics,
+        values: LastValues,
+        policies: PolicyTable,
+        journal: Journal | None,
+    ) -> None:
+        self._account = account
+        self._limits = limits
+        self._next_number = numbers.__next__
+        self._queues = queues
+        self._topics = topics
+        self._values = values
+        self._policies = policies
+        self._journal = journal
+        self.delayed = Delayed(account, limits.max_delayed_messages, journal)
+        self._duplicates = Duplicates(limits.max_dedup_ids, journal)
+
+    def put(self, session: Session, message: Message, now: float) -> Queue | None:
+        """Hand over a message that was judged, and its copy.
+
+        Returns:
+            None; or the queue that has no room for it, and nothing has happened.
+        """
+        head = message.head
+        is_plain = head.wishes is None and head.copy_to is None
+        if is_plain and head.kind is _QUEUE:
+            queue = self._queues.get(head.destination) or self._queues.create(head.destination)
+            return None if queue.send(message, now) is _ACCEPTED else queue
+        if is_plain:
+            self._publish(session, message, now)
+            return None
+        return self._put_with_wishes(session, message, now)
+
+    def _put_with_wishes(self, session: Session, message: Message, now: float) -> Queue | None:
+        head = message.head
+        count = 0 if self._journal is None else self._journal.count
+        copy = self._copy_of(message, now)
+        copies = None if copy is None else self._queues.get(copy.head.destination)
+        if copy is not None and copies is None:
+            copies = self._queues.create(copy.head.destination)
+        if copy is not None and copies is not None and not copies.could_accept(copy, beside=message):
+            return copies
+        full = self._put_when_due(session, message, now)
+        if full is not None:
+            if copies is not None:
+                self._queues.forget_if_idle(copies, now)
+            return full
+        if copy is not None and copies is not None and copies.send(copy, now) is not _ACCEPTED:
+            self._queues.bury(copy, copy.head.destination, "full", 0, was_kept=True)
+        if head.wishes is not None and head.wishes.dedup_id is not None:
+            is_kept = self._journal is not None and self._journal.count != count
+            until = now + self._dedup_window(head.destination)
+            self._duplicates.add(head.destination, head.wishes.dedup_id, until, is_kept=is_kept)
+        return None
+
+    def _put_when_due(self, session: Session, message: Message, now: float) -> Queue | None:
+        head = message.head
+        wishes = head.wishes or _NO_WISHES
+        if head.kind is Kind.LAST_VALUE:
+            self._publish(session, message, now)
+            return None
+        if wishes.expires_at is not None:
+            message.expire_at(wishes.expires_at)
+        due = wishes.due(now)
+        if message.has_expired(now):
+            self._expire_at_once(message)
+        elif head.kind is _TOPIC:
+            self._publish(session, message, now)
+        elif due > now:
+            if not self.delayed.has_room_for(message):
+                return self._queues.get(head.destination) or self._queues.create(head.destination)
+            self.delayed.add(message, due)
+        else:
+            queue = self._queues.get(head.destination) or self._queues.create(head.destination)
+            return None if queue.send(message, now) is _ACCEPTED else queue
+        return None
+
+    def _expire_at_once(self, message: Message) -> None:
+        if (
+            message.is_request
+            or message.head.kind is not _QUEUE
+            or message.head.destination.startswith(INBOX_PREFIX)
+        ):
+            self._account.dropped["expired"] += 1
+        else:
+            self._queues.bury(message, message.head.destination, "expired", 0)
+
+    def _copy_of(self, message: Message, now: float) -> Message | None:
+        """What a recorder gets of it (PROTOCOL G, "Copies")."""
+        head = message.head
+        if head.copy_to is None or head.copy_to == head.destination:
+            return None
+        if head.copy is None:
+            passed_on = tuple(pair for pair in head.headers[2:] if pair[0] not in (EXPIRES, TIMEOUT))
+            about = (ORIGINAL_DESTINATION, head.destination)
+            head.copy = Head(
+                _QUEUE,
+                head.copy_to,
+                head.sender,
+                (about, *passed_on),
+                is_persistent=True,
+                priority=head.priority,
+            )
+        return Message(head.copy, message.body, self._next_number(), now, message.exchange)
+
+    def is_duplicate(self, head: Head, now: float) -> bool:
+        wishes = head.wishes
+        if wishes is None or wishes.dedup_id is None:
+            return False
+        if not self._duplicates.knows(head.destination, wishes.dedup_id, now):
+            return False
+        self._account.dropped[Verdict.DUPLICATE.value] += 1
+        if self._journal is not None:
+            self._journal.touch()
+        return True
+
+    def _dedup_window(self, destination: str) -> float:
+        policy = self._policies.lookup(destination)
+        window = None if policy is None else policy.dedup_window
+        return self._limits.dedup_seconds if window is None else window
+
+    def advance(self, now: float) -> None:
+        """Let time pass: put what is due into its queue, as the newest there."""
+        self._duplicates.advance(now)
+        for message in self.delayed.take_due(now):
+            name = message.head.destination
+            message.number = self._next_number()
+            queue = self._queues.get(name)
+            if message.has_expired(now):
+                self._expire_at_once(message)
+            elif queue is None and name.startswith(INBOX_PREFIX):
+                self._account.dropped[Verdict.NO_CONSUMER.value] += 1
+            elif (queue or self._queues.create(name)).send(message, now) is not _ACCEPTED:
+                self._queues.bury(message, name, "full", 0)
+
+    def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[PutDuplicate]) -> None:
+        """Take up what an earlier run has left. Times are those of the wall clock."""
+        offset = 0.0 if self._journal is None else self._journal.wall_offset
+        for message, deliver_at in delayed:
+            self.delayed.restore(message, deliver_at - offset)
+        for row in duplicates:
+            self._duplicates.restore(row.destination, row.id, row.until - offset)
+
+    def _publish(self, session: Session, message: Message, now: float) -> None:
+        head = message.head
+        if head.kind is not _TOPIC:
+            body = message.body
+            deletes = not body or (head.check is not None and head.check(body) is Content.TOMBSTONE)
+            owner = session if head.is_ephemeral and not deletes else None
+            self._values.send(message, owner, deletes=deletes)
+            return
+        for queue in self._topics.send(message, now):
+            if queue.auto_delete:
+                # Its subscriber is there, and too slow to stay.
+                for subscription in queue.subscriptions:
+                    subscription.session.mark_too_slow()
+            else:
+                self._queues.bury(message, head.destination, "full", 0, was_kept=True)

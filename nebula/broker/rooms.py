@@ -1,0 +1,63 @@
+"""The room that a transaction takes, before anything of it has happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from nebula.broker.destinations.base import Account
+from nebula.broker.destinations.last_value import LastValues
+from nebula.broker.destinations.queue import Queue
+from nebula.broker.destinations.queues import Queues
+from nebula.broker.messages import HEAD_COST_BYTES, Kind, Message
+
+
+class Rooms:
+    """The room that the messages of one transaction take together, before any of them is there."""
+
+    def __init__(self, account: Account, queues: Queues, values: LastValues, places: int) -> None:
+        self._account = account
+        self._queues = queues
+        self._values = values
+        self._places = places
+        self._new_values: set[str] = set()
+        self._size_bytes = 0
+        self._by_queue: Counter[str] = Counter()
+        self._depths: Counter[str] = Counter()
+        self._created: list[Queue] = []
+
+    def take(self, message: Message) -> bool:
+        """Whether there is room for one more."""
+        head = message.head
+        if head.copy_to is not None and not self._take_into(
+            head.copy_to, message.size_bytes + HEAD_COST_BYTES
+        ):
+            return False
+        if head.kind is Kind.QUEUE:
+            return self._take_into(head.destination, message.size_bytes)
+        if head.kind is Kind.LAST_VALUE:
+            self._size_bytes += message.size_bytes
+            if message.body and head.destination not in self._values.topics:
+                self._new_values.add(head.destination)
+        return self._account.has_room_for(self._size_bytes) and self._has_places()
+
+    def _take_into(self, name: str, size_bytes: int) -> bool:
+        self._size_bytes += size_bytes
+        if not self._account.has_room_for(self._size_bytes):
+            return False
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues.create(name)
+            self._created.append(queue)
+            if not self._has_places():
+                return False
+        self._by_queue[name] += size_bytes
+        self._depths[name] += 1
+        return queue.could_take(self._depths[name], self._by_queue[name])
+
+    def _has_places(self) -> bool:
+        return len(self._created) + len(self._new_values) <= self._places
+
+    def give_back(self, now: float) -> None:
+        """Nothing comes of it."""
+        for queue in self._created:
+            self._queues.forget_if_idle(queue, now)
