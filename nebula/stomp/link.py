@@ -78,9 +78,12 @@ async def connect_link(address: Address, tls: ClientTls | None = None) -> Link:
     Raises:
         OSError: the host is unknown, or nobody listens there; `SSLError`: it is not to be trusted.
     """
-    if runs_on_asyncio():
-        return await _connect_asyncio(address, tls)
-    return await _connect_anyio(address, tls)
+    connect = _connect_asyncio if runs_on_asyncio() else _connect_anyio
+    try:
+        return await connect(address, tls)
+    except UnicodeError as error:
+        # Not every text can be a name in the DNS, and the loops let the codec say so.
+        raise OSError(f"no host can have this name: {error}") from error
 
 
 async def _connect_asyncio(address: Address, tls: ClientTls | None) -> Link:

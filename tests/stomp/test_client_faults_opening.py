@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import anyio
@@ -11,6 +12,7 @@ from nebula.errors import ConnectFailed, ConnectionLost, NebulaError, ServerErro
 from nebula.stomp.client import StompClient
 from nebula.stomp.frames import FrameLimits
 from tests.stomp.faulty import LOOPS, SCHEMES, FaultyPeer, mad_broker, quiet
+from tests.stomp.peer import DEADLINE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("scheme", SCHEMES)]
 
@@ -217,3 +219,10 @@ async def test_limits_of_a_frame_hold_before_the_session(
             with pytest.raises(ConnectFailed, match="the opening frame exceeds 50 octets"):
                 async with StompClient(url, limits=FrameLimits(max_opening_frame_bytes=50)):
                     raise AssertionError
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "a..b", "\u00e9" * 70, "xn--\u00e9"])
+async def test_name_that_no_host_can_have_is_a_failed_connect(scheme: str, host: str) -> None:
+    with anyio.fail_after(DEADLINE), pytest.raises(ConnectFailed, match=rf"{re.escape(host)}:1: .*\w"):
+        async with StompClient(f"{scheme}://{host}:1"):
+            raise AssertionError
