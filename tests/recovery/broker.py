@@ -42,6 +42,14 @@ class _Unsynced(_Commits):
         return super().execute(sql.replace("synchronous = FULL", "synchronous = OFF"), parameters)
 
 
+class _Small(_Commits):
+    """One on a disk with little room: SQLite itself finds it full."""
+
+    def __init__(self, *words: Any, **options: Any) -> None:
+        super().__init__(*words, **options)
+        super().execute("PRAGMA max_page_count = 60")
+
+
 class MarkedStore(SqliteStore):
     """A `SqliteStore` that marks each batch's begin, COMMIT and end."""
 
@@ -79,6 +87,12 @@ class UnsyncedStore(MarkedStore):
     connection = _Unsynced
 
 
+class SmallStore(MarkedStore):
+    """Is full soon."""
+
+    connection = _Small
+
+
 class LosingStore(MarkedStore):
     """Leaves out one message of each batch that has many."""
 
@@ -112,6 +126,7 @@ _STORES = {
     "hastes": HastyStore,
     "never drops": ForgetfulStore,
     "never syncs": UnsyncedStore,
+    "fills up": SmallStore,
 }
 
 
