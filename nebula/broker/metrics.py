@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -49,11 +49,13 @@ def metrics_text(status: BrokerStatus, commits: Commits | None) -> bytes:
     """All metrics in Prometheus's text format."""
     # A registry for each answer: the default one would mix the brokers of one process.
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(status, commits))
+    registry.register(BrokerCollector(status, commits))
+    # Memory, files and time of the process: what it reads of itself under /proc.
+    ProcessCollector(registry=registry)
     return generate_latest(registry)
 
 
-class _Collector(Collector):
+class BrokerCollector(Collector):
     """Makes the families of one status."""
 
     def __init__(self, status: BrokerStatus, commits: Commits | None) -> None:
@@ -61,8 +63,8 @@ class _Collector(Collector):
         self._commits = commits
 
     def collect(self) -> Iterator[Metric]:
-        """All families; the order is that of the page in docs/reference."""
-        yield from _whole(self._status)
+        """All families, in the order of the page in docs/reference."""
+        yield from _of_all(self._status)
         yield from _totals(self._status)
         yield from _kinds(self._status)
         yield _dropped(self._status)
@@ -70,7 +72,7 @@ class _Collector(Collector):
             yield from _stored(self._commits, self._status.store.waiting)
 
 
-def _whole(status: BrokerStatus) -> Iterator[Metric]:
+def _of_all(status: BrokerStatus) -> Iterator[Metric]:
     yield InfoMetricFamily("nebula_build", "The version of the broker.", {"version": status.version})
     for name, about, value in (
         ("nebula_uptime_seconds", "Since the start.", status.uptime_seconds),
@@ -80,7 +82,10 @@ def _whole(status: BrokerStatus) -> Iterator[Metric]:
         ("nebula_durable_sessions", "Sessions with durable subscriptions.", status.sessions),
         ("nebula_memory_bytes", "Held by queues, last values and transactions.", status.memory_bytes),
         ("nebula_memory_max_bytes", "The limit `max_memory_bytes`.", status.max_memory_bytes),
+        ("nebula_outbox_bytes", "To be written to connections.", status.outbox_bytes),
         ("nebula_publishers_paused", "Connections that are not read until there is room.", status.held_back),
+        ("nebula_delayed_messages", "Messages that wait for their time.", status.delayed),
+        ("nebula_dead_letters", "Messages in the dead-letter queue.", status.dead_letters),
     ):
         yield GaugeMetricFamily(name, about, value)
 

@@ -44,7 +44,10 @@ class BrokerStatus:
         sent_frames: deliveries, and what it said itself.
         read_bytes, written_bytes: of all connections.
         memory_bytes: held by queues, last values and transactions; of `max_memory_bytes`.
+        outbox_bytes: to be written to connections.
         held_back: connections that are not read until there is room.
+        delayed: messages that wait for their time.
+        dead_letters: messages in the dead-letter queue.
         dropped: messages that were not delivered, by reason.
         kinds: what there is of each kind of destination.
         store: None: nothing is kept on disk.
@@ -62,7 +65,10 @@ class BrokerStatus:
     written_bytes: int
     memory_bytes: int
     max_memory_bytes: int
+    outbox_bytes: int
     held_back: int
+    delayed: int
+    dead_letters: int
     dropped: Mapping[str, int]
     kinds: Mapping[str, KindTotals]
     store: StoreStatus | None
@@ -72,6 +78,7 @@ def status_of(server: Server) -> Steps[BrokerStatus]:
     """The status of a broker that has started. Destinations are counted in steps."""
     totals = yield from server.administration.totals()
     broker, account, traffic = server.broker, server.broker.account, server.traffic
+    dead_letters = broker.queues.get(broker.queues.dead_letter)
     return BrokerStatus(
         __version__,
         server.time() - server.started_at,
@@ -85,7 +92,10 @@ def status_of(server: Server) -> Steps[BrokerStatus]:
         traffic.written_bytes,
         account.stored_bytes,
         account.max_bytes,
+        server.outbox_bytes,
         broker.held_back_count,
+        broker.delayed_count,
+        0 if dead_letters is None else dead_letters.depth,
         dict(account.dropped),
         {kind.value: each for kind, each in totals.items()},
         _store_status(server.commits, len(broker.waiting)),

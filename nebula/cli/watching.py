@@ -170,7 +170,8 @@ def _summary(shown: Mapping[str, Any]) -> Iterator[str]:
         f" read {octets(rates['read_bytes'] or 0)}/s, written {octets(rates['written_bytes'] or 0)}/s"
     )
     yield (
-        f"{number(status['connections'])} connections, {number(status['held_back'])} held back;"
+        f"{number(status['connections'])} connections, {number(status['held_back'])} held back,"
+        f" {number(status['delayed'])} delayed, {number(status['dead_letters'])} dead;"
         f" memory {octets(status['memory_bytes'])} of {octets(status['max_memory_bytes'])}"
     )
     kinds = ", ".join(f"{number(each['destinations'])} {kind}" for kind, each in status["kinds"].items())
