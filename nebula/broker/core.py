@@ -28,6 +28,7 @@ from nebula.broker.messages import (
     TOPIC_PREFIX,
     Content,
     ContentCheck,
+    Head,
     Kind,
     Message,
     Verdict,
@@ -181,6 +182,12 @@ class Broker:
         """What bodies sent there are judged by."""
         policy = self.policies.lookup(destination)
         return None if policy is None else policy.check
+
+    def may_be_kept(self, head: Head) -> bool:
+        """Whether messages with this head go to the disk, if they have to wait."""
+        if head.kind is Kind.QUEUE:
+            return head.is_persistent or head.destination in self.policies.copies
+        return not head.is_ephemeral
 
     # --- sessions ---
 

@@ -153,9 +153,9 @@ class Dialogue:
         if journal is None:
             self._session.say(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=False))
         else:
-            # Of an ephemeral value the store hears only what it has replaced.
-            is_ephemeral = type(plan) is Head and plan.is_ephemeral
-            is_kept = journal.count != self._journal_count and not is_ephemeral
+            # Else the store hears only of what this one has replaced, or of its copy.
+            may_be_kept = type(plan) is Head and self._broker.may_be_kept(plan)
+            is_kept = journal.count != self._journal_count and may_be_kept
             self._answer(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=is_kept))
 
     # SUBSCRIBE, UNSUBSCRIBE

@@ -18,17 +18,17 @@ class Duplicates:
     def __init__(self, max_ids: int, journal: Journal | None) -> None:
         self._max_ids = max_ids
         self._journal = journal
-        # Whether the store knows it, by destination and id.
-        self._is_kept: dict[tuple[str, str], bool] = {}
+        # Until when, and whether the store knows it; by destination and id.
+        self._known: dict[tuple[str, str], tuple[float, bool]] = {}
         self._ends: list[tuple[float, tuple[str, str]]] = []
 
     def __len__(self) -> int:
-        return len(self._is_kept)
+        return len(self._known)
 
     def knows(self, destination: str, dedup_id: str, now: float) -> bool:
         """Whether a message with this id was accepted there, within the window."""
-        self.advance(now)
-        return (destination, dedup_id) in self._is_kept
+        until, _ = self._known.get((destination, dedup_id), (now, False))
+        return until > now
 
     def add(self, destination: str, dedup_id: str, until: float, *, is_kept: bool) -> None:
         """A message with this id was accepted.
@@ -36,24 +36,30 @@ class Duplicates:
         Args:
             is_kept: it is on disk.
         """
-        self.restore(destination, dedup_id, until)
-        self._is_kept[destination, dedup_id] = is_kept
+        self._know(destination, dedup_id, until, is_kept=is_kept)
         if is_kept and self._journal is not None:
             self._journal.put_duplicate(destination, dedup_id, until)
-        if len(self._is_kept) > self._max_ids:
+        while len(self._known) > self._max_ids:
             self._forget_first()
 
     def restore(self, destination: str, dedup_id: str, until: float) -> None:
         """Know what an earlier run has known."""
-        self._is_kept[destination, dedup_id] = True
-        heappush(self._ends, (until, (destination, dedup_id)))
+        self._know(destination, dedup_id, until, is_kept=True)
 
     def advance(self, now: float) -> None:
         """Forget those whose time is over."""
         while self._ends and self._ends[0][0] <= now:
             self._forget_first()
 
+    def _know(self, destination: str, dedup_id: str, until: float, *, is_kept: bool) -> None:
+        self._known[destination, dedup_id] = (until, is_kept)
+        heappush(self._ends, (until, (destination, dedup_id)))
+
     def _forget_first(self) -> None:
-        _, (destination, dedup_id) = heappop(self._ends)
-        if self._is_kept.pop((destination, dedup_id)) and self._journal is not None:
-            self._journal.drop_duplicate(destination, dedup_id)
+        until, key = heappop(self._ends)
+        known_until, is_kept = self._known.get(key, (until, False))
+        # It may have been used again since, before this was looked at.
+        if known_until <= until:
+            self._known.pop(key, None)
+            if is_kept and self._journal is not None:
+                self._journal.drop_duplicate(*key)

@@ -90,15 +90,15 @@ class DestinationPolicy:
 
 
 class PolicyTable:
-    """Policies in the order of the settings; the first that matches counts."""
+    """Policies in the order of the settings; the first that matches counts.
+
+    Attributes:
+        copies: all queues that get copies.
+    """
 
     def __init__(self, policies: Sequence[DestinationPolicy]) -> None:
         self._policies = tuple((compile_glob(policy.pattern), policy) for policy in policies)
-
-    @property
-    def copies(self) -> frozenset[str]:
-        """All queues that get copies."""
-        return frozenset(policy.copy_to for _, policy in self._policies if policy.copy_to is not None)
+        self.copies = frozenset(policy.copy_to for policy in policies if policy.copy_to is not None)
 
     def lookup(self, destination: str) -> DestinationPolicy | None:
         """The policy of `destination`. Asked once for a queue, and once for each header block of a sender."""

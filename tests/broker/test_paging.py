@@ -284,3 +284,43 @@ def test_durable_subscription_that_is_away_for_long_is_deep_too(disk: MemoryDisk
         back = world.connect(client_id="bob")
         back.subscribe("/topic/news", "durable:true")
         assert back.bodies() == [str(number) for number in range(COUNT)]
+
+
+def test_unacked_messages_are_not_taken_for_pages(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    large = "large" * 500
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL, "prefetch-count:5")
+    broker.connect().publish(QUEUE, large, headers=PERSISTENT)
+    bodies = fill(broker, 4)
+    first, *others = bob.received()
+    assert len(others) == 4
+    # It comes back and fills the window alone, while some that came after it are un-ACKed.
+    bob.block()
+    bob.nack(first)
+    bodies += fill(broker, 20, begin=4)
+    assert queue(broker).paged_bytes
+    carol = broker.connect()
+    carol.subscribe(QUEUE, INDIVIDUAL, f"prefetch-count:{COUNT}")
+
+    assert carol.bodies() == [large, *bodies[4:]]
+    bob.unblock()
+
+
+def test_what_was_taken_out_does_not_come_back_with_its_page(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    bodies = fill(broker)
+    alice = broker.connect()
+    late = [str(number) for number in range(COUNT, COUNT + 20)]
+    alice.publish(QUEUE, *late, headers=PERSISTENT)
+    # The store has them, but has not said so when one of them goes: its row goes with the next batch.
+    journal, store, deep = broker.broker.journal, broker.store, queue(broker)
+    assert journal is not None
+    assert store is not None
+    batch, writes = journal.take()
+    store.apply(writes)
+    deep.withdraw([message for message in deep.waiting if message.body == late[5].encode()])
+    broker.broker.committed(batch)
+    broker.settle()
+
+    assert drain(broker) == [*bodies, *late[:5], *late[6:]]

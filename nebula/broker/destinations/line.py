@@ -37,9 +37,10 @@ class Depot:
         behind: in memory: what came later, or may not be paged.
         asked: the page that is on its way, or None.
         low_mark: with so few in front the next page is asked for.
+        removed: numbers of what was taken out from `behind`: a page may still bring its row.
     """
 
-    __slots__ = ("after", "asked", "behind", "count", "low_mark", "size_bytes", "up_to")
+    __slots__ = ("after", "asked", "behind", "count", "low_mark", "removed", "size_bytes", "up_to")
 
     def __init__(self, after: int, low_mark: int) -> None:
         self.after = self.up_to = after
@@ -48,6 +49,7 @@ class Depot:
         self.behind: deque[Message] = deque()
         self.asked: PageRequest | None = None
         self.low_mark = low_mark
+        self.removed: set[int] = set()
 
 
 class Line:
@@ -116,6 +118,8 @@ class Line:
                 part.clear()
                 part.extend(kept)
                 removed += unwanted
+                if self.depot is not None:
+                    self.depot.removed.update(message.number for message in unwanted)
         return removed
 
     def refresh(self) -> None:
@@ -151,9 +155,11 @@ class Line:
                 break
             kept_count += 1
         rest = list(islice(front, kept_count, None))
-        depot = Depot(front[kept_count - 1].number, kept_count // 2) if rest else None
-        gone = [] if depot is None else self._let_go(depot, rest, up_to, may_go)
+        depot = Depot(0, kept_count // 2)
+        gone = self._let_go(depot, rest, up_to, may_go)
         if gone:
+            # Not from the last in front: what is un-ACKed may have come between.
+            depot.after = gone[0].number - 1
             for _ in rest:
                 front.pop()
             self.depot = depot
@@ -198,7 +204,8 @@ class Line:
         between = []
         while depot.behind and depot.behind[0].number <= last:
             between.append(depot.behind.popleft())
-        held = {message.number for message in between}
+        held = {message.number for message in between} | depot.removed
+        depot.removed = {number for number in depot.removed if number > last}
         fresh = [message for message in page if message.number not in held]
         size_bytes = paged_bytes(len(fresh), sum(len(each.body) for each in fresh))
         depot.after = last
