@@ -187,6 +187,10 @@ def _time(quoted: str) -> float | None:
 # --- columns ---
 
 
+# The types that a row's columns have to have, which SQLite does not promise.
+_TYPES: Final = (int, bytes, int, int)
+
+
 def _message(
     number: int,
     destination: str,
@@ -196,6 +200,10 @@ def _message(
     attempts: int,
     is_request: int,
 ) -> StoredMessage:
+    if (type(number), type(body), type(attempts), type(is_request)) != _TYPES:
+        raise ValueError("a column is of another type")
+    if expires_at is not None and type(expires_at) is not float:
+        raise ValueError("a time is none")
     headed = _headers(headers)
     return StoredMessage(
         number, sys.intern(destination), headed, body, expires_at, attempts, bool(is_request)

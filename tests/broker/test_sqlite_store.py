@@ -162,10 +162,20 @@ def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "file" / "data").load()
 
 
-@pytest.mark.parametrize("headers", ["'[1]'", "'{'", "CAST(x'736563726574ff' AS TEXT)"])
-def test_row_that_makes_no_sense_is_refused_and_not_quoted(tmp_path: Path, headers: str) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        "headers = '[1]'",
+        "headers = '{'",
+        "headers = CAST(x'736563726574ff' AS TEXT)",
+        "body = 'secret'",
+        "attempts = 'secret'",
+        "expires_at = 'secret'",
+    ],
+)
+def test_row_that_makes_no_sense_is_refused_and_not_quoted(tmp_path: Path, change: str) -> None:
     _fill(tmp_path, messages=1)
-    _alter(tmp_path, f"UPDATE messages SET headers = {headers}")
+    _alter(tmp_path, f"UPDATE messages SET {change}")
 
     refusal = _refusal(SqliteStore(tmp_path))
     assert refusal is not None
