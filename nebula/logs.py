@@ -47,7 +47,9 @@ def configure(level: Level = Level.INFO, *, stream: TextIO | None = None) -> Non
 
 
 def _for_terminals() -> list[structlog.typing.Processor]:
-    return [structlog.dev.ConsoleRenderer(colors=True)]
+    # The richer formatter shows local variables: bodies and passcodes among them.
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=True, exception_formatter=plain)]
 
 
 def _for_machines() -> list[structlog.typing.Processor]:

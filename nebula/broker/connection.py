@@ -12,8 +12,6 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from nebula.broker.counts import Traffic
 from nebula.broker.doorway import keep_alive, place_of
 from nebula.broker.listeners import ANONYMOUS, Listener
@@ -24,8 +22,6 @@ from nebula.errors import Refused
 
 if TYPE_CHECKING:
     from nebula.broker.server import Server
-
-_log = structlog.get_logger("nebula.broker")
 
 # After the last octet was handed over, so long may the peer take to read it (D.25), and so long
 # do we wait for its own end, since closing at once could reset the connection under our ERROR.
@@ -113,6 +109,7 @@ class Connection(asyncio.Protocol):
         address = None if is_local else keep_alive(transport, limits.keepalive_seconds)
         refusal = self._server.admit(self, address) or refusal
         if refusal is not None:
+            self._server.events.warning("connection refused", address=self._address, reason=refusal)
             self._fail(refusal)
             return
         self._tick()
@@ -125,10 +122,8 @@ class Connection(asyncio.Protocol):
     def facts(self, now: float) -> LinkFacts:
         """What an operator is told of it."""
         traffic, protocol = self.traffic, self._protocol
-        is_local = self._listener is _IN_PROCESS
-        address = None if is_local else self._transport.get_extra_info("peername")
         return LinkFacts(
-            f"{address[0]}:{address[1]}" if address else "in process",
+            self._address or "in process",
             self._listener.scheme,
             self._listener.profile.name,
             protocol.version,
@@ -139,6 +134,19 @@ class Connection(asyncio.Protocol):
             self._transport.get_write_buffer_size(),
             protocol.is_held_back or self._waits_for_store,
         )
+
+    @property
+    def _who(self) -> dict[str, str]:
+        session = self._protocol.session
+        return {"principal": session.principal, "session": session.id}
+
+    @property
+    def _address(self) -> str | None:
+        """Where the peer is; None: in this process."""
+        if self._listener is _IN_PROCESS:
+            return None
+        peer = self._transport.get_extra_info("peername")
+        return f"{peer[0]}:{peer[1]}" if peer else None
 
     @property
     def outbox_bytes(self) -> int:
@@ -192,7 +200,9 @@ class Connection(asyncio.Protocol):
             try:
                 self._principal = tls.principal(der)
             except Refused as error:
-                _log.warning("peer refused", code=error.code, detail=error.detail)
+                self._server.events.warning(
+                    "peer refused", address=self._address, code=error.code, detail=error.detail
+                )
                 return _NOT_ADMITTED
         if self._principal is None and self._listener.authenticator is None:
             self._principal = ANONYMOUS
@@ -278,7 +288,7 @@ class Connection(asyncio.Protocol):
         self._settle()
         if self._is_open:
             reason = self._protocol.fault or ("lost" if self._is_lost else "disconnected")
-            _log.debug("session closed", session=self._protocol.session.id, reason=reason)
+            self._server.events.info("session closed", **self._who, reason=reason)
         self._server.loop.call_soon(self._part)
 
     def pause_writing(self) -> None:
@@ -300,8 +310,9 @@ class Connection(asyncio.Protocol):
         protocol = self._protocol
         session = protocol.session
         if session.ending is not None and not protocol.is_finished:
-            _log.warning(
-                "peer ended", session=session.id, reason=session.ending, outbox_bytes=session.outbox_bytes
+            self._server.note_ended(session.ending)
+            self._server.events.warning(
+                "peer ended", **self._who, reason=session.ending, outbox_bytes=session.outbox_bytes
             )
             session.take_outbox()  # it would only be copied for somebody who does not read
             protocol.fail(session.ending, now)
@@ -387,7 +398,9 @@ class Connection(asyncio.Protocol):
                 return
             now = self._server.time()
             if principal is None:
-                _log.warning("login refused", session=self._protocol.session.id)
+                self._server.events.warning(
+                    "login refused", session=self._protocol.session.id, address=self._address
+                )
                 self._protocol.fail(_NOT_ADMITTED, now)
             else:
                 self._protocol.admit(principal, now)
@@ -415,13 +428,8 @@ class Connection(asyncio.Protocol):
 
     def _opened(self) -> None:
         self._is_open = True
-        session = self._protocol.session
-        _log.debug(
-            "session opened",
-            session=session.id,
-            principal=session.principal,
-            version=self._protocol.version,
-        )
+        version = self._protocol.version
+        self._server.events.info("session opened", **self._who, address=self._address, version=version)
         self._tick()
 
     def _resume_dispatch(self) -> None:
@@ -452,7 +460,7 @@ class Connection(asyncio.Protocol):
 
     def _fail_internally(self) -> None:
         # A bug of ours: the log has it, the peer learns nothing of our insides.
-        _log.exception("connection failed", session=self._protocol.session.id)
+        self._server.events.exception("connection failed", **self._who)
         self._protocol.fail("internal error", self._server.time())
 
     def _close(self) -> None:

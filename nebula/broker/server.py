@@ -16,6 +16,7 @@ import contextlib
 import secrets
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -30,6 +31,7 @@ from nebula.broker.counts import Commits, Traffic
 from nebula.broker.disk import DiskWatch
 from nebula.broker.doorway import Doorway
 from nebula.broker.encoding import LARGE_BYTES
+from nebula.broker.events import EventLog
 from nebula.broker.http import HttpListener, Page
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
@@ -76,6 +78,7 @@ class Server:
         broker: the core, from `start` on.
         urls: where it listens, from `start` on.
         is_stopping: nothing more is read or dispatched.
+        ended: peers that were ended for what lies outside their frames, by why ("too slow").
         pages: what its HTTP listeners answer, by path. Filled before `start`.
         renewals: what reads files again at a reload, beside those of the listeners.
         administration: what operators do to the core, from `start` on; then it has `started_at` too.
@@ -119,10 +122,12 @@ class Server:
         self._clock: asyncio.TimerHandle | None = None
         self._is_working = False
         self.is_stopping = False
+        self.ended: Counter[str] = Counter()
         self._departed = Traffic()
         self.started_at = 0.0
         # Until start.
         self.turns: Turns = None  # type: ignore[assignment]
+        self.events: EventLog = None  # type: ignore[assignment]
         self.administration: Administration = None  # type: ignore[assignment]
         self.broker: Broker = None  # type: ignore[assignment]
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
@@ -140,6 +145,7 @@ class Server:
         self.turns = Turns(self.loop, self._flush, self._work_now)
         kept = None if self._writer is None else await self._writer.start()
         self.broker = self._make_broker(kept)
+        self.events = EventLog(self.broker.account)
         self.started_at = self.time()
         self.administration = Administration(self.broker, self.started_at)
         try:
@@ -222,6 +228,7 @@ class Server:
         await self._until(lambda: not self._connections, _STOP_SECONDS)
         for connection in list(self._connections):
             connection.abort()
+        self.events.flush()
         if self._clock is not None:
             self._clock.cancel()
         if self._writer is not None:
@@ -394,9 +401,13 @@ class Server:
         self.broker.advance(now)
         self.administration.advance(now)
         self.work(now)
-        self._log_refusals()
+        self.events.advance(now)
         self._relieve()
         self._clock = self.loop.call_later(_ADVANCE_SECONDS, self._advance)
+
+    def note_ended(self, reason: str) -> None:
+        """A peer is ended for something that lies outside its frames."""
+        self.ended[reason.partition(":")[0]] += 1
 
     def note_blocked(self, unwritten_bytes: int) -> None:
         """A connection does not keep up, with so much at once on its way: it may be too much of all."""
@@ -408,18 +419,3 @@ class Server:
         self._relieves_soon = False
         for connection in self._transit.excess(self._connections, self.time()):
             connection.give_way()
-
-    def _log_refusals(self) -> None:
-        """Tell the operator what the peers were not told. Few lines a second, however many there are."""
-        refusals, uncounted = self.broker.account.take_refusals()
-        for refusal in refusals:
-            _log.warning(
-                "request refused",
-                principal=refusal.principal,
-                session=refusal.session,
-                what=refusal.what,
-                destination=refusal.destination,
-                verdict=refusal.verdict,
-            )
-        if uncounted:
-            _log.warning("further requests refused", count=uncounted)

@@ -13,6 +13,7 @@ from nebula.broker.durables import Durable, StandingSession, StandingSessions
 from nebula.broker.globs import compile_glob, is_glob
 from nebula.broker.limits import Limits
 from nebula.broker.messages import QUEUE_PREFIX, Kind
+from nebula.broker.notes import SESSIONS_EXPIRED
 from nebula.broker.policies import PolicyTable, SlowSubscriber, WhenFull
 from nebula.broker.session import Session
 from nebula.broker.store import PutSubscription
@@ -175,6 +176,9 @@ class Subscribing:
     def expire(self, now: float) -> None:
         """Forget the sessions that were abandoned for too long."""
         for standing in self._standing.expired(now):
+            self._values.account.notes.add(
+                SESSIONS_EXPIRED, "away too long", principal=standing.rights.principal, session=standing.id
+            )
             for durable in list(standing.durables.values()):
                 self.remove(standing, durable)
 

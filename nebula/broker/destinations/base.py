@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from nebula.broker.messages import Message
+from nebula.broker.notes import Notes
 from nebula.broker.subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Account:
         large: queues that hold much in memory: what the store has may leave it.
         expiring: queues with messages that will expire.
         pages: of deep queues, to be read now.
+        notes: what the operator's log is to tell.
     """
 
     __slots__ = (
@@ -49,6 +51,7 @@ class Account:
         "is_disk_low",
         "large",
         "max_bytes",
+        "notes",
         "pages",
         "stored_bytes",
     )
@@ -61,6 +64,7 @@ class Account:
         self.large: dict[Holding, None] = {}
         self.expiring: dict[Holding, None] = {}
         self.pages: list[PageRequest] = []
+        self.notes = Notes()
         self._refusals: list[Refusal] = []
         self._uncounted = 0
 

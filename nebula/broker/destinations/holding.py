@@ -9,6 +9,7 @@ from nebula.broker.destinations.base import Account
 from nebula.broker.destinations.line import Line, PriorityLine, paged_bytes
 from nebula.broker.journal import Journal
 from nebula.broker.messages import Message
+from nebula.broker.notes import MESSAGES_DROPPED
 from nebula.broker.policies import QueueRules, WhenFull
 from nebula.broker.store import KeptLine, PageRequest
 
@@ -352,6 +353,10 @@ class Holding:
         for message in messages:
             self._forget(message)
             self._account.dropped[reason] += 1
+            head = message.head
+            self._account.notes.add(
+                MESSAGES_DROPPED, reason, principal=head.sender, destination=head.destination
+            )
 
     def _forget(self, message: Message) -> None:
         self._release_bytes(message.size_bytes)

@@ -12,6 +12,7 @@ from nebula.broker.destinations.queue import Queue
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.messages import Head, Kind, Message, Verdict
+from nebula.broker.notes import MESSAGES_DEAD
 from nebula.broker.policies import DestinationPolicy, PolicyTable, QueueRules, WhenFull
 
 # PROTOCOL G: the name of an inbox that is gone is not given out again for an hour. So many
@@ -176,6 +177,7 @@ class Queues:
         Args:
             was_kept: it was on disk, whatever its SEND said, and so the dead letter is.
         """
+        self._account.notes.add(MESSAGES_DEAD, reason, principal=message.head.sender, destination=source)
         queue = self._by_name.get(self.dead_letter) or self.create(self.dead_letter)
         is_persistent = message.head.is_persistent or was_kept
         dead = self._dead(message, source, reason, deliveries, is_persistent=is_persistent)

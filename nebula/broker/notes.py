@@ -1,0 +1,55 @@
+"""What the core notes down for the operator's log: how often, and the facts of the first time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Note:
+    """Something that happened, once or often.
+
+    Attributes:
+        count: how often.
+        principal: who caused it the first time; so for the others.
+        session: its session, where it is known.
+        destination: where it happened.
+    """
+
+    count: int
+    principal: str
+    session: str
+    destination: str
+
+
+class Notes:
+    """What happened since the last look, by what it was and why. As many as there are reasons, however
+    much happens."""
+
+    def __init__(self) -> None:
+        self._notes: dict[tuple[str, str], Note] = {}
+
+    def add(
+        self, what: str, reason: str, *, principal: str = "", session: str = "", destination: str = ""
+    ) -> None:
+        """Note it down, or count it where it was noted already.
+
+        Args:
+            what: the event, a short phrase in the past tense; `reason` why. Both from a closed set.
+        """
+        note = self._notes.get((what, reason))
+        if note is None:
+            self._notes[what, reason] = Note(1, principal, session, destination)
+        else:
+            note.count += 1
+
+    def take(self) -> dict[tuple[str, str], Note]:
+        """All that was noted since the last call."""
+        taken, self._notes = self._notes, {}
+        return taken
+
+
+# What is noted, beside refusals.
+MESSAGES_DROPPED = "messages dropped"
+MESSAGES_DEAD = "messages dead-lettered"
+SESSIONS_EXPIRED = "sessions expired"
