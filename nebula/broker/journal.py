@@ -81,7 +81,9 @@ class Journal:
     def drop_message(self, queue: str, message: Message) -> None:
         """A queue holds it no more."""
         key = ("message", queue, message.number)
-        if self._rows.pop(key, None) is None or key in self._again:
+        row = self._rows.pop(key, None)
+        # Only what the store has not heard of yet can be taken back.
+        if type(row) is not tuple or key in self._again:
             self._again.discard(key)
             self.count += 1
             self._rows[key] = DropMessage(queue, message.number)
