@@ -1,0 +1,316 @@
+"""The commands for operators, as a shell sees them: tables on a terminal, JSON off it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from nebula.cli import app
+from nebula.stomp.client import AckMode
+from nebula.sync import Client
+from tests.cli.programs import DEADLINE, NEBULA, environment, nebula, running
+from tests.faults.served import Wire
+
+Ask = Callable[..., CompletedProcess[str]]
+
+OPERATORS = ("top", "queues", "topics", "connections", "sessions", "peek", "purge", "disconnect")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A broker with some things in it."""
+    with running("broker", "--port", "0", "--store", "memory") as (_, line):
+        yield line["url"]
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    with Client(url) as client:
+        yield client
+
+
+@pytest.fixture
+def ask(url: str) -> Ask:
+    return lambda *words: nebula(*words, env={"NEBULA_BROKER": url})
+
+
+def told(ended: CompletedProcess[str]) -> Any:
+    """The one line of JSON of a command that went well."""
+    assert (ended.stderr, ended.returncode) == ("", 0)
+    assert ended.stdout.count("\n") == 1
+    return json.loads(ended.stdout)
+
+
+class Terminal:
+    """A command with a terminal of its own."""
+
+    def __init__(self, url: str, *words: str) -> None:
+        self._end, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [*NEBULA, *words],
+            env=environment({"NEBULA_BROKER": url, "TERM": "xterm", "COLUMNS": "160", "LINES": "50"}),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self._shown = ""
+
+    def press(self, keys: str) -> None:
+        os.write(self._end, keys.encode())
+
+    def read_until(self, pattern: str) -> str:
+        """What it shows, without colours, until this is there."""
+        deadline = time.monotonic() + DEADLINE
+        while not re.search(pattern, self._shown):
+            assert time.monotonic() < deadline, self._shown
+            ready, _, _ = select.select([self._end], [], [], 0.1)
+            if ready:
+                try:
+                    octets = os.read(self._end, 65536)
+                except OSError:  # the other end is closed
+                    break
+                self._shown += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", octets.decode(errors="replace"))
+        assert re.search(pattern, self._shown), self._shown
+        return self._shown
+
+    def end(self) -> int:
+        """Its exit status."""
+        try:
+            return self.process.wait(DEADLINE)
+        finally:
+            self.process.kill()
+            os.close(self._end)
+
+
+# --- looking ---
+
+
+def test_queues_are_a_list_of_objects_off_a_terminal(ask: Ask, client: Client) -> None:
+    client.publish("/queue/listed.a", 1)
+    client.publish("/queue/listed.b", 2)
+    client.publish("/queue/listed.b", 3)
+
+    rows = told(ask("queues", "listed.*"))
+    deepest = told(ask("queues", "/queue/listed.*", "--order", "depth", "--limit", "1"))
+
+    assert [(row["queue"], row["depth"]) for row in rows] == [("/queue/listed.a", 1), ("/queue/listed.b", 2)]
+    assert [row["queue"] for row in deepest] == ["/queue/listed.b"]
+
+
+def test_queue_by_its_name_has_its_consumers(ask: Ask, client: Client) -> None:
+    with client.subscribe("/queue/consumed", ack=AckMode.CLIENT):
+        shown = told(ask("queues", "consumed"))
+
+    assert shown["summary"]["consumers"] == 1
+    assert shown["subscriptions"][0]["ack"] == "client"
+
+
+def test_lists_are_read_page_by_page(ask: Ask, client: Client) -> None:
+    for number in range(1_100):
+        client.publish(f"X/page.{number:04}", number)
+
+    rows = told(ask("topics", "X/page.*", "--limit", "5000"))
+
+    assert [row["topic"] for row in rows] == [f"X/page.{number:04}" for number in range(1_100)]
+
+
+def test_table_is_for_people_and_says_what_is_left_out(url: str, client: Client) -> None:
+    for number in range(3):
+        client.publish(f"/queue/table.{number}", number)
+    terminal = Terminal(url, "queues", "table.*", "--limit", "2")
+
+    text = terminal.read_until("--limit shows more")
+
+    assert terminal.end() == 0
+    assert re.search(r"queue\s+depth\s+un-ACKed", text)
+    assert "/queue/table.1" in text
+    assert "/queue/table.2" not in text
+    assert "2 of 3 queues" in text
+
+
+def test_details_are_shown_to_people_with_subscriptions(url: str, client: Client) -> None:
+    with client.subscribe("/queue/details", ack=AckMode.CLIENT):
+        terminal = Terminal(url, "queues", "details")
+        text = terminal.read_until(r"client\s+1,?\d*")
+
+    assert terminal.end() == 0
+    assert re.search(r"depth\s+0", text)
+    assert re.search(r"exclusive\s+false", text)
+
+
+def test_peek_shows_messages_and_leaves_them(ask: Ask, url: str, client: Client) -> None:
+    client.publish("/queue/peeked", {"order": 1}, headers={"kind": "new"})
+    client.publish("/queue/peeked", {"order": 2})
+
+    first, second = told(ask("peek", "peeked"))
+    (later,) = told(ask("peek", "peeked", "--after", str(first["number"]), "--max-bytes", "4"))
+    terminal = Terminal(url, "peek", "peeked", "--limit", "1")
+    text = terminal.read_until('"order":1')
+
+    assert terminal.end() == 0
+    assert re.search(r"kind\s+new", text)
+    assert first["headers"]["kind"] == "new"
+    assert later == second | {"body": '{"or', "is_cut": True, "age_seconds": later["age_seconds"]}
+    assert told(ask("queues", "peeked"))["summary"]["depth"] == 2
+
+
+def test_connections_and_topics_and_sessions_are_listed(ask: Ask, url: str) -> None:
+    with (
+        Client(url, client_id="till-9") as client,
+        client.subscribe("/topic/list.news", durable="news", ack=AckMode.CLIENT),
+    ):
+        connections = told(ask("connections", "--order", "traffic"))
+        shown = told(ask("connections", "till-9"))
+        sessions = told(ask("sessions", "till-*"))
+        session = told(ask("sessions", "till-9"))
+        topics = told(ask("topics", "/topic/list.*", "--kind", "topic"))
+        topic = told(ask("topics", "/topic/list.news"))
+
+    assert {"till-9"} <= {row["session"] for row in connections}
+    assert "/topic/list.news" in {each["destination"] for each in shown["subscriptions"]}
+    assert [row["session"] for row in sessions] == ["till-9"]
+    assert session["subscriptions"][0]["is_active"] is True
+    assert [row["topic"] for row in topics] == ["/topic/list.news"]
+    assert topic["summary"]["subscribers"] == 1
+
+
+# --- interfering ---
+
+
+def test_purge_off_a_terminal_asks_nobody(ask: Ask, client: Client) -> None:
+    client.publish("/queue/purged", 1)
+
+    assert told(ask("purge", "purged")) == {"queue": "/queue/purged", "purged": 1}
+    ended = ask("purge", "purged")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("nebula: not-found: ")
+
+
+@pytest.mark.parametrize(("key", "left", "status"), [("n", 1, 1), ("y", 0, 0)])
+def test_purge_asks_a_person_first(url: str, client: Client, key: str, left: int, status: int) -> None:
+    queue = f"/queue/asked.{key}"
+    client.publish(queue, 1)
+    terminal = Terminal(url, "purge", queue)
+    terminal.read_until(r"\[y/N\]")
+    terminal.press(f"{key}\n")
+
+    assert terminal.end() == status
+    rows = client.call("nebula.broker", "queues.list", {"pattern": queue})["rows"]
+    assert sum(row["depth"] for row in rows) == left
+
+
+def test_disconnect_ends_a_connection(ask: Ask, url: str) -> None:
+    wire = Wire(int(url.rpartition(":")[2]))
+    wire.send(b"CONNECT\naccept-version:1.2\nhost:h\nclient-id:till-8\n\n\0")
+    wire.next()
+
+    assert told(ask("disconnect", "till-8")) == {"ended": "till-8"}
+
+    assert [frame[0] for frame in wire.rest()] == ["ERROR"]
+
+
+def test_disconnect_of_nobody_says_so(ask: Ask) -> None:
+    ended = ask("disconnect", "nobody", "--yes")
+
+    assert ended.returncode == 1
+    assert ended.stderr == "nebula: not-found: no session 'nobody' is connected\n"
+
+
+# --- dead letters ---
+
+
+def kill(client: Client, queue: str, *bodies: Any) -> None:
+    """Have these in the dead-letter queue."""
+    for body in bodies:
+        client.publish(queue, body)
+    with client.subscribe(queue, ack=AckMode.CLIENT_INDIVIDUAL) as subscription:
+        for _ in bodies:
+            subscription.nack(next(subscription), requeue="false")
+
+
+def test_dead_letters_are_listed_shown_replayed_and_purged(ask: Ask, client: Client) -> None:
+    kill(client, "/queue/dying", "one", "two", "three")
+
+    first, second, third = told(ask("dlq", "list", "--from", "/queue/dying"))
+    shown = told(ask("dlq", "show", str(first["number"])))
+    replayed = told(ask("dlq", "replay", str(second["number"]), str(third["number"])))
+    purged = told(ask("dlq", "purge", "--from", "/queue/dying"))
+
+    assert (first["reason"], first["deliveries"]) == ("rejected", 1)
+    assert shown["headers"]["dead-letter-from"] == "/queue/dying"
+    assert replayed["replayed"] == 2
+    assert purged == {"purged": 1, "on_disk": 0}
+    assert [each["body"] for each in told(ask("peek", "dying"))] == ['"two"', '"three"']
+
+
+def test_dead_letters_can_be_put_into_another_queue(ask: Ask, client: Client) -> None:
+    kill(client, "/queue/elsewhere", "one")
+
+    assert told(ask("dlq", "replay", "--from", "/queue/elsewhere", "--to", "found"))["replayed"] == 1
+    assert [each["body"] for each in told(ask("peek", "found"))] == ['"one"']
+
+
+@pytest.mark.parametrize(
+    "words", [["replay"], ["purge"], ["purge", "--all", "7"], ["replay", "--all", "--from", "q"]]
+)
+def test_nobody_means_all_dead_letters_by_a_forgotten_word(ask: Ask, words: list[str]) -> None:
+    ended = ask("dlq", *words)
+
+    assert ended.returncode == 2
+    assert "--all alone" in ended.stderr
+
+
+def test_dead_letters_are_a_table_for_people(url: str, client: Client) -> None:
+    kill(client, "/queue/seen", "one")
+    terminal = Terminal(url, "dlq", "list", "--from", "/queue/seen")
+
+    text = terminal.read_until("/queue/seen")
+
+    assert terminal.end() == 0
+    assert re.search(r"number\s+from\s+why\s+when", text)
+
+
+# --- top ---
+
+
+def test_top_writes_a_line_for_each_interval_off_a_terminal(ask: Ask, client: Client) -> None:
+    client.publish("/queue/topped", 1)
+
+    shown = told(ask("top", "--once", "--interval", "0.2"))
+
+    assert shown["status"]["not_ready"] is None
+    row = next(row for row in shown["queues"] if row["queue"] == "/queue/topped")
+    assert (row["depth"], row["in_per_second"]) == (1, 0.0)
+    assert shown["rates"]["received"] > 0
+    assert {"session", "read_per_second"} <= shown["connections"][0].keys()
+
+
+def test_top_draws_on_a_terminal_until_q_is_pressed(url: str, client: Client) -> None:
+    client.publish("/queue/drawn", 1)
+    terminal = Terminal(url, "top", "--interval", "0.2")
+    text = terminal.read_until(r"(?s)nebula \S+, ready.*queue\s+depth.*session\s+principal")
+    assert "/queue/drawn" in text
+
+    terminal.press("q")
+
+    assert terminal.end() == 0
+
+
+def test_help_of_each_command_for_operators_has_an_example() -> None:
+    commands = [*OPERATORS, *(f"dlq {name}" for name in ("list", "show", "replay", "purge"))]
+    for command in commands:
+        shown = CliRunner().invoke(app, [*command.split(), "--help"])
+        assert f"nebula {command}" in shown.output.split("Example", 1)[1]
