@@ -20,7 +20,7 @@ from rich.progress import Progress
 
 from benchmarks import report
 from benchmarks.peers import Broker
-from benchmarks.processes import Unavailable
+from benchmarks.processes import Unavailable, file_system
 from benchmarks.profile import Program, top_lines
 from benchmarks.rows import BROKERS, ROWS, Contestant, Row, chosen
 from benchmarks.stream import Measurement
@@ -28,6 +28,7 @@ from benchmarks.stream import Measurement
 RESULTS = Path(__file__).with_name("results.md")
 # ActiveMQ's compiler needs so much work before it shows what it can do.
 _WARM_UP_SECONDS = 30.0
+_IN_MEMORY = {"tmpfs", "ramfs"}
 
 # Off a terminal rich takes 80 columns, and the widest table would be cut.
 console = Console(width=None if sys.stdout.isatty() else 120)
@@ -86,6 +87,8 @@ def _ours_only(rows: Sequence[Row]) -> list[Row]:
 
 def _run(rows: Sequence[Row], *, rounds: int, seconds: float, output: Path | None) -> None:
     started = time.monotonic()
+    if file_system() in _IN_MEMORY:
+        console.print("[red]the temporary folder is in memory, so nothing is on disk: set TMPDIR")
     with _brokers(rows) as brokers:
         taken = _measure(rows, brokers, rounds=rounds, seconds=seconds)
         versions = _versions(brokers)

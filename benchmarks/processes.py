@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -83,6 +84,13 @@ def cpu_seconds(pid: int) -> float:
     """What a process has worked so far, all its threads together: it does not grow while others work."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
+
+
+def file_system() -> str:
+    """What kind of file system the brokers' folders are on, `ext4`."""
+    folder = Path(tempfile.gettempdir()).resolve()
+    mounts = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}
+    return next((mounts[place] for place in (folder, *folder.parents) if place in mounts), "unknown")
 
 
 def tail(log: Path, *, lines: int = 15) -> str:

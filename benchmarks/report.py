@@ -10,6 +10,7 @@ from statistics import median
 
 from rich.table import Table
 
+from benchmarks.processes import file_system
 from benchmarks.rows import Contestant, Row
 from benchmarks.stream import Measurement
 
@@ -120,7 +121,7 @@ def _page(
         " worked for each, on all cores together. *Load*: the part of a core that the load itself took."
         " *Spread*: from the slowest round to the fastest, as a part of the median.\n"
     )
-    yield f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
+    yield f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, files on {file_system()}, "
     yield ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n"
     for row in rows:
         yield f"## {row.title}\n"

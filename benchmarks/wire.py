@@ -114,7 +114,7 @@ class AckingLink(Link):
         super().__init__(broker)
         self._rest = b""
         self._unacked = 0
-        self._ack = b""
+        self._latest = b""
 
     def take(self) -> int:
         """Read once, count the messages that ended in it, and ACK those whose hundred is full."""
@@ -128,16 +128,17 @@ class AckingLink(Link):
 
     def acknowledge_rest(self) -> None:
         """ACK what the last, unfilled hundred holds."""
-        if self._ack:
-            self.socket.sendall(self._ack)
-        self._ack = b""
+        if self._unacked:
+            self.socket.sendall(ack_of(self._latest))
+        self._unacked = 0
 
     def _acknowledge(self, frames: list[bytes]) -> None:
         due = range(self._EVERY - self._unacked - 1, len(frames), self._EVERY)
         if due:
             self.socket.sendall(b"".join([ack_of(frames[index]) for index in due]))
         self._unacked = (self._unacked + len(frames)) % self._EVERY
-        self._ack = ack_of(frames[-1]) if self._unacked else b""
+        # Looked at when it matters: the first frame may be a RECEIPT, which nobody ACKs.
+        self._latest = frames[-1]
 
 
 def ack_of(frame: bytes) -> bytes:

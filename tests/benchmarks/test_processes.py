@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,9 @@ def test_child_that_ends_too_soon_is_told_with_its_last_words(tmp_path: Path) ->
     program = [sys.executable, "-c", "raise SystemExit('no room')"]
     with running(program, log=log) as child, pytest.raises(Unavailable, match="ended: no room"):
         wait_until(lambda: False, child, log=log)
+
+
+def test_file_system_is_that_of_the_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/self")
+
+    assert processes.file_system() == "proc"

@@ -87,6 +87,26 @@ def test_each_hundredth_message_is_acked_and_the_rest_at_the_end(size: int) -> N
     assert acked == b"ACK\nid:a99\n\n\0ACK\nid:a199\n\n\0ACK\nid:a249\n\n\0"
 
 
+def test_receipt_that_comes_before_the_first_message_is_not_acked() -> None:
+    acked = bytearray()
+
+    def script(peer: socket.socket) -> None:
+        peer.sendall(b"RECEIPT\nreceipt-id:sub\n\n\0\n")
+        peer.recv(1)
+        peer.sendall(b"".join(map(_message, range(100))))
+        while data := peer.recv(4096):
+            acked.extend(data)
+
+    with _broker(script) as broker:
+        link = _connected(AckingLink(broker))
+        _take(link, 1)
+        _take(_connected(link), 100)
+        link.acknowledge_rest()
+        link.close()
+
+    assert acked == b"ACK\nid:a98\n\n\0ACK\nid:a99\n\n\0"
+
+
 def test_error_of_the_broker_ends_the_measurement_with_its_text() -> None:
     with _broker(lambda peer: peer.sendall(b"ERROR\nmessage:full\n\n\0")) as broker:
         link = _connected(Link(broker))
