@@ -7,9 +7,9 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import attrgetter, itemgetter
 from typing import Any, Final, TypeAlias
 
@@ -42,12 +42,10 @@ _SHALLOW: Final = """
 SELECT * FROM messages WHERE line NOT IN (SELECT value FROM JSON_EACH(?)) ORDER BY line, number
 """
 
-# What a page may hold by its size, found likewise.
-_PAGE_EXTENT: Final = """
-SELECT MIN(number), MAX(number) FILTER (WHERE total_bytes <= ?) FROM (
-    SELECT number, SUM(size_bytes) OVER (ORDER BY number) AS total_bytes FROM (
-        SELECT number, LENGTH(body) AS size_bytes FROM messages
-        WHERE line = ? AND number > ? AND number <= ? ORDER BY number LIMIT ?))
+# How large the rows of a page are, found likewise. (A window's running sum took three times as long.)
+_SIZES: Final = """
+SELECT GROUP_CONCAT(size_bytes) FROM (SELECT LENGTH(body) AS size_bytes FROM messages
+    WHERE line = ? AND number > ? AND number <= ? ORDER BY number LIMIT ?)
 """
 
 # All rows as one, a column of them as one text. Row by row, this thread would let go of the interpreter for
@@ -138,20 +136,23 @@ def read_page(db: sqlite3.Connection, request: PageRequest) -> list[StoredMessag
     Raises:
         sqlite3.Error, ValueError, TypeError: the file is broken.
     """
-    what = (request.max_bytes, request.line, request.after, request.up_to, request.max_messages)
-    with closing(db.execute(_PAGE_EXTENT, what)) as found:
-        first, last = found.fetchone()
-    if first is None:
+    with closing(db.execute(_SIZES, _bounds(request))) as found:
+        sizes = found.fetchone()[0]
+    if sizes is None:
         return []
+    totals = accumulate(map(int, sizes.split(",")))
     # The first one is in the page, however large it is.
-    up_to = first if last is None else last
-    return _rows(db, PageRequest(request.line, request.after, up_to, request.max_messages, 0))
+    count = max(1, sum(total <= request.max_bytes for total in totals))
+    return _rows(db, replace(request, max_messages=count))
+
+
+def _bounds(request: PageRequest) -> tuple[str, int, int, int]:
+    return request.line, request.after, request.up_to, request.max_messages
 
 
 def _rows(db: sqlite3.Connection, request: PageRequest) -> list[StoredMessage]:
     """As `read_page`, however many bytes it is."""
-    what = (request.line, request.after, request.up_to, request.max_messages)
-    with closing(db.execute(_PACKED, what)) as found:
+    with closing(db.execute(_PACKED, _bounds(request))) as found:
         numbers, *packed = found.fetchone()
     if numbers is None:
         return []
