@@ -134,7 +134,7 @@ class StoreMachine(StoreWorld):
     @rule(
         who=WHO,
         queue=st.sampled_from(QUEUES),
-        many=st.sampled_from([1, 1, 2, 5]),
+        many=st.sampled_from([1, 1, 2, 6]),
         persistent=st.sampled_from([True, True, False]),
         priority=st.sampled_from([4, 4, 0, 9]),
         ends=st.sampled_from(["", "", "", "expires", "neb-timeout"]),
@@ -142,10 +142,10 @@ class StoreMachine(StoreWorld):
     def publish(self, who: int, queue: str, many: int, *, persistent: bool, priority: int, ends: str) -> None:
         for peer in self.chosen(who):
             lines = []
-            for _ in range(many):
+            for number in range(many):
                 headers = [f"priority:{priority}"] if priority != 4 else []
                 entry = self.put(queue, is_persistent=persistent, priority=priority if queue == RANKED else 4)
-                if ends:
+                if ends and number % 2 == 0:
                     entry.expires_at = self.broker.now + 1.0
                     entry.is_request = ends == "neb-timeout"
                     at = 1000 if entry.is_request else round((WALL_OFFSET + entry.expires_at) * 1000)
@@ -253,6 +253,20 @@ class StoreMachine(StoreWorld):
             peer.say(f"{'COMMIT' if ends else 'ABORT'} transaction:{name}; {self.promise(promise)}")
             self.collect()
 
+    @rule(queue=st.sampled_from(QUEUES))
+    def purge(self, queue: str) -> None:
+        """What waits is dropped, in memory and on disk; not where an expired one may be dead already."""
+        line, there = self.model.line(queue), self.broker.broker.queues.get(queue)
+        if there is None or any(entry.place == "expired" for entry in line.entries.values()):
+            return
+        count = there.clear("purged")
+        assert count == len(line.waiting)
+        for entry in line.waiting:
+            self.model.end(entry, self.broker.batch)
+        self.broker.broker.queues.forget_if_idle(there, self.broker.now)
+        self.broker.settle()
+        self.collect()
+
     # The store, time, and the end of a broker
 
     @rule()
@@ -299,6 +313,8 @@ class StoreMachine(StoreWorld):
             self.collect()
             for peer in list(self.peers):
                 self.part(peer, counted=True)
+                peer.lose()
+                self.collect()  # what one of them gives back may go to the next
             kept = self.broker.batch
             self.broker.stop()
         else:
