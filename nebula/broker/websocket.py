@@ -149,7 +149,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self._is_paused = False
         if self._unread:
             # Not at once: who resumes is in the midst of something.
-            asyncio.get_running_loop().call_soon(self._receive)
+            asyncio.get_running_loop().call_soon(self._receive_rest)
         else:
             self._transport.resume_reading()
 
@@ -177,14 +177,21 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         """Handle what is unread, or so much of it as is one turn's work."""
         if self._is_over or self._is_paused:
             return
-        is_over = self._handle(*self._read_frames())
-        if is_over:
+        frames, count = self._read_frames()
+        if frames and self._has_spoken:
+            self._connection.note_partial(0)
+        if self._handle(frames, count):
             self._end()
         elif self._unread and not self._is_paused:
             self._connection.wait_for_turn()
         elif self._has_spoken:
             # STOMP has not seen what a frame holds that is not whole.
             self._connection.note_partial(len(self._websocket.reader.buffer))
+
+    def _receive_rest(self) -> None:
+        self._receive()
+        if not (self._unread or self._is_paused or self._is_over):
+            self._transport.resume_reading()
 
     def _read_frames(self) -> tuple[list[Frame], int]:
         """The next frames, and how many octets they and the beginning of the next one were."""

@@ -213,7 +213,7 @@ def test_very_many_frames_of_one_read_take_several_turns_and_arrive_in_order() -
     pieces: list[bytes] = []
 
     async def run() -> list[int]:
-        transport, _, peer = upgraded()
+        transport, socket, peer = upgraded()
         peer.on_data = pieces.append
         transport.data_received(b"".join(wrap(BINARY, b"%d," % number) for number in range(5000)))
         transport.data_received(wrap(BINARY, b"end"))
@@ -222,6 +222,7 @@ def test_very_many_frames_of_one_read_take_several_turns_and_arrive_in_order() -
             waits.append(peer.waits)
             transport.resume_reading()
             await asyncio.sleep(0)
+        assert socket.calls == ["pause"] * peer.waits + ["resume"]
         return waits
 
     waits = asyncio.run(run())
