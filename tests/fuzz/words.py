@@ -11,6 +11,8 @@ _STOMP = [
     *("accept-version:1.0,1.1,1.2", "host:h", "heart-beat:0,0", "version:1.2", "id:s", "ack:client"),
     *("ack:client-individual", "ack:auto", "destination:/queue/a", "destination:/topic/t", "message-id:m-1"),
     *("destination:X/a", "destination:X/**", "content-length:", "transaction:t", "receipt:r", "selector:"),
+    *(f"destination:/queue/{first}x" for first in "ptdlc"),
+    *("destination:X/cx", "destination:/topic/sx", "destination:/queue/record", "destination:/queue/DLQ"),
     *("\n\n\0", "\r\n", "\\c", "\\n", "\\r", "\\\\", ":true", ":false", "id:s m-1", "login:", "passcode:"),
 ]
 _AVRO = [

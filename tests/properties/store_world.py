@@ -17,11 +17,13 @@ from tests.broker.script import Received
 from tests.properties.kept import MAX_DELIVERIES, Entry, Kept, Model, Subscribed
 from tests.properties.late_broker import LateBroker
 
-PLAIN, RANKED, COPIED, RECORD = "/queue/a", "/queue/ranked", "/queue/copied", "/queue/record"
+PLAIN, RANKED, SHORT = "/queue/a", "/queue/ranked", "/queue/short"
+COPIED, RECORD = "/queue/copied", "/queue/record"
 SHEDDING = {"/queue/drops": WhenFull.DROP_OLDEST, "/queue/buries": WhenFull.DEAD_LETTER}
 MOST = 3  # messages in those
-QUEUES = (PLAIN, PLAIN, RANKED, COPIED)
-READ = (PLAIN, PLAIN, RANKED, COPIED, RECORD, *SHEDDING)
+QUEUES = (PLAIN, PLAIN, RANKED, COPIED, SHORT)
+READ = (*QUEUES, RECORD, *SHEDDING)
+LIFE_SECONDS = 1.0
 TOPIC = "/topic/t"
 CLIENTS = ("c", "d")
 TICK = 0.25
@@ -30,6 +32,7 @@ LIMITS = Limits(max_deliveries=MAX_DELIVERIES, dedup_seconds=DEDUP_SECONDS)
 POLICIES = [
     DestinationPolicy(pattern=RANKED, has_priorities=True),
     DestinationPolicy(pattern=COPIED, copy_to=RECORD),
+    DestinationPolicy(pattern=SHORT, time_to_live=LIFE_SECONDS),
     *(DestinationPolicy(pattern=name, max_messages=MOST, when_full=when) for name, when in SHEDDING.items()),
 ]
 
@@ -77,6 +80,7 @@ class StoreWorld(RuleBasedStateMachine):
     def put(self, queue: str, *, is_persistent: bool, priority: int = 4) -> Entry:
         body = f"m{self.number()}"
         entry = Entry(body, is_persistent, self.broker.batch, priority=priority)
+        entry.expires_at = self.broker.now + LIFE_SECONDS if queue == SHORT else None
         self.model.line(queue).entries[body] = entry
         if queue == COPIED:
             self.model.line(RECORD).entries[body] = Entry(body, is_persistent=True, came_in=self.broker.batch)
@@ -149,6 +153,8 @@ class StoreWorld(RuleBasedStateMachine):
         assert told == promise.verdict, frame
         kept = self.broker.kept
         assert promise.line is None or promise.line.came_in <= kept, "a subscription is not on disk yet"
+        if len(promise.there) == 1 and not promise.there[0].is_persistent:
+            assert headers.get("durable") == "false", "a RECEIPT promises too much"
         for entry in promise.there:
             is_safe = not entry.is_persistent or entry.place in ("gone", "expired") or entry.survives(kept)
             assert is_safe, "a RECEIPT came before its message was on disk"

@@ -23,6 +23,7 @@ from tests.properties.kept import Entry, Kept, Subscribed, Used
 from tests.properties.store_world import (
     CLIENTS,
     DEDUP_SECONDS,
+    LIFE_SECONDS,
     LIMITS,
     MOST,
     PLAIN,
@@ -146,9 +147,13 @@ class StoreMachine(StoreWorld):
                 headers = [f"priority:{priority}"] if priority != 4 else []
                 entry = self.put(queue, is_persistent=persistent, priority=priority if queue == RANKED else 4)
                 if ends and number % 2 == 0:
-                    entry.expires_at = self.broker.now + 1.0
+                    entry.expires_at = self.broker.now + LIFE_SECONDS
                     entry.is_request = ends == "neb-timeout"
-                    at = 1000 if entry.is_request else round((WALL_OFFSET + entry.expires_at) * 1000)
+                    at = (
+                        round(LIFE_SECONDS * 1000)
+                        if entry.is_request
+                        else round((WALL_OFFSET + entry.expires_at) * 1000)
+                    )
                     headers.append(f"{ends}:{at}")
                 lines.append(self.send(peer, queue, entry, *headers))
             peer.say(*lines)

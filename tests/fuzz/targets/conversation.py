@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from nebula.broker.limits import Limits
-from nebula.broker.policies import DestinationPolicy
+from nebula.broker.policies import DestinationPolicy, SlowSubscriber, WhenFull
 from nebula.broker.profiles import MAXAM, STANDARD
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
@@ -51,7 +51,21 @@ _TIGHT: Final = Limits(
     max_durable_subscriptions=3,
     session_expiry_seconds=8.0,
     max_destinations=12,
+    queue_window_bytes=1_000,
+    max_delayed_messages=2,
+    max_dedup_ids=2,
+    dedup_seconds=2.0,
 )
+_POLICIES: Final = [
+    DestinationPolicy(pattern=_OWN_QUEUE, max_messages=100),
+    DestinationPolicy(pattern="/queue/p*", has_priorities=True),
+    DestinationPolicy(pattern="/queue/t*", time_to_live=1.0),
+    DestinationPolicy(pattern="/queue/d*", max_messages=2, when_full=WhenFull.DROP_OLDEST),
+    DestinationPolicy(pattern="/queue/l*", max_messages=2, when_full=WhenFull.DEAD_LETTER),
+    DestinationPolicy(pattern="/queue/c*", copy_to="/queue/record"),
+    DestinationPolicy(pattern="X/c*", copy_to="/queue/record"),
+    DestinationPolicy(pattern="/topic/s*", slow_subscriber=SlowSubscriber.DROP_OLDEST),
+]
 
 
 def talk(data: bytes) -> None:
@@ -97,7 +111,7 @@ class _Talk:
     def _begin(self) -> None:
         self._broker = BrokerHarness(
             self._limits,
-            [DestinationPolicy(pattern=_OWN_QUEUE, max_messages=100)],
+            _POLICIES,
             store=None if self._disk is None else MemoryStore(self._disk),
         )
         self._peers: dict[str, Peer] = {}
