@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nebula.broker.counts import Traffic
 from nebula.broker.doorway import keep_alive, place_of
+from nebula.broker.events import unquoted
 from nebula.broker.listeners import ANONYMOUS, Listener
 from nebula.broker.rows import LinkFacts
 from nebula.broker.server_protocol import ServerProtocol
@@ -288,7 +289,7 @@ class Connection(asyncio.Protocol):
         self._settle()
         if self._is_open:
             reason = self._protocol.fault or ("lost" if self._is_lost else "disconnected")
-            self._server.events.info("session closed", **self._who, reason=reason)
+            self._server.events.info("session closed", **self._who, reason=unquoted(reason))
         self._server.loop.call_soon(self._part)
 
     def pause_writing(self) -> None:

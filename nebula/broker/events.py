@@ -5,6 +5,7 @@ Never a body, a passcode or a key; of what a peer has chosen, names and ids alon
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ _MOST_OF_ONE = 5
 
 # What a peer has chosen: a name of a destination may be as long as a header line.
 _MOST_CHARACTERS = 200
+
+_QUOTE: Final = re.compile("[\"']")
 
 # Each of them is a refusal too, and told as that.
 _TOLD_ELSEWHERE: Final = frozenset({Verdict.INVALID.value, Verdict.UNAUTHORISED.value})
@@ -117,6 +120,12 @@ def _tell(what: str, reason: str, note: Note) -> None:
     }
     facts = {name: value for name, value in known.items() if value}
     _log.warning(what, reason=reason, count=note.count, **_cut(facts))
+
+
+def unquoted(reason: str) -> str:
+    """The text of an error without what it quotes of the peer: a piece of a body, or a passcode."""
+    before, quote, _ = _QUOTE.sub("'", reason, count=1).partition("'")
+    return f"{before}…" if quote else before
 
 
 def _cut(facts: dict[str, Any]) -> dict[str, Any]:

@@ -131,7 +131,7 @@ class Placing:
             or message.head.kind is not _QUEUE
             or message.head.destination.startswith(INBOX_PREFIX)
         ):
-            self._account.dropped["expired"] += 1
+            self._account.drop(message.head, "expired")
         else:
             self._queues.bury(message, message.head.destination, "expired", 0)
 
@@ -159,7 +159,7 @@ class Placing:
             return False
         if not self._duplicates.knows(head.destination, wishes.dedup_id, now):
             return False
-        self._account.dropped[Verdict.DUPLICATE.value] += 1
+        self._account.drop(head, Verdict.DUPLICATE.value)
         if self._journal is not None:
             self._journal.touch()
         return True
@@ -179,7 +179,7 @@ class Placing:
             if message.has_expired(now):
                 self._expire_at_once(message)
             elif queue is None and name.startswith(INBOX_PREFIX):
-                self._account.dropped[Verdict.NO_CONSUMER.value] += 1
+                self._account.drop(message.head, Verdict.NO_CONSUMER.value)
             elif (queue or self._queues.create(name)).send(message, now) is not _ACCEPTED:
                 self._queues.bury(message, name, "full", 0)
 

@@ -22,6 +22,7 @@ from nebula.broker.messages import (
     Message,
     Verdict,
 )
+from nebula.broker.notes import MESSAGES_DROPPED
 from nebula.broker.placing import Placing
 from nebula.broker.rooms import Rooms
 from nebula.broker.session import Session
@@ -296,6 +297,13 @@ class Sending:
     def refuse(self, verdict: Verdict, session: Session, destination: str) -> Verdict:
         """Count a SEND that came to nothing, and tell the operator if it was not for want of room."""
         self._account.dropped[verdict.value] += 1
+        self._account.notes.add(
+            MESSAGES_DROPPED,
+            verdict.value,
+            principal=session.principal,
+            session=session.id,
+            destination=destination,
+        )
         if verdict is Verdict.UNAUTHORISED or verdict is Verdict.INVALID:
             self._account.refuse(Refusal(session.principal, session.id, "SEND", destination, verdict.value))
         return verdict

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from nebula.broker.messages import Message
-from nebula.broker.notes import Notes
+from nebula.broker.messages import Head, Message
+from nebula.broker.notes import MESSAGES_DROPPED, Notes
 from nebula.broker.subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -67,6 +67,21 @@ class Account:
         self.notes = Notes()
         self._refusals: list[Refusal] = []
         self._uncounted = 0
+
+    def drop(self, head: Head, reason: str, session: str = "") -> None:
+        """Count a message that comes to nothing, and note it down.
+
+        Args:
+            session: of its sender, where it is known.
+        """
+        self.dropped[reason] += 1
+        self.notes.add(
+            MESSAGES_DROPPED,
+            reason,
+            principal=head.sender,
+            session=session,
+            destination=head.destination,
+        )
 
     def refuse(self, refusal: Refusal) -> None:
         """Remember a refusal until it is taken; of many at once only how many there were."""

@@ -9,7 +9,6 @@ from nebula.broker.destinations.base import Account
 from nebula.broker.destinations.line import Line, PriorityLine, paged_bytes
 from nebula.broker.journal import Journal
 from nebula.broker.messages import Message
-from nebula.broker.notes import MESSAGES_DROPPED
 from nebula.broker.policies import QueueRules, WhenFull
 from nebula.broker.store import KeptLine, PageRequest
 
@@ -352,11 +351,7 @@ class Holding:
         """Forget messages that were counted as stored, and count them as lost."""
         for message in messages:
             self._forget(message)
-            self._account.dropped[reason] += 1
-            head = message.head
-            self._account.notes.add(
-                MESSAGES_DROPPED, reason, principal=head.sender, destination=head.destination
-            )
+            self._account.drop(message.head, reason)
 
     def _forget(self, message: Message) -> None:
         self._release_bytes(message.size_bytes)

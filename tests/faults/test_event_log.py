@@ -1,0 +1,240 @@
+"""The operator's log: every event with its facts, few lines whatever peers do, and never what is private."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from nebula.broker.destinations.base import Account, Refusal
+from nebula.broker.events import EventLog
+from nebula.broker.limits import Limits
+from nebula.broker.notes import MESSAGES_DEAD
+from nebula.broker.policies import DestinationPolicy, WhenFull
+from tests.cli.programs import running
+from tests.faults.served import Served, Wire, serve
+from tests.faults.sinks import Deaf, Sink, attach
+from tests.faults.test_server import wait_until
+
+LIMITS = Limits(
+    max_body_bytes=100_000,
+    max_outbox_bytes=300_000,
+    max_deliveries=1,
+    session_expiry_seconds=0.1,
+    connect_timeout=0.2,
+    max_connections=5,
+)
+POLICIES = [DestinationPolicy(pattern="/queue/short", max_messages=1, when_full=WhenFull.DROP_OLDEST)]
+Line = dict[str, Any]
+
+
+@pytest.fixture
+def lines() -> Iterator[list[Line]]:
+    """What is logged."""
+    with capture_logs() as logged:
+        yield logged  # type: ignore[misc]  # mappings of any kind
+
+
+@pytest.fixture
+def broker(lines: list[Line]) -> Iterator[Served]:
+    """A broker with little room."""
+    with serve(LIMITS, POLICIES) as served:
+        yield served
+
+
+def wait_for(broker: Served, lines: list[Line], event: str) -> Line:
+    """The first line of an event, as soon as it is there."""
+    wait_until(broker, lambda: any(line["event"] == event for line in lines))
+    return next(line for line in lines if line["event"] == event)
+
+
+def connected(broker: Served, client_id: str = "") -> tuple[Wire, str]:
+    """A client that has connected, and its session."""
+    wire = Wire(broker.port)
+    wire.send(f"CONNECT\naccept-version:1.2\nhost:h\nclient-id:{client_id}\n\n\0".encode())
+    frame = wire.next()
+    assert frame is not None
+    return wire, frame[1]["session"]
+
+
+def test_connect_and_its_end(broker: Served, lines: list[Line]) -> None:
+    wire, session = connected(broker)
+    host, port = wire.socket.getsockname()
+    wire.say("DISCONNECT receipt:r")
+    wire.rest()
+    wire.close()
+
+    opened = wait_for(broker, lines, "session opened")
+    assert opened == {
+        "event": "session opened", "log_level": "info", "principal": "anonymous", "session": session,
+        "version": "1.2", "address": f"{host}:{port}",
+    }  # fmt: skip
+    assert wait_for(broker, lines, "session closed") == {
+        "event": "session closed", "log_level": "info", "principal": "anonymous", "session": session,
+        "reason": "disconnected",
+    }  # fmt: skip
+
+
+def test_connection_too_many(broker: Served, lines: list[Line]) -> None:
+    wires = [connected(broker)[0] for _ in range(5)]
+    assert Wire(broker.port).rest()
+
+    line = wait_for(broker, lines, "connection refused")
+    assert line["reason"] == "more than 5 connections"
+    assert line["address"].startswith("127.0.0.1:")
+    assert len(wires) == 5
+
+
+def test_slow_reader(broker: Served, lines: list[Line]) -> None:
+    slow = Deaf()
+
+    def flood() -> None:
+        attach(broker, slow, "SUBSCRIBE id:s; destination:/topic/t")
+        attach(broker, Sink(), *["SEND destination:/topic/t | " + "x" * 90_000] * 10)
+
+    broker.ask(flood)
+
+    line = wait_for(broker, lines, "peer ended")
+    assert line["principal"] == "anonymous"
+    assert line["session"] == broker.ask(lambda: slow.connection._protocol.session.id)
+    assert line["reason"].startswith("too slow")
+    assert broker.ask(lambda: broker.server.ended["too slow"]) == 1
+
+
+def test_session_taken_over(broker: Served, lines: list[Line]) -> None:
+    first, _ = connected(broker, "mine")
+    second, _ = connected(broker, "mine")
+    assert first.rest()
+    assert second.is_in_order()
+
+    line = wait_for(broker, lines, "peer ended")
+    assert (line["reason"], line["session"]) == ("session taken over", "mine")
+
+
+def test_session_that_expires(broker: Served, lines: list[Line]) -> None:
+    wire, _ = connected(broker, "mine")
+    wire.say("SUBSCRIBE id:s; destination:/topic/t; durable:true")
+    assert wire.is_in_order()
+    wire.close()
+
+    line = wait_for(broker, lines, "sessions expired")
+    assert (line["session"], line["principal"], line["count"]) == ("mine", "anonymous", 1)
+
+
+def test_message_that_is_dropped(broker: Served, lines: list[Line]) -> None:
+    wire, _ = connected(broker)
+    wire.say(*["SEND destination:/queue/short | secret"] * 3)
+    assert wire.is_in_order()
+
+    line = wait_for(broker, lines, "messages dropped")
+    assert (line["destination"], line["principal"], line["count"]) == ("/queue/short", "anonymous", 2)
+
+
+def test_message_that_has_no_room(broker: Served, lines: list[Line]) -> None:
+    wire, session = connected(broker)
+    wire.say("SEND destination:/queue/nebula.inbox.gone | secret")
+    assert wire.is_in_order()
+
+    line = wait_for(broker, lines, "messages dropped")
+    assert line["reason"] == "rejected-no-consumer"
+    assert (line["destination"], line["session"]) == ("/queue/nebula.inbox.gone", session)
+
+
+def test_message_that_is_dead(broker: Served, lines: list[Line]) -> None:
+    wire, _ = connected(broker)
+    wire.say("SUBSCRIBE id:s; destination:/queue/a; ack:client", "SEND destination:/queue/a | secret")
+    frame = wire.next()
+    assert frame is not None
+    wire.say(f"NACK id:{frame[1]['ack']}")
+    assert wire.is_in_order()
+
+    line = wait_for(broker, lines, "messages dead-lettered")
+    assert (line["destination"], line["principal"], line["count"]) == ("/queue/a", "anonymous", 1)
+
+
+def test_message_that_expires(broker: Served, lines: list[Line]) -> None:
+    wire, _ = connected(broker)
+    wire.say("SEND destination:/queue/a; neb-timeout:1 | secret")
+    assert wire.is_in_order()
+
+    line = wait_for(broker, lines, "messages dropped")
+    assert (line["reason"], line["destination"]) == ("expired", "/queue/a")
+
+
+def test_flood_of_one_event_makes_few_lines(lines: list[Line]) -> None:
+    account = Account(1000)
+    events = EventLog(account)
+    for number in range(10_000):
+        events.info("session opened", session=str(number))
+        account.refuse(Refusal("p", "s", "SEND", "/queue/a", "rejected-unauthorised"))
+        account.dropped["full"] += 1
+        account.notes.add(MESSAGES_DEAD, "rejected", principal="p", destination="/queue/a")
+
+    events.flush()
+
+    assert len(lines) < 15
+    further = next(line for line in lines if line["event"] == "further events")
+    assert (further["what"], further["count"]) == ("session opened", 10_000 - 5)
+    assert {line["count"] for line in lines if line["event"].startswith("messages")} == {10_000}
+
+
+def test_next_second_has_lines_of_its_own(lines: list[Line]) -> None:
+    events = EventLog(Account(1000))
+    for now in range(3):
+        for _ in range(7):
+            events.info("session opened")
+        events.advance(float(now) + 10)
+
+    assert [line["event"] for line in lines] == (["session opened"] * 5 + ["further events"]) * 3
+
+
+def test_name_of_a_peers_own_choice_is_cut(lines: list[Line]) -> None:
+    account = Account(1000)
+    account.refuse(Refusal("p", "s", "SEND", "/queue/" + "x" * 10_000, "rejected-unauthorised"))
+
+    EventLog(account).flush()
+
+    assert len(lines[0]["destination"]) == 201
+
+
+@pytest.mark.timeout(60)
+def test_log_holds_no_body_and_no_passcode_whatever_comes(tmp_path: Path) -> None:
+    (tmp_path / "nebula.toml").write_text(
+        "[limits]\nmax_deliveries = 1\nmax_body_bytes = 1000\n"
+        "[[destination]]\npattern = '/queue/short'\nmax_messages = 1\nwhen_full = 'drop-oldest'\n"
+    )
+    login = "login:alice\npasscode:Sesame-1"
+    openings = [
+        f"CONNECT\naccept-version:1.2\nhost:h\n{login}\n\n\0",
+        f"CONNECT\naccept-version:9\nhost:h\n{login}\n\n\0",
+        "CONNECT\nlogin:alice\npasscode Sesame-1\n\n\0",
+        "Sesame-1\n\n\0",
+    ]
+    sends = [
+        "SEND\ndestination:/queue/short\n\nSesame-2\0" * 3,
+        "SEND\ndestination:/queue/a\n\nSesame-2\0SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n\0",
+        "SEND\ndestination:/queue/a\ncontent-length:3\n\nSesame-2\0",
+        "SEND\ndestination:/queue/a\ncontent-length:Sesame-2\n\nx\0",
+        "SEND\ndestination:/queue/nebula.broker\n\nSesame-2\0",
+        "SEND\ndestination:/queue/nebula.inbox.x\n\nSesame-2\0",
+        "SEND\ndestination:/queue/a\nSesame-2\n\nx\0",
+        f"SEND\ndestination:/queue/a\n\n{'Sesame-2' * 1000}\0",
+        "Sesame-2\n\nx\0",
+        "COMMIT\ntransaction:Sesame-2\n\n\0",
+    ]
+    with running("broker", "--port", "0", "--log-level", "debug", cwd=tmp_path) as (process, line):
+        port = int(line["url"].rpartition(":")[2])
+        for octets in [*openings[1:], *(openings[0] + send + "DISCONNECT\n\n\0" for send in sends)]:
+            wire = Wire(port)
+            wire.send(octets.encode())
+            wire.rest()
+            wire.close()
+        process.terminate()
+        _, logged = process.communicate(timeout=20)
+
+    assert len([json.loads(each) for each in logged.splitlines()]) > 10
+    assert "Sesame" not in logged
