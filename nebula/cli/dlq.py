@@ -30,10 +30,9 @@ _COLUMNS: Final = (
     Column("from", "source"),
     Column("why", "reason"),
     Column("when", "died_at", moment),
-    Column("deliveries", "deliveries", number),
+    Column("tries", "deliveries", number),
     Column("sender", "sender"),
     Column("body", "body_bytes", octets),
-    Column("persistent", "is_persistent"),
 )
 
 dlq = typer.Typer(
@@ -67,7 +66,7 @@ def list_(
         return
     output.console.print(table(_COLUMNS, rows) if rows else "no dead letters")
     if letters["on_disk"]:
-        output.console.print(f"{letters['on_disk']:,} more are on disk, behind these", highlight=False)
+        output.console.print(f"on disk, behind these: {letters['on_disk']:,}", highlight=False)
 
 
 @dlq.command()
@@ -143,7 +142,7 @@ def purge(
     wanted = _wanted(numbers, source, reason, limit, everything=everything)
     make_sure("Drop these dead letters for good?", is_sure=yes)
     outcome = tell(broker, "dlq.purge", wanted, timeout)
-    parts = [f"{outcome['purged']:,} dead letters dropped", *_left_on_disk(outcome)]
+    parts = [f"dead letters dropped: {outcome['purged']:,}", *_left_on_disk(outcome)]
     Output(as_json=as_json).event("; ".join(parts), **outcome)
 
 
@@ -160,13 +159,13 @@ def _wanted(
 def _outcome(outcome: dict[str, int]) -> str:
     left = {
         "found no room": outcome["full"],
-        "have no queue to go back to (--to names one)": outcome["without_queue"],
-        "are of senders who may not send there": outcome["not_permitted"],
+        "without a queue to go back to (--to names one)": outcome["without_queue"],
+        "of senders who may not send there": outcome["not_permitted"],
     }
-    parts = [f"{count:,} {why}" for why, count in left.items() if count]
-    return "; ".join([f"{outcome['replayed']:,} dead letters put back", *parts, *_left_on_disk(outcome)])
+    parts = [f"{why}: {count:,}" for why, count in left.items() if count]
+    return "; ".join([f"dead letters put back: {outcome['replayed']:,}", *parts, *_left_on_disk(outcome)])
 
 
 def _left_on_disk(outcome: dict[str, int]) -> list[str]:
     count = outcome["on_disk"]
-    return [f"{count:,} are on disk and were not looked at"] if count else []
+    return [f"on disk, not looked at: {count:,}"] if count else []

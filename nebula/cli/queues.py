@@ -145,4 +145,4 @@ def purge(
     name = queue_name(queue)
     make_sure(f"Drop all messages that wait in {name}?", is_sure=yes)
     count = tell(broker, "queue.purge", {"queue": name}, timeout)
-    Output(as_json=as_json).event(f"{count:,} messages dropped", queue=name, purged=count)
+    Output(as_json=as_json).event(f"{name}: messages dropped: {count:,}", queue=name, purged=count)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from nebula.stomp.client import AckMode
 from nebula.sync import Client
 from tests.cli.programs import running
 from tests.faults.served import Wire
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "operations.md"
 
 LOOKS: dict[str, dict[str, Any]] = {
     "broker.status": {},
@@ -257,3 +260,70 @@ def test_capability_grants_verbs_by_glob(tmp_path: Path) -> None:
         assert ask("dlq.list")["rows"] == []
         assert code_of(ask, "dlq.replay") == "not-allowed"
         assert code_of(ask, "broker.status") == "not-allowed"
+
+
+# --- the page ---
+
+OPENING = """\
+# Verbs of the broker
+
+The broker answers on `/queue/nebula.broker` as any service does, so that operators need nothing but a
+client: `nebula call nebula.broker queues.list order=depth limit:=10`, or `client.call("nebula.broker",
+"broker.status")`. Most have [a command](../how-to/operate.md) of their own. Where [rights](rights.md) are
+configured each needs a grant of `call`, by its name or a glob; `schema.get` and `schema.list` need none.
+
+No answer grows with what the broker holds: lists are pages. `matched` says how many there are, and `after`
+is to be handed back for the next page, where the order is by name. A walk over all destinations pauses
+every thousand of them, so that nobody waits for it. Ages are seconds, at least, and known to a part in 256.
+
+Errors are `not-allowed`, `not-found`, `bad-parameters`, `bad-pattern` (a malformed glob), `bad-target` (no
+queue to put dead letters into), `hosted` (a service in the broker's own process is not to be ended),
+`busy`, `bad-schema`, and `bad-file` and `not-copied`, of which the broker's log says why.
+
+| verb | parameters | |
+| --- | --- | --- |
+"""
+
+
+def verb_rows(described: dict[str, Any]) -> Iterator[str]:
+    for verb in sorted(described["verbs"], key=lambda each: each["verb"]):
+        if verb["verb"] in ("ping", "describe", "stats"):
+            continue
+        schema = verb["parameters"]
+        words = [
+            f"`{name}`"
+            if name in schema.get("required", ())
+            else f"`{name}={json.dumps(field.get('default'))}`"
+            for name, field in schema.get("properties", {}).items()
+        ]
+        yield f"| `{verb['verb']}` | {', '.join(words)} | {verb['description'].splitlines()[0]} |"
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a broker with all there is says of itself."""
+    return ask_for_all(tmp_path_factory.mktemp("described"))
+
+
+def ask_for_all(folder: Path) -> dict[str, Any]:
+    (folder / "nebula.toml").write_text(f'backups = "{folder}"\nschemas = "{folder}"\n')
+    with asking("--data", str(folder / "data"), "--config", str(folder / "nebula.toml")) as ask:
+        answer: dict[str, Any] = ask("describe")
+        return answer
+
+
+def page(described: dict[str, Any]) -> str:
+    return OPENING + "\n".join([*verb_rows(described), ""])
+
+
+def test_page_of_verbs_says_what_the_broker_says(described: dict[str, Any]) -> None:
+    assert PAGE.read_text() == page(described), "run: python -m tests.host.test_operator_verbs"
+
+
+def test_each_verb_is_described_in_a_line(described: dict[str, Any]) -> None:
+    assert [each["verb"] for each in described["verbs"] if not each["description"].strip()] == []
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as folder:
+        PAGE.write_text(page(ask_for_all(Path(folder))))
