@@ -47,7 +47,7 @@ def check(*, data: Data = None, config: Config = None, as_json: AsJson = False) 
                 advance(1)
                 if finding is not None:
                     findings.append(finding)
-    text = "\n".join(findings) or f"{opened.file}: nothing is wrong with its {rows} rows"
+    text = "\n".join(findings) or f"{_shown(opened.file)}: nothing is wrong with its {rows} rows"
     Output(as_json=as_json).event(text, file=str(opened.file), rows=rows, findings=findings)
     if findings:
         raise typer.Exit(Exit.FAILED)
@@ -63,7 +63,7 @@ def compact(*, data: Data = None, config: Config = None, as_json: AsJson = False
 
     with open_store(_folder(data, config)) as opened, _bar("compacting", None):
         before, after = opened.compact()
-    text = f"{opened.file}: {_size(before)} before, {_size(after)} now"
+    text = f"{_shown(opened.file)}: {_size(before)} before, {_size(after)} now"
     Output(as_json=as_json).event(text, file=str(opened.file), before_bytes=before, after_bytes=after)
 
 
@@ -110,7 +110,7 @@ def import_(
     folder = _folder(data, config)
     with _input(file) as (lines, size), _bar("importing", size) as advance:
         rows = import_lines(folder, _decoded(lines, advance))
-    Output(as_json=as_json).event(f"{folder}: {rows} rows imported", folder=str(folder), rows=rows)
+    Output(as_json=as_json).event(f"{_shown(folder)}: {rows} rows imported", folder=str(folder), rows=rows)
 
 
 @store.command()
@@ -142,7 +142,7 @@ def backup(
 
         file = back_up_store(_folder(data, config), target, on_fraction)
     size = file.stat().st_size
-    Output(as_json=as_json).event(f"{file}: {_size(size)}", file=str(file), bytes=size)
+    Output(as_json=as_json).event(f"{_shown(file)}: {_size(size)}", file=str(file), bytes=size)
 
 
 def _folder(data: Path | None, config: Path | None) -> Path:
@@ -216,3 +216,8 @@ def _decoded(lines: IO[bytes], advance: Callable[[float], None]) -> Iterator[str
 
 def _size(count: int) -> str:
     return f"{count / 1e6:.1f} MB"
+
+
+def _shown(path: Path) -> str:
+    """As a person would say it from here."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
