@@ -36,10 +36,14 @@ class EventLog:
 
     Args:
         account: where the core notes what happened.
+
+    Attributes:
+        counts: how often each event happened that is told at once, told or not.
     """
 
     def __init__(self, account: Account) -> None:
         self._account = account
+        self.counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
         self._next_look = 0.0
@@ -75,6 +79,7 @@ class EventLog:
         self._told.clear()
 
     def _has_room_for(self, event: str) -> bool:
+        self.counts[event] += 1
         self._told[event] += 1
         return self._told[event] <= _MOST_OF_ONE
 
