@@ -6,7 +6,7 @@ destination, session or principal is a label: whatever peers do, there are as ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -45,6 +45,26 @@ REASONS: Final = (
 )
 
 
+# What happens to connections, in the words of the log.
+EVENTS: Final = (
+    "connection failed",
+    "connection refused",
+    "login refused",
+    "peer ended",
+    "peer refused",
+    "session closed",
+    "session opened",
+)
+
+# Why the broker ends connections, as they are told.
+ENDS: Final = (
+    "an operator has ended the connection",
+    "session taken over",
+    "the broker has no room for what is on its way to and from you",
+    "too slow",
+)
+
+
 def metrics_text(status: BrokerStatus, commits: Commits | None) -> bytes:
     """All metrics in Prometheus's text format."""
     # A registry for each answer: the default one would mix the brokers of one process.
@@ -67,7 +87,7 @@ class BrokerCollector(Collector):
         yield from _of_all(self._status)
         yield from _totals(self._status)
         yield from _kinds(self._status)
-        yield _dropped(self._status)
+        yield from _by_names(self._status)
         if self._commits is not None and self._status.store is not None:
             yield from _stored(self._commits, self._status.store.waiting)
 
@@ -123,14 +143,21 @@ def _kinds(status: BrokerStatus) -> Iterator[Metric]:
         yield family
 
 
-def _dropped(status: BrokerStatus) -> Metric:
-    family = CounterMetricFamily(
-        "nebula_messages_dropped", "Messages that were not delivered.", labels=["reason"]
-    )
-    for reason in REASONS:
-        family.add_metric([reason], status.dropped.get(reason, 0))
-    other = sum(count for reason, count in status.dropped.items() if reason not in REASONS)
-    family.add_metric(["other"], other)
+def _by_names(status: BrokerStatus) -> Iterator[Metric]:
+    for name, about, label, known, counts in (
+        ("nebula_messages_dropped", "Messages that were not delivered.", "reason", REASONS, status.dropped),
+        ("nebula_events", "What happened to connections, as logged.", "event", EVENTS, status.events),
+        ("nebula_connections_ended", "Connections that the broker ended.", "reason", ENDS, status.ended),
+    ):
+        yield _by_name(name, about, label, known, counts)
+
+
+def _by_name(name: str, about: str, label: str, known: Sequence[str], counts: Mapping[str, int]) -> Metric:
+    """A counter with a series for each name that is known, and one for all others."""
+    family = CounterMetricFamily(name, about, labels=[label])
+    for each in known:
+        family.add_metric([each], counts.get(each, 0))
+    family.add_metric(["other"], sum(count for each, count in counts.items() if each not in known))
     return family
 
 

@@ -49,6 +49,8 @@ class BrokerStatus:
         delayed: messages that wait for their time.
         dead_letters: messages in the dead-letter queue.
         dropped: messages that were not delivered, by reason.
+        events: how often connections did what the log tells of them.
+        ended: connections that the broker has ended, by why.
         kinds: what there is of each kind of destination.
         store: None: nothing is kept on disk.
     """
@@ -70,6 +72,8 @@ class BrokerStatus:
     delayed: int
     dead_letters: int
     dropped: Mapping[str, int]
+    events: Mapping[str, int]
+    ended: Mapping[str, int]
     kinds: Mapping[str, KindTotals]
     store: StoreStatus | None
 
@@ -97,6 +101,8 @@ def status_of(server: Server) -> Steps[BrokerStatus]:
         broker.delayed_count,
         0 if dead_letters is None else dead_letters.depth,
         dict(account.dropped),
+        dict(server.events.counts),
+        dict(server.ended),
         {kind.value: each for kind, each in totals.items()},
         _store_status(server.commits, len(broker.waiting)),
     )

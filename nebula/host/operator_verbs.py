@@ -1,7 +1,7 @@
 """The verbs of the broker that operators use: to look at it, and to interfere.
 
 Each needs the right to call it. They run in the responder's threads and do their work on the broker's loop,
-in pieces, so that nobody waits for an operator's question.
+in pieces, so that nobody waits for an operator's question. Who changed what stands in the log.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
+import structlog
 from pydantic import Field
 
 from nebula.broker.administration import (
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from nebula.broker.server import Server
 
 T = TypeVar("T")
+
+_log = structlog.get_logger("nebula.host")
 
 MayCall: TypeAlias = Callable[[Request, str], None]
 
@@ -212,6 +215,7 @@ def _add_connections(responder: Responder, desk: Desk, may_call: MayCall) -> Non
         """End a connection with an ERROR. What its session keeps stays, and it may come again."""
         may_call(request, "connection.end")
         desk.ask(lambda: desk.administration.end_session(session))
+        _log.info("operator ended connection", principal=request.principal, session=session)
 
 
 def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> None:
@@ -251,7 +255,9 @@ def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> Non
     def purge(request: Request, queue: str) -> int:
         """Drop all that waits in a queue; returns how many. What is un-ACKed stays."""
         may_call(request, "queue.purge")
-        return desk.ask(lambda: desk.administration.purge(queue, desk.now))
+        count = desk.ask(lambda: desk.administration.purge(queue, desk.now))
+        _log.info("operator purged queue", principal=request.principal, queue=queue, count=count)
+        return count
 
 
 def _add_dead_letter_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
@@ -288,7 +294,11 @@ def _add_dead_letter_acts(responder: Responder, desk: Desk, may_call: MayCall) -
         """Put dead letters back where they came from, or into the queue `to`; each wholly or not at all."""
         may_call(request, "dlq.replay")
         wanted = Filter(_chosen(numbers), source, reason)
-        return desk.walk(lambda: desk.dead_letters.replay(wanted, limit, desk.now, to=to))
+        outcome = desk.walk(lambda: desk.dead_letters.replay(wanted, limit, desk.now, to=to))
+        _log.info(
+            "operator replayed dead letters", principal=request.principal, count=outcome.replayed, to=to
+        )
+        return outcome
 
     @responder.verb(name="dlq.purge")
     def purge(
@@ -301,7 +311,9 @@ def _add_dead_letter_acts(responder: Responder, desk: Desk, may_call: MayCall) -
         """Drop dead letters."""
         may_call(request, "dlq.purge")
         wanted = Filter(_chosen(numbers), source, reason)
-        return desk.walk(lambda: desk.dead_letters.drop(wanted, limit, desk.now))
+        outcome = desk.walk(lambda: desk.dead_letters.drop(wanted, limit, desk.now))
+        _log.info("operator purged dead letters", principal=request.principal, count=outcome.purged)
+        return outcome
 
 
 def _chosen(numbers: list[int] | None) -> frozenset[int] | None:

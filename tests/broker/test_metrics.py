@@ -21,7 +21,7 @@ from nebula.broker.administration import KindTotals
 from nebula.broker.assembly import Assembly
 from nebula.broker.counts import BOUNDS, Commits
 from nebula.broker.messages import Kind
-from nebula.broker.metrics import REASONS, BrokerCollector
+from nebula.broker.metrics import EVENTS, REASONS, BrokerCollector
 from nebula.broker.pages import Token
 from nebula.broker.settings import load_broker_settings
 from nebula.broker.status import BrokerStatus, StoreStatus
@@ -194,7 +194,7 @@ def test_metrics_are_in_the_format_that_prometheus_reads(broker: Observed) -> No
         assert family.documentation.endswith("."), family.name
         assert re.fullmatch(r"nebula(_[a-z0-9]+)+", family.name)
         assert {label for sample in family.samples for label in sample.labels} <= {
-            *("kind", "reason", "version", "le"),
+            *("kind", "reason", "event", "version", "le"),
         }
 
 
@@ -215,6 +215,7 @@ def test_metrics_follow_what_happens(broker: Observed) -> None:
         return after[name] - before[name]
 
     assert rise("nebula_connections") == 2
+    assert rise("nebula_events_total{event=session opened}") == 2
     assert rise("nebula_messages_received_total") == 7
     assert after["nebula_messages{kind=queue}"] == 6
     assert after["nebula_messages_unacked{kind=queue}"] == 2
@@ -269,6 +270,25 @@ def test_reason_that_is_not_known_is_counted_as_another_one(broker: Observed) ->
         len([name for name in metrics if name.startswith("nebula_messages_dropped_total")])
         == len(REASONS) + 1
     )
+
+
+def test_connection_that_the_broker_has_ended_is_counted_by_why(broker: Observed) -> None:
+    slow = broker.served.connect()
+    server = broker.assembly.server
+    (session,) = server.broker.sessions
+
+    def end() -> None:
+        server.administration.end_session(session)
+        server.work(server.time())
+
+    broker.served.ask(end)
+    slow.rest()
+
+    metrics = broker.metrics()
+
+    assert metrics["nebula_connections_ended_total{reason=an operator has ended the connection}"] == 1
+    assert metrics["nebula_connections_ended_total{reason=too slow}"] == 0
+    assert metrics["nebula_events_total{event=peer ended}"] == 1
 
 
 def test_commits_are_counted_by_how_long_they_took() -> None:
@@ -364,6 +384,12 @@ KINDS = """
 `kind` is `queue`, `topic` or `last-value`. Of topics, messages are those that wait for subscriptions in a
 client mode or durable ones.
 
+`event` is what the log calls it: `session opened`, `session closed`, `connection refused` (there are too
+many), `peer refused` (by its certificate), `login refused`, `peer ended` (by the broker) and `connection
+failed` (a bug of the broker's). Of `nebula_connections_ended_total`, `reason` is what the peer was told:
+`too slow`, `session taken over`, `an operator has ended the connection`, or that the broker has no room for
+what is on its way.
+
 ## Reasons
 
 Of `nebula_messages_dropped_total`. What becomes a dead letter is not dropped.
@@ -394,7 +420,15 @@ def shown_families() -> Iterator[str]:
     kinds = {kind.value: KindTotals() for kind in Kind}
     numbers = dict.fromkeys((each.name for each in fields(BrokerStatus)), 0)
     status = BrokerStatus(
-        **{**numbers, "version": "1", "not_ready": None, "dropped": {}, "kinds": kinds}  # type: ignore[arg-type]
+        **{
+            **numbers,
+            "version": "1",
+            "not_ready": None,
+            "dropped": {},
+            "events": {},
+            "ended": {},
+            "kinds": kinds,
+        }  # type: ignore[arg-type]
         | {"store": StoreStatus(0, 0, 0.0, 0)}
     )
     for family in BrokerCollector(status, Commits()).collect():
@@ -415,8 +449,9 @@ def test_page_says_what_is_shown() -> None:
     assert PAGE.read_text() == page(), "run: python -m tests.broker.test_metrics"
 
 
-def test_each_reason_has_its_meaning() -> None:
+def test_each_reason_and_event_has_its_meaning() -> None:
     assert set(MEANINGS) == {*REASONS, "other"}
+    assert [each for each in EVENTS if f"`{each}`" not in " ".join(KINDS.split())] == []
 
 
 def test_broker_shows_what_the_page_lists_and_its_process(broker: Observed) -> None:
