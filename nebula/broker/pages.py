@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nebula.broker.http import Answer, Page
 from nebula.broker.metrics import CONTENT_TYPE, metrics_text
@@ -61,6 +62,21 @@ class Token:
         return scheme.lower() == "bearer" and hmac.compare_digest(shown, self._octets)
 
 
+class _Shared:
+    """What is worked out once for all who ask for it meanwhile: that many ask must not cost more."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, bytes]]) -> None:
+        self._make = make
+        self._making: asyncio.Task[bytes] | None = None
+
+    async def get(self) -> bytes:
+        """What is being made, or else is made now."""
+        if self._making is None or self._making.done():
+            self._making = asyncio.get_running_loop().create_task(self._make())
+        # Who leaves must not take it from the others.
+        return await asyncio.shield(self._making)
+
+
 def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
     """The pages by path.
 
@@ -69,6 +85,11 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
         token: what `/metrics` wants to be shown; None: nothing. Probes carry no credentials: the others
             want none, and tell no more than a word.
     """
+
+    async def read_metrics() -> bytes:
+        return metrics_text(await finish(server, status_of(server)), server.commits)
+
+    text = _Shared(read_metrics)
 
     async def health(_authorization: str) -> Answer:
         # That it is answered at all says that the loop turns.
@@ -84,7 +105,6 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
         if token is not None and not token.is_shown(authorization):
             headers = (("www-authenticate", 'Bearer realm="metrics"'),)
             return Answer(HTTPStatus.UNAUTHORIZED, b"this wants the metrics token\n", headers=headers)
-        status = await finish(server, status_of(server))
-        return Answer(HTTPStatus.OK, metrics_text(status, server.commits), CONTENT_TYPE)
+        return Answer(HTTPStatus.OK, await text.get(), CONTENT_TYPE)
 
     return {"/healthz": health, "/readyz": readiness, "/metrics": metrics}

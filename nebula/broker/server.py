@@ -82,6 +82,7 @@ class Server:
         pages: what its HTTP listeners answer, by path. Filled before `start`.
         renewals: what reads files again at a reload, beside those of the listeners.
         administration: what operators do to the core, from `start` on; then it has `started_at` too.
+        one_walk: held by who walks over all destinations: one at a time, however many ask.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class Server:
         self.is_stopping = False
         self.ended: Counter[str] = Counter()
         self._departed = Traffic()
+        self.one_walk = asyncio.Lock()
         self.started_at = 0.0
         # Until start.
         self.turns: Turns = None  # type: ignore[assignment]

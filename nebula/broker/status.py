@@ -115,14 +115,18 @@ def _store_status(commits: Commits | None, waiting: int) -> StoreStatus | None:
 
 
 async def finish(server: Server, steps: Steps[T]) -> T:
-    """Do all steps of a walk, on the server's loop. Between them it does what else there is to do."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        finally:
-            # A step may have changed something.
-            server.work(server.time())
-        await asyncio.sleep(0)
+    """Do all steps of a walk, on the server's loop. Between them it does what else there is to do.
+
+    Walks wait for each other: a thousand at once would take a second's worth of steps at each turn.
+    """
+    async with server.one_walk:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            finally:
+                # A step may have changed something.
+                server.work(server.time())
+            await asyncio.sleep(0)
