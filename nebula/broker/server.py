@@ -284,7 +284,7 @@ class Server:
         return None if self._writer is None else self._writer.commits
 
     async def read_page(self, request: PageRequest) -> list[StoredMessage]:
-        """What lies on disk of a deep queue, for looking at it. Only there is a store where something does."""
+        """What lies on disk of a deep queue, for looking at it. Where something does, there is a store."""
         assert self._writer is not None
         page: asyncio.Future[list[StoredMessage]] = self.loop.create_future()
         self._writer.read(request, lambda _, rows: None if page.done() else page.set_result(rows))
