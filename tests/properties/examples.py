@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, settings
 # `NEBULA_PROPERTY_EXAMPLES=20`: twenty times as many examples of each machine.
 TIMES: Final = int(os.environ.get("NEBULA_PROPERTY_EXAMPLES", "1"))
 
+# What is found takes a while to be made small.
+SECONDS: Final = 600 * TIMES
+
 
 def many(examples: int, steps: int) -> settings:
     """The settings of a machine: so many examples of so many steps, times what the environment says."""

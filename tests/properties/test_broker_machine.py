@@ -21,7 +21,7 @@ from nebula.broker.policies import DestinationPolicy
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
-from tests.properties.examples import many
+from tests.properties.examples import SECONDS, many
 
 QUEUES = ("/queue/a", "/queue/b")
 TOPIC = "/topic/t"
@@ -409,6 +409,5 @@ class BrokerMachine(RuleBasedStateMachine):
             subscribed.held[body] = frame
 
 
-# What is found takes a while to be made small.
-TestBroker = pytest.mark.timeout(300)(BrokerMachine.TestCase)
+TestBroker = pytest.mark.timeout(SECONDS)(BrokerMachine.TestCase)
 TestBroker.settings = many(200, 60)

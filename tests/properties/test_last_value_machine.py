@@ -19,7 +19,7 @@ from nebula.broker.limits import Limits
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received
-from tests.properties.examples import many
+from tests.properties.examples import SECONDS, many
 from tests.properties.last_values import Subscribed, Value
 
 SELDOM = st.integers(0, 4)  # 0: now
@@ -388,6 +388,5 @@ class LastValueMachine(RuleBasedStateMachine):
         assert in_flight == WINDOW or subscribed.due <= set(subscribed.in_flight), "something is kept back"
 
 
-# What is found takes a while to be made small.
-TestLastValues = pytest.mark.timeout(300)(LastValueMachine.TestCase)
+TestLastValues = pytest.mark.timeout(SECONDS)(LastValueMachine.TestCase)
 TestLastValues.settings = many(200, 80)
