@@ -62,7 +62,7 @@ class Token:
         return scheme.lower() == "bearer" and hmac.compare_digest(shown, self._octets)
 
 
-class _Shared:
+class Shared:
     """What is worked out once for all who ask for it meanwhile: that many ask must not cost more."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, bytes]]) -> None:
@@ -89,7 +89,7 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
     async def read_metrics() -> bytes:
         return metrics_text(await finish(server, status_of(server)), server.commits)
 
-    text = _Shared(read_metrics)
+    text = Shared(read_metrics)
 
     async def health(_authorization: str) -> Answer:
         # That it is answered at all says that the loop turns.

@@ -119,6 +119,7 @@ def test_walk_over_many_destinations_pauses_and_minds_what_happens_meanwhile(bro
     listing, pieces = counted(steps)
 
     assert pieces == 2
+    assert listing.matched == 2_499
     assert [row.queue for row in listing.rows] == names[1:3]
     assert listing.after == names[2]
 

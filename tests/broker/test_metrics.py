@@ -6,25 +6,25 @@ import asyncio
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
-from nebula.broker.administration import KindTotals
+from nebula.broker.administration import KindTotals, Steps
 from nebula.broker.assembly import Assembly
 from nebula.broker.counts import BOUNDS, Commits
 from nebula.broker.messages import Kind
 from nebula.broker.metrics import EVENTS, REASONS, BrokerCollector
-from nebula.broker.pages import Token
+from nebula.broker.pages import Shared, Token
 from nebula.broker.settings import load_broker_settings
-from nebula.broker.status import BrokerStatus, StoreStatus
+from nebula.broker.status import BrokerStatus, StoreStatus, finish
 from nebula.errors import SettingsError
 from tests.faults.served import Served
 
@@ -32,6 +32,8 @@ DEADLINE = 10.0
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 SECRET = "0123456789abcdef0123"
+
+T = TypeVar("T")
 
 Answer = tuple[int, dict[str, str], str]
 
@@ -54,6 +56,11 @@ class Observed:
             return answer.status, fields, answer.read().decode()
         finally:
             connection.close()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of a coroutine on the broker's loop."""
+        loop = self.assembly.server.loop
+        return asyncio.run_coroutine_threadsafe(work(), loop).result(DEADLINE)
 
     def metrics(self) -> dict[str, float]:
         """All samples: `name{label="value"}` without braces where there is no label."""
@@ -170,6 +177,43 @@ def test_page_that_fails_is_an_internal_error_without_a_word_of_it(tmp_path: Pat
 
         assert (status, text) == (500, "internal error\n")
         assert broker.get("/healthz")[0] == 200
+
+
+def test_walks_of_many_who_ask_do_not_mix(broker: Observed) -> None:
+    done: list[str] = []
+
+    def walk(name: str) -> Steps[str]:
+        for _ in range(3):
+            done.append(name)
+            yield
+        return name
+
+    async def both() -> tuple[str, str]:
+        server = broker.assembly.server
+        first, second = await asyncio.gather(finish(server, walk("a")), finish(server, walk("b")))
+        return first, second
+
+    assert broker.run(both) == ("a", "b")
+    assert done == ["a", "a", "a", "b", "b", "b"]
+
+
+def test_page_is_made_once_for_all_who_ask_meanwhile_and_anew_for_the_next() -> None:
+    made: list[int] = []
+
+    async def make() -> bytes:
+        made.append(len(made))
+        await asyncio.sleep(0)
+        return b"%d" % made[-1]
+
+    async def ask() -> tuple[list[bytes], bytes]:
+        shared = Shared(make)
+        impatient = asyncio.ensure_future(shared.get())
+        others = [asyncio.ensure_future(shared.get()) for _ in range(3)]
+        await asyncio.sleep(0)
+        impatient.cancel()
+        return await asyncio.gather(*others), await shared.get()
+
+    assert asyncio.run(ask()) == ([b"0"] * 3, b"1")
 
 
 def test_who_leaves_before_a_page_is_there_harms_nobody(broker: Observed) -> None:
