@@ -60,6 +60,11 @@ class Journal:
         self._again: set[_Key] = set()
 
     @property
+    def pending_count(self) -> int:
+        """Rows that wait to be taken."""
+        return len(self._rows)
+
+    @property
     def is_empty(self) -> bool:
         """Nothing waits to be taken."""
         return not self._rows

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from nebula.broker.administration import KindTotals
 from nebula.broker.counts import BOUNDS, Commits
-from nebula.broker.status import BrokerStatus
+from nebula.broker.status import BrokerStatus, StoreStatus
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -89,7 +89,7 @@ class BrokerCollector(Collector):
         yield from _kinds(self._status)
         yield from _by_names(self._status)
         if self._commits is not None and self._status.store is not None:
-            yield from _stored(self._commits, self._status.store.waiting)
+            yield from _stored(self._commits, self._status.store)
 
 
 def _of_all(status: BrokerStatus) -> Iterator[Metric]:
@@ -161,10 +161,11 @@ def _by_name(name: str, about: str, label: str, known: Sequence[str], counts: Ma
     return family
 
 
-def _stored(commits: Commits, waiting: int) -> Iterator[Metric]:
+def _stored(commits: Commits, store: StoreStatus) -> Iterator[Metric]:
     yield CounterMetricFamily("nebula_store_rows", "Rows written to the store.", commits.rows)
+    yield GaugeMetricFamily("nebula_store_backlog_rows", "Rows that wait for the next batch.", store.backlog)
     yield GaugeMetricFamily(
-        "nebula_store_receipts_waiting", "Connections whose RECEIPTs wait for the store.", waiting
+        "nebula_store_receipts_waiting", "Connections whose RECEIPTs wait for the store.", store.waiting
     )
     upper = [*(str(bound) for bound in BOUNDS), "+Inf"]
     buckets = list(zip(upper, accumulate(commits.by_bound), strict=True))

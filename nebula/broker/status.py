@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nebula import __version__
 from nebula.broker.administration import KindTotals, Steps
+from nebula.broker.core import Broker
 from nebula.broker.counts import Commits
 
 if TYPE_CHECKING:
@@ -23,12 +24,14 @@ class StoreStatus:
 
     Attributes:
         commits: batches, of `rows` together, which took so many `seconds` together.
+        backlog: rows that wait for the next batch.
         waiting: sessions whose RECEIPTs wait for it.
     """
 
     commits: int
     rows: int
     seconds: float
+    backlog: int
     waiting: int
 
 
@@ -104,14 +107,15 @@ def status_of(server: Server) -> Steps[BrokerStatus]:
         dict(server.events.counts),
         dict(server.ended),
         {kind.value: each for kind, each in totals.items()},
-        _store_status(server.commits, len(broker.waiting)),
+        _store_status(server.commits, broker),
     )
 
 
-def _store_status(commits: Commits | None, waiting: int) -> StoreStatus | None:
-    if commits is None:
+def _store_status(commits: Commits | None, broker: Broker) -> StoreStatus | None:
+    if commits is None or broker.journal is None:
         return None
-    return StoreStatus(commits.count, commits.rows, commits.seconds, waiting)
+    backlog = broker.journal.pending_count
+    return StoreStatus(commits.count, commits.rows, commits.seconds, backlog, len(broker.waiting))
 
 
 async def finish(server: Server, steps: Steps[T]) -> T:

@@ -473,7 +473,7 @@ def shown_families() -> Iterator[str]:
             "ended": {},
             "kinds": kinds,
         }  # type: ignore[arg-type]
-        | {"store": StoreStatus(0, 0, 0.0, 0)}
+        | {"store": StoreStatus(0, 0, 0.0, 0, 0)}
     )
     for family in BrokerCollector(status, Commits()).collect():
         name = {"counter": f"{family.name}_total", "info": f"{family.name}_info"}.get(
