@@ -134,17 +134,21 @@ class Batch:
         self._gone: list[_Row] = []
         self._ended: list[str] = []
         self._texts: dict[_Headers, str] = {}
+        messages, content = self._rows[_MESSAGES], self._content
         for write in writes:
-            self._add(write)
+            # Most are of these two types. Found by a match among all, they took two to five times as long.
+            if type(write) is PutMessage:
+                line, message = write.line, write.message
+                key = (line, message.number)
+                messages[key] = (*key, message.destination, *content(message))
+            elif type(write) is DropMessage:
+                messages[write.line, write.number] = None
+            else:
+                self._add(write)
 
     def _add(self, write: Write) -> None:
         rows = self._rows
         match write:
-            case PutMessage(line, message):
-                row = (line, message.number, message.destination, *self._content(message))
-                rows[_MESSAGES][line, message.number] = row
-            case DropMessage(line, number):
-                rows[_MESSAGES][line, number] = None
             case DropMessages(line, after, up_to):
                 self._gone.append((line, after, up_to))
             case PutDelayed(message, deliver_at):
@@ -161,6 +165,8 @@ class Batch:
                 rows[_VALUES][message.destination,] = row
             case DropValue(destination):
                 rows[_VALUES][destination,] = None
+            case PutMessage() | DropMessage():
+                raise AssertionError("the loop has seen to them")
             case _:
                 self._add_session(write)
 
