@@ -91,10 +91,9 @@ class Filter:
     after: int = 0
 
     def lets_through(self, message: Message) -> bool:
-        """Whether the message is one of them."""
+        """Whether the message is one of them, where it is behind `after`."""
         return (
-            message.number > self.after
-            and (self.numbers is None or message.number in self.numbers)
+            (self.numbers is None or message.number in self.numbers)
             and (self.source is None or message.header(names.DEAD_LETTER_FROM) == self.source)
             and (self.reason is None or message.header(names.DEAD_LETTER_REASON) == self.reason)
         )

@@ -9,7 +9,7 @@ from nebula.broker.dead_letters import DeadLetters, Filter, Replayed
 from nebula.broker.limits import Limits
 from nebula.broker.policies import DestinationPolicy
 from nebula.broker.rows import Arrivals
-from nebula.broker.store import DropMessage, PutMessage
+from nebula.broker.store import DropMessage, PageRequest, PutMessage
 from nebula.errors import Refused
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness
@@ -227,6 +227,38 @@ def test_replay_goes_through_pages_of_a_deep_queue() -> None:
 
     assert (outcome.replayed, outcome.on_disk) == (300, 0)
     assert bodies_in(broker, QUEUE) == bodies
+
+
+class Late(BrokerHarness):
+    """A broker whose store reads no page until it is told to."""
+
+    asked: PageRequest | None = None
+
+    def fetch(self, page: PageRequest) -> None:
+        self.asked = page
+
+    def read(self) -> None:
+        assert self.asked is not None
+        super().fetch(self.asked)
+
+
+def test_replay_waits_for_a_page_that_is_on_its_way() -> None:
+    broker = Late(Limits(queue_window_bytes=20_000), store=MemoryStore(MemoryDisk()))
+    for number in range(50):
+        reject(broker, str(number), headers=["persistent:true"])
+        broker.commit()
+    steps = letters_of(broker).replay(Filter(), 1_000, broker.now)
+    while broker.asked is None:
+        next(steps)
+        broker.commit()
+    for _ in range(5):
+        next(steps)  # nothing is there yet
+        broker.settle()
+    broker.read()
+
+    assert next(steps) is None
+    broker.settle()
+    assert len(bodies_in(broker, QUEUE)) > 20
 
 
 def test_dropped_dead_letters_are_counted_and_the_others_stay(broker: BrokerHarness) -> None:
