@@ -129,6 +129,14 @@ def _schemas() -> Iterator[bytes]:
     yield first + b"\0" + first.replace(b'"long"', b'"double"') + b"\0\x02a\x04"
 
 
+def _bodies() -> Iterator[bytes]:
+    yield b'application/json\n{"verb":"add","parameters":{"a":1.5,"b":[null,true]},"description":"\xc3\xa9"}'
+    yield b'\n{"verb":7,"params":false,"desc":[1]}'
+    yield b"text/plain\nverb: add\nparams: 1\ndescription: d\n\n"
+    yield b"text/plain; charset=latin-1\nverb: \xe9\n"
+    yield b"\nboo"
+
+
 def _globs() -> Iterator[bytes]:
     for text in ("X/*.b\nX/a.b", "**a*b/**\na/ab/x", "[!a-c]?[]x]*\nd/]", "/queue/**.[0-9]\n/queue/a/b.7"):
         yield text.encode()
@@ -164,6 +172,7 @@ _MAKERS: dict[str, Callable[[], Iterator[bytes]]] = {
     "envelope": _envelopes,
     "datum": _data,
     "schema": _schemas,
+    "body": _bodies,
     "globs": _globs,
     "http": _requests,
     "websocket": _frames,

@@ -15,6 +15,7 @@ _STOMP = [
     *("destination:X/cx", "destination:/topic/sx", "destination:/queue/record", "destination:/queue/DLQ"),
     *("\n\n\0", "\r\n", "\\c", "\\n", "\\r", "\\\\", ":true", ":false", "id:s m-1", "login:", "passcode:"),
 ]
+_BODIES = ["application/json", "text/plain", "charset=", "utf-16", "unicode_escape", '"verb":', "parameters"]
 _AVRO = [
     *('{"type":"record","name":"', '"fields":[', '{"type":"array","items":', '{"type":"map","values":'),
     *('{"type":"enum","name":"', '"symbols":[', '{"type":"fixed","name":"', '"size":', '"logicalType":"'),
@@ -37,6 +38,14 @@ def dictionary() -> str:
     """One word a line, as libFuzzer reads them."""
     ours = [value for name, value in vars(headers).items() if name.isupper() and isinstance(value, str)]
     http = [f"{name}: {value}\r\n" for name, value in UPGRADE.items()]
-    texts = [*CLIENT_COMMANDS, *SERVER_COMMANDS, *_STOMP, *_AVRO, *http, *(f"{name}:" for name in ours)]
+    texts = [
+        *CLIENT_COMMANDS,
+        *SERVER_COMMANDS,
+        *_STOMP,
+        *_AVRO,
+        *_BODIES,
+        *http,
+        *(f"{name}:" for name in ours),
+    ]
     words = [*(text.encode() for text in texts), encode_envelope(make_envelope(is_tombstone=True))]
     return "".join('"' + "".join(f"\\x{octet:02x}" for octet in word) + '"\n' for word in words)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from tests.fuzz.targets import avro, conversation, globs, streams, websockets
+from tests.fuzz.targets import avro, conversation, globs, requests, streams, websockets
 
 Target: TypeAlias = Callable[[bytes], None]
 
@@ -20,6 +20,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "envelope": avro.read_envelope,
     "datum": avro.read_datum,
     "schema": avro.read_schema,
+    "body": requests.read_body,
     "globs": globs.match,
     "http": websockets.ask,
     "websocket": websockets.talk,
