@@ -150,6 +150,8 @@ class Broker:
         self._dirty: list[Session] = []
         # Whose RECEIPTs wait for the store.
         self.waiting: dict[Session, None] = {}
+        # Who is read no further until the store has caught up.
+        self._backlogged: dict[Session, None] = {}
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
 
     @property
@@ -250,6 +252,7 @@ class Broker:
             self.abort(session, transaction)
         self.values.end_ephemerals(session)
         self._sending.paused.pop(session, None)
+        self._backlogged.pop(session, None)
         if lost:
             self.waiting.pop(session, None)
         if self._sessions.get(session.id) is session:
@@ -479,5 +482,30 @@ class Broker:
                     session.say(what)
             if not held:
                 del self.waiting[session]
-        if self.account.large and self.journal is not None:
-            self.queues.page_out(self.journal.taken_number)
+        journal = self.journal
+        if journal is None:
+            return
+        journal.committed()
+        if self.account.large:
+            self.queues.page_out(journal.taken_number)
+        if self._backlogged and journal.backlog_bytes < self.limits.max_commit_backlog_bytes:
+            for session in self._backlogged:
+                session.is_backlogged = False
+                self._dirty.append(session)
+            self._backlogged.clear()
+
+    def note_backlog(self, session: Session, since: int) -> None:
+        """Have a session whose frames were to be written wait, if the store is too far behind.
+
+        Args:
+            since: `Journal.count` before those frames.
+        """
+        journal = self.journal
+        if (
+            journal is not None
+            and journal.backlog_bytes >= self.limits.max_commit_backlog_bytes
+            and journal.count != since
+            and not session.subscriptions
+        ):
+            session.is_backlogged = True
+            self._backlogged[session] = None

@@ -46,12 +46,15 @@ class Journal:
         taken_number: the highest number of the messages in all batches that were taken. When the last of
             those is committed, the store has all up to it.
         count: rises with every change: who compares it knows whether an input left any.
+        backlog_bytes: of messages and values that were put and are not committed yet.
     """
 
     def __init__(self, wall_offset: float = 0.0) -> None:
         self.wall_offset = wall_offset
         self.batch = 1
         self.count = 0
+        self.backlog_bytes = 0
+        self._taken_bytes = 0
         self.taken_number = 0
         self._last_number = 0
         self._rows: dict[_Key, Write | _Held] = {}
@@ -72,6 +75,7 @@ class Journal:
     def put_message(self, queue: str, message: Message) -> None:
         """A queue holds `message`, which is newer than all before it."""
         self.count += 1
+        self.backlog_bytes += message.size_bytes
         self._last_number = message.number
         self._rows["message", queue, message.number] = (queue, message, 0)
 
@@ -92,6 +96,8 @@ class Journal:
             self._again.discard(key)
             self.count += 1
             self._rows[key] = DropMessage(queue, message.number)
+        else:
+            self.backlog_bytes -= message.size_bytes
 
     def drop_messages(self, line: str, after: int, up_to: int) -> None:
         """All that the store has of a line between these numbers is gone."""
@@ -129,6 +135,8 @@ class Journal:
     def put_value(self, message: Message) -> None:
         """The present value of a last-value destination."""
         self.count += 1
+        # A value that changes often counts each time: then its publisher waits for one commit.
+        self.backlog_bytes += message.size_bytes
         self._rows["value", message.head.destination, 0] = ("", message, 0)
 
     def drop_value(self, destination: str) -> None:
@@ -148,9 +156,15 @@ class Journal:
         number, rows = self.batch, self._rows
         self.batch += 1
         self.taken_number = self._last_number
+        self._taken_bytes = self.backlog_bytes
         self._rows = {}
         self._again.clear()
         return number, [row if not isinstance(row, tuple) else self._row(*row) for row in rows.values()]
+
+    def committed(self) -> None:
+        """The store has the batch that was taken last."""
+        self.backlog_bytes -= self._taken_bytes
+        self._taken_bytes = 0
 
     def _row(self, queue: str, message: Message, attempts: int) -> Write:
         stored = self._stored(message, attempts)

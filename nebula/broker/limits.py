@@ -108,6 +108,11 @@ class Limits:
         "left on the store's disk: the broker can still take things out, and stop well",
         "persistent SENDs are `rejected-full`; consumers go on",
     )
+    max_commit_backlog_bytes: int = _limit(
+        16 * 1024 * 1024,
+        "of messages that the store has still to write: a tenth of a second's work",
+        "who sends more of them, and consumes nothing, is read when it has caught up",
+    )
     max_queue_messages: int = _limit(
         10_000_000, "waiting and un-ACKed ones of one queue", "the sender waits, or `rejected-full`"
     )

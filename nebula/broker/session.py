@@ -43,6 +43,7 @@ class Session:
         held_bytes: what the RECEIPTs in `held` count for.
         high_water_bytes: from here on queues stop dispatching to this session.
         max_outbox_bytes: from here on it is too slow and is ended.
+        is_backlogged: the store is behind with what it has sent, so that it is not read.
         is_choked: queues may not dispatch to it until its outbox has been written.
         ending: why the broker ends it, or None.
         dirty: the broker's list of sessions whose outbox is not empty, or who are to be ended.
@@ -58,6 +59,7 @@ class Session:
         "held_bytes",
         "high_water_bytes",
         "id",
+        "is_backlogged",
         "is_choked",
         "max_outbox_bytes",
         "outbox",
@@ -99,6 +101,7 @@ class Session:
         self.high_water_bytes = high_water_bytes
         self.max_outbox_bytes = max_outbox_bytes
         self.is_choked = False
+        self.is_backlogged = False
         self.ending: str | None = None
         self.dirty = dirty
         self.connection = connection
@@ -115,11 +118,13 @@ class Session:
 
     @property
     def is_ahead_of_store(self) -> bool:
-        """So many RECEIPTs wait for the store that it is to be read no further (DESIGN 4).
+        """So much of it waits for the store that it is to be read no further (DESIGN 4).
 
         Not who consumes: its ACKs come by the same stream.
         """
-        return self.held_bytes >= self.high_water_bytes and not self.subscriptions
+        return (
+            self.held_bytes >= self.high_water_bytes and not self.subscriptions
+        ) or self.is_backlogged
 
     def choke(self) -> None:
         """The high-water mark is reached: no more from queues, and an end to what is far above it."""

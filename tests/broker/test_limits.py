@@ -312,6 +312,7 @@ CASES: dict[str, Case] = {
 
 # Held by the shell, so their tests are in tests/faults; and no verdict, but a pace.
 ELSEWHERE = {
+    "max_commit_backlog_bytes",
     "drain_seconds",
     "max_transit_bytes",
     "min_free_disk_bytes",

@@ -55,8 +55,7 @@ async def peer_of(store: SlowStore, limits: Limits | None = None) -> AsyncIterat
     server = Server([Listener(port=0)], store=store, limits=limits)
     async with asyncio.timeout(_SECONDS):
         await server.start()
-        address = urlsplit(server.urls[0])
-        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        reader, writer = await asyncio.open_connection(*_address(server))
         try:
             peer = Peer(server, reader, writer)
             peer.say(_CONNECT)
@@ -66,6 +65,13 @@ async def peer_of(store: SlowStore, limits: Limits | None = None) -> AsyncIterat
             store.is_quick.set()
             writer.close()
             await server.stop()
+
+
+def _address(server: Server) -> tuple[str, int]:
+    address = urlsplit(server.urls[0])
+    assert address.hostname is not None
+    assert address.port is not None
+    return address.hostname, address.port
 
 
 def test_receipt_of_a_message_that_went_with_its_queue_at_once_is_said() -> None:
@@ -128,8 +134,7 @@ def test_publisher_is_not_read_while_too_many_of_its_receipts_wait() -> None:
 
 async def _round_trip(server: Server) -> None:
     """Let the broker read all that was sent before: somebody else comes in and leaves."""
-    address = urlsplit(server.urls[0])
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    reader, writer = await asyncio.open_connection(*_address(server))
     writer.write(_CONNECT + b"DISCONNECT\nreceipt:r\n\n\0")
     await reader.readuntil(b"receipt-id:r\n")
     await reader.read()
@@ -146,5 +151,49 @@ def test_consumer_of_whose_receipts_too_many_wait_is_ended() -> None:
             peer.say(_SUBSCRIBE + _values(0))
 
             await peer.hear(b"too slow")
+
+    asyncio.run(main())
+
+
+def _sends(first: int, *headers: bytes) -> bytes:
+    """Twenty persistent messages of 1,000 octets."""
+    start = b"\n".join([b"SEND", b"destination:/queue/a", b"persistent:true", *headers]) + b"\n\n"
+    return b"".join(b"%b%01000d\0" % (start, number) for number in range(first, first + 20))
+
+
+def test_publisher_is_not_read_while_the_store_is_too_far_behind() -> None:
+    store = SlowStore()
+
+    async def main() -> None:
+        async with peer_of(store, Limits(max_commit_backlog_bytes=20_000)) as peer:
+            peer.say(_sends(0))
+            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            peer.say(_sends(20, b"receipt:last"))
+            await _round_trip(peer.server)
+            queue = peer.server.broker.queues.get("/queue/a")
+            assert queue is not None
+
+            assert queue.depth == 20
+            store.is_quick.set()
+            await peer.hear(b"receipt-id:last\n")
+            assert queue.depth > 20
+
+    asyncio.run(main())
+
+
+def test_who_sends_nothing_to_be_kept_is_read_while_the_store_is_behind() -> None:
+    store = SlowStore()
+
+    async def main() -> None:
+        async with peer_of(store, Limits(max_commit_backlog_bytes=20_000)) as peer:
+            other = await asyncio.open_connection(*_address(peer.server))
+            other[1].write(_CONNECT + _sends(0))
+            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+
+            peer.say(b"SEND\ndestination:/queue/b\nreceipt:light\n\nx\0")
+            await peer.hear(b"receipt-id:light\n")
+            peer.say(b"SEND\ndestination:/queue/b\nreceipt:again\n\nx\0")
+            await peer.hear(b"receipt-id:again\n")
+            other[1].close()
 
     asyncio.run(main())
