@@ -159,9 +159,9 @@ class SqliteStore:
             make_file(self._file)
             self._opened = self._open()
             self._prepare(self._opened)
-            snapshot = self._begin_run()
             self._pages = self._open()
             self._pages.execute("PRAGMA query_only = 1")
+            snapshot = self._begin_run()
             undo.pop_all()
             return snapshot
 

@@ -286,7 +286,7 @@ def test_page_of_empty_bodies_is_read(new_store: NewStore) -> None:
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 FEW_NAMES = st.sampled_from(["a", "b", "c"])
-FEW_NUMBERS = st.sampled_from([0, 1, (1 << 62) + 1])
+FEW_NUMBERS = st.sampled_from([0, 1, 2, 3, 1 << 62, (1 << 62) + 1])
 MESSAGES = st.builds(
     StoredMessage,
     number=FEW_NUMBERS,
@@ -344,3 +344,25 @@ def test_store_on_disk_holds_what_the_one_in_memory_holds(batches: list[list[Wri
 
         assert sorted_rows(found) == sorted_rows(expected)
         assert [value.number for value in found.values] == [value.number for value in expected.values]
+
+
+@settings(deadline=None)
+@given(
+    messages=st.lists(MESSAGES, max_size=12),
+    after=FEW_NUMBERS,
+    max_messages=st.integers(1, 4),
+    max_bytes=st.integers(1, 40),
+)
+def test_page_from_the_disk_is_the_one_from_memory(
+    messages: list[StoredMessage], after: int, max_messages: int, max_bytes: int
+) -> None:
+    request = PageRequest("a", after, 1 << 62, max_messages, max_bytes)
+    pages = []
+    with tempfile.TemporaryDirectory() as folder:
+        for store in (MemoryStore(MemoryDisk()), SqliteStore(Path(folder))):
+            store.load()
+            store.apply([PutMessage("a", message) for message in messages])
+            pages.append(store.page(request))
+            store.close()
+
+    assert pages[0] == pages[1]

@@ -128,3 +128,19 @@ def test_running_broker_is_copied_and_not_touched_otherwise(tmp_path: Path) -> N
     (kept,) = lines(store.load())["/queue/orders"]
     store.close()
     assert b'"number":1' in kept.body.replace(b" ", b"")
+
+
+def test_broker_does_not_start_on_a_damaged_store_and_says_what_to_do(folder: Path) -> None:
+    file = folder / STORE_FILE
+    with closing(sqlite3.connect(file, isolation_level=None)) as db:
+        db.execute("UPDATE broker SET is_clean = 0")
+        [(page,)] = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'last_values'")
+    with file.open("r+b") as opened:
+        opened.seek((page - 1) * 4096)
+        opened.write(b"\xff" * 4096)
+
+    ended = nebula("broker", "--port", "0", "--data", str(folder))
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith(f"nebula: {file}: is damaged, ")
+    assert "; restore the folder from a backup, or move it away" in ended.stderr
