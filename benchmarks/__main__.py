@@ -45,7 +45,7 @@ def main(
         float, typer.Option(min=0.2, help="How long each contestant is measured in a round.")
     ] = 2.0,
     quick: Annotated[
-        bool, typer.Option(help="Two minutes: one short round, without the others; writes nothing.")
+        bool, typer.Option(help="Three minutes: one short round, without the others; writes nothing.")
     ] = False,
     profile: Annotated[
         str, typer.Option(metavar="ROW", help="Show the broker's ten busiest lines in this row, and stop.")
@@ -57,7 +57,7 @@ def main(
     """Measure Nebula beside RabbitMQ, ActiveMQ Classic, NATS micro and FastStream.
 
     The others come from Debian's packages and are installed if they are missing (as root). Everything runs on
-    loopback, on ports and in folders of its own, and is ended again. A whole run takes some 20 minutes and
+    loopback, on ports and in folders of its own, and is ended again. A whole run takes some 30 minutes and
     writes benchmarks/results.md; with --rows nothing is written. Noisy machine? More --rounds.
     """
     signal.signal(

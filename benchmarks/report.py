@@ -125,9 +125,15 @@ def _page(
     yield ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n"
     for row in rows:
         yield f"## {row.title}\n"
-        yield f"{row.what}\n"
+        yield f"{row.what}{_fewer(row, count)}\n"
         yield from _markdown_table(row, rounds)
         yield f"\n{verdict(row, rounds)}.\n" if verdict(row, rounds) else ""
+
+
+def _fewer(row: Row, count: int) -> str:
+    if row.max_rounds is None or row.max_rounds >= count:
+        return ""
+    return " One round." if row.max_rounds == 1 else f" {row.max_rounds} rounds."
 
 
 def _markdown_table(row: Row, rounds: Rounds) -> Iterator[str]:

@@ -107,6 +107,17 @@ def test_row_that_takes_long_is_asked_for_fewer_rounds() -> None:
     assert [row.name for row, _ in plan] == ["queue", "other", "other", "other"]
 
 
+@pytest.mark.parametrize(
+    ("most", "said"), [(1, "a queue. One round."), (2, "a queue. 2 rounds."), (3, "a queue.")]
+)
+def test_page_says_of_how_many_rounds_a_median_is(most: int, said: str) -> None:
+    page = report.markdown(
+        [replace(ROW, what="Through a queue.", max_rounds=most)], _rounds(Nebula=[1.0]), {}, 3, 2.0
+    )
+
+    assert f"Through {said}\n" in page
+
+
 def test_unknown_row_is_told_with_those_that_there_are() -> None:
     with pytest.raises(ValueError, match="no row nope: there are queue-auto"):
         chosen(["nope"])
