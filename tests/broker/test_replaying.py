@@ -144,6 +144,16 @@ def test_message_that_finds_no_room_stays_a_dead_letter() -> None:
     assert bodies_in(broker, QUEUE) == ["1", "2"]
 
 
+def test_queue_that_is_too_small_for_what_is_put_there_is_not_made() -> None:
+    broker = BrokerHarness(policies=[DestinationPolicy(pattern=OTHER, max_bytes=10)])
+    reject(broker, "m")
+
+    assert replay(broker, to=OTHER).full == 1
+
+    assert broker.broker.queues.get(OTHER) is None
+    assert dead_bodies(broker) == ["m"]
+
+
 def test_message_of_a_topic_goes_to_a_queue_that_is_named_and_nowhere_else(broker: BrokerHarness) -> None:
     alice, bob = broker.connect(), broker.connect(client_id="till-1")
     bob.subscribe("/topic/news", "durable:true", "ack:client-individual")

@@ -240,6 +240,26 @@ def test_store_is_copied_into_the_folder_that_was_set(tmp_path: Path) -> None:
         assert (copies / "mine.db").read_text() == "something else"
 
 
+def test_log_says_who_changed_what() -> None:
+    with (
+        running("broker", "--port", "0", "--store", "memory") as (process, ready),
+        Client(ready["url"]) as client,
+    ):
+        client.publish("/queue/gone", 1)
+        client.call("nebula.broker", "queue.purge", {"queue": "/queue/gone"}, timeout=20)
+        client.call("nebula.broker", "dlq.purge", timeout=20)
+        client.call("nebula.broker", "queues.list", timeout=20)
+        process.terminate()
+        _, logged = process.communicate(timeout=20)
+
+    acts = [each for each in map(json.loads, logged.splitlines()) if each["event"].startswith("operator ")]
+    assert [(each["event"], each["principal"]) for each in acts] == [
+        ("operator purged queue", "anonymous"),
+        ("operator purged dead letters", "anonymous"),
+    ]
+    assert (acts[0]["queue"], acts[0]["count"]) == ("/queue/gone", 1)
+
+
 def test_who_was_not_granted_a_verb_may_not_call_it(tmp_path: Path) -> None:
     rights = tmp_path / "rights.toml"
     rights.write_text("")
