@@ -52,4 +52,5 @@ class Notes:
 # What is noted, beside refusals.
 MESSAGES_DROPPED = "messages dropped"
 MESSAGES_DEAD = "messages dead-lettered"
+PUBLISHERS_PAUSED = "publishers paused"
 SESSIONS_EXPIRED = "sessions expired"

@@ -22,7 +22,7 @@ from nebula.broker.messages import (
     Message,
     Verdict,
 )
-from nebula.broker.notes import MESSAGES_DROPPED
+from nebula.broker.notes import MESSAGES_DROPPED, PUBLISHERS_PAUSED
 from nebula.broker.placing import Placing
 from nebula.broker.rooms import Rooms
 from nebula.broker.session import Session
@@ -287,11 +287,20 @@ class Sending:
     def _wait_or_refuse(
         self, session: Session, queue: Queue, size_bytes: int, now: float, *, may_wait: bool
     ) -> Verdict:
-        # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
-        if may_wait and not session.subscriptions and queue.is_consumed and queue.could_hold(size_bytes):
-            self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds)
-            return Verdict.WAIT
         self._queues.forget_if_idle(queue, now)
+        is_memory_full = not self._account.has_room_for(size_bytes)
+        # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
+        may_wait = may_wait and not session.subscriptions and queue.could_hold(size_bytes)
+        if may_wait and (queue.is_consumed or is_memory_full):
+            self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds)
+            self._account.notes.add(
+                PUBLISHERS_PAUSED,
+                "the broker's memory is full" if is_memory_full else "the queue is full",
+                principal=session.principal,
+                session=session.id,
+                destination=queue.name,
+            )
+            return Verdict.WAIT
         return self.refuse(Verdict.FULL, session, queue.name)
 
     def refuse(self, verdict: Verdict, session: Session, destination: str) -> Verdict:

@@ -327,12 +327,30 @@ def test_all_queues_together_are_bounded() -> None:
     alice = broker.connect()
     for number in range(30):
         alice.say(f"SEND destination:/queue/{number}; receipt:r | " + "x" * 1000)
+    # Whoever publishes waits first: anybody's consumer may make room.
+    assert alice.is_held_back
+    broker.advance(30 * (limits.max_pause_seconds + 1))
 
     outcomes = verdicts(alice.received())
     accepted = outcomes.count("accepted")
     assert 5 < accepted < 20
     assert outcomes == ["accepted"] * accepted + ["rejected-full"] * (30 - accepted)
     assert 27_000 < broker.broker.account.stored_bytes <= 30_000
+
+
+def test_publisher_goes_on_when_anybody_has_made_room_in_the_brokers_memory() -> None:
+    broker = BrokerHarness(Limits(max_body_bytes=1000, max_queue_bytes=20_000, max_memory_bytes=30_000))
+    alice, bob = broker.connect(), broker.connect()
+    for number in range(30):
+        alice.say(f"SEND destination:/queue/{number}; receipt:r | " + "x" * 1000)
+    accepted = len(alice.received())
+    assert alice.is_held_back
+
+    while alice.is_held_back:
+        for number in range(30):
+            bob.subscribe(f"/queue/{number}", id=str(number))
+        bob.received()
+    assert verdicts(alice.received()) == ["accepted"] * (30 - accepted)
 
 
 # Slow sockets

@@ -260,6 +260,8 @@ def test_transaction_counts_against_the_memory_of_the_broker() -> None:
     alice.say(BEGIN)
     alice.publish(QUEUE, "x" * 5000, headers=[IN])
     bob.publish(QUEUE, "x" * 4000, headers=["receipt:r"])
+    assert bob.is_held_back
+    broker.advance(broker.broker.limits.max_pause_seconds + 1)
     assert bob.received()[0][1]["disposition"] == "rejected-full"
 
     alice.publish(QUEUE, "x" * 5000, headers=[IN])
