@@ -346,7 +346,7 @@ def test_store_on_disk_holds_what_the_one_in_memory_holds(batches: list[list[Wri
         assert [value.number for value in found.values] == [value.number for value in expected.values]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     messages=st.lists(MESSAGES, max_size=12),
     after=FEW_NUMBERS,
