@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nebula.broker.counts import Traffic
-from nebula.broker.doorway import keep_alive, place_of
 from nebula.broker.events import unquoted
+from nebula.broker.link import IN_PROCESS, Link
 from nebula.broker.listeners import ANONYMOUS, Listener
 from nebula.broker.rows import LinkFacts
 from nebula.broker.server_protocol import ServerProtocol
-from nebula.broker.transit import Load, load_of
 from nebula.errors import Refused
 
 if TYPE_CHECKING:
@@ -43,9 +41,6 @@ _SECOND_LOOK_SECONDS = 0.05
 # What a peer hears that may not be here; the log knows why.
 _NOT_ADMITTED = "not admitted"
 
-# In this process there is nothing to be listened to.
-_IN_PROCESS = Listener()
-
 
 class Connection(asyncio.Protocol):
     """The broker's end of one byte stream.
@@ -56,12 +51,10 @@ class Connection(asyncio.Protocol):
         listener: by whose rules it is treated.
 
     Attributes:
-        traffic: counts its octets.
+        link: the way to the peer; `traffic` counts its octets.
     """
 
-    def __init__(
-        self, server: Server, principal: str | None = None, listener: Listener = _IN_PROCESS
-    ) -> None:
+    def __init__(self, server: Server, principal: str | None = None, listener: Listener = IN_PROCESS) -> None:
         self._server = server
         self._broker = server.broker
         self._principal = principal
@@ -78,17 +71,15 @@ class Connection(asyncio.Protocol):
         self._waits_for_store = False
         self._is_in_line = False
         self._is_suspect = False
-        self._held_before_bytes = 0
-        # Of what the transport has not written: what others are told too; octets of ours alone.
-        self._large: Sequence[bytes] = ()
-        self._own_unwritten_bytes = 0
-        self._since = 0.0
+        self.link: Link = None  # type: ignore[assignment]  # until connection_made
         self.traffic = Traffic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, or refuse where there are too many. The transport's first call."""
         self._transport = transport
-        now = self._since = self._server.time()
+        now = self._server.time()
+        self.link = Link(transport, self._listener, now)
+        self.traffic = self.link.traffic
         limits = self._broker.limits
         refusal = self._identify()
         session = self._broker.open_session(
@@ -104,13 +95,12 @@ class Connection(asyncio.Protocol):
             now=now,
             authenticates=self._principal is None,
         )
+        self.link.protocol = self._protocol
         self._transport.set_write_buffer_limits(high=limits.outbox_high_water_bytes)
-        # What runs in this process comes from nowhere, and cannot get lost on the way.
-        is_local = self._listener is _IN_PROCESS
-        address = None if is_local else keep_alive(transport, limits.keepalive_seconds)
-        refusal = self._server.admit(self, address) or refusal
+        host = self.link.keep_alive(limits.keepalive_seconds)
+        refusal = self._server.admit(self, host) or refusal
         if refusal is not None:
-            self._server.events.warning("connection refused", address=self._address, reason=refusal)
+            self._server.events.warning("connection refused", address=self.link.address, reason=refusal)
             self._fail(refusal)
             return
         self._tick()
@@ -122,19 +112,7 @@ class Connection(asyncio.Protocol):
 
     def facts(self, now: float) -> LinkFacts:
         """What an operator is told of it."""
-        traffic, protocol = self.traffic, self._protocol
-        return LinkFacts(
-            self._address or "in process",
-            self._listener.scheme,
-            self._listener.profile.name,
-            protocol.version,
-            now - self._since,
-            traffic.read_bytes,
-            traffic.written_bytes,
-            traffic.sent_frames,
-            self._transport.get_write_buffer_size(),
-            protocol.is_held_back or self._waits_for_store,
-        )
+        return self.link.facts(now, waits_for_store=self._waits_for_store)
 
     @property
     def _who(self) -> dict[str, str]:
@@ -142,43 +120,13 @@ class Connection(asyncio.Protocol):
         return {"principal": session.principal, "session": session.id}
 
     @property
-    def _address(self) -> str | None:
-        """Where the peer is; None: in this process."""
-        if self._listener is _IN_PROCESS:
-            return None
-        peer = self._transport.get_extra_info("peername")
-        return f"{peer[0]}:{peer[1]}" if peer else None
-
-    @property
     def outbox_bytes(self) -> int:
         """What it has been told and was not handed to the transport yet."""
         return self._protocol.session.outbox_bytes
 
-    @property
-    def most_transit_bytes(self) -> int:
-        """See `nebula.broker.transit.Loaded`."""
-        if self._is_closing:
-            return 0
-        session = self._protocol.session
-        unwritten_bytes: int = self._transport.get_write_buffer_size()
-        return unwritten_bytes + session.outbox_bytes + session.held_bytes + self._unread_bytes
-
-    @property
-    def _unread_bytes(self) -> int:
-        return self._protocol.unread_bytes + self._held_before_bytes
-
-    def load(self) -> Load:
-        """See `nebula.broker.transit.Loaded`."""
-        session = self._protocol.session
-        unwritten_bytes: int = self._transport.get_write_buffer_size()
-        if self._large:
-            unwritten_bytes = min(unwritten_bytes, self._own_unwritten_bytes)
-        own_bytes = unwritten_bytes + session.held_bytes + self._unread_bytes
-        return load_of(own_bytes, self._large, session.outbox)
-
     def give_way(self) -> None:
         """End it, as the broker has no room for what is on its way to and from it."""
-        is_unwritten = self._transport.get_write_buffer_size() > 0
+        is_unwritten = self.link.unwritten_bytes > 0
         self._protocol.session.end("the broker has no room for what is on its way to and from you")
         self._server.work(self._server.time())
         if is_unwritten:
@@ -194,19 +142,13 @@ class Connection(asyncio.Protocol):
         """Find out who the peer is, if that can be known before it speaks; why it may not come in."""
         if self._principal is not None:
             return None
-        tls = self._listener.tls
-        if tls is not None:
-            ssl_object = self._transport.get_extra_info("ssl_object")
-            der = None if ssl_object is None else ssl_object.getpeercert(binary_form=True)
-            try:
-                self._principal = tls.principal(der)
-            except Refused as error:
-                self._server.events.warning(
-                    "peer refused", address=self._address, code=error.code, detail=error.detail
-                )
-                return _NOT_ADMITTED
-        if self._principal is None and self._listener.authenticator is None:
-            self._principal = ANONYMOUS
+        try:
+            self._principal = self.link.identify()
+        except Refused as error:
+            self._server.events.warning(
+                "peer refused", address=self.link.address, code=error.code, detail=error.detail
+            )
+            return _NOT_ADMITTED
         return None
 
     def data_received(self, data: bytes) -> None:
@@ -217,10 +159,13 @@ class Connection(asyncio.Protocol):
         now = server.time()
         protocol = self._protocol
         self.traffic.read_bytes += len(data)
+        journal = self._broker.journal
+        written = 0 if journal is None else journal.count
         try:
             protocol.receive_data(data, now)
         except Exception:
             self._fail_internally()
+        self._broker.note_backlog(protocol.session, written)
         if not self._is_open:
             if protocol.credentials is not None and self._verifying is None:
                 self._verify(*protocol.credentials)
@@ -259,7 +204,7 @@ class Connection(asyncio.Protocol):
 
     def note_partial(self, held_bytes: int) -> None:
         """For a transport with frames of its own: so many octets have come that it cannot hand on yet."""
-        self._held_before_bytes = held_bytes
+        self.link.held_before_bytes = held_bytes
         self._protocol.note_partial(self._server.time(), is_partial=held_bytes > 0)
 
     def take_turn(self) -> None:
@@ -301,7 +246,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The peer has read: write what waits, and let queues dispatch again."""
         self._is_blocked = False
-        self._large = ()
+        self.link.forget()
         now = self._server.time()
         self.flush(now)
         self._resume_dispatch()
@@ -328,12 +273,9 @@ class Connection(asyncio.Protocol):
                 traffic = self.traffic
                 traffic.sent_frames += len(session.outbox)
                 pieces = protocol.take_output(now)
-                for piece in pieces:
-                    traffic.written_bytes += len(piece)
-                    self._transport.write(piece)
+                self.link.write(pieces)
                 if self._is_blocked and len(pieces) > 1:
-                    self._large = pieces[1::2]
-                    self._own_unwritten_bytes = sum(map(len, pieces[::2]))
+                    self.link.remember(pieces)
             if protocol.may_close:
                 self._close()
             elif session.is_choked and not self._is_blocked and not self._resumes_soon:
@@ -393,14 +335,13 @@ class Connection(asyncio.Protocol):
             return
 
         async def verify() -> None:
-            peer = self._transport.get_extra_info("peername")
-            principal = await authenticator.verify(login, passcode, place_of(peer[0]) if peer else "")
+            principal = await authenticator.verify(login, passcode, self.link.place)
             if self._is_closing:
                 return
             now = self._server.time()
             if principal is None:
                 self._server.events.warning(
-                    "login refused", session=self._protocol.session.id, address=self._address
+                    "login refused", session=self._protocol.session.id, address=self.link.address
                 )
                 self._protocol.fail(_NOT_ADMITTED, now)
             else:
@@ -430,7 +371,7 @@ class Connection(asyncio.Protocol):
     def _opened(self) -> None:
         self._is_open = True
         version = self._protocol.version
-        self._server.events.info("session opened", **self._who, address=self._address, version=version)
+        self._server.events.info("session opened", **self._who, address=self.link.address, version=version)
         self._tick()
 
     def _resume_dispatch(self) -> None:

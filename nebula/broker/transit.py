@@ -64,8 +64,8 @@ def load_of(own_bytes: int, large: Iterable[bytes], outbox: Sequence[Delivery | 
     return Load(own_bytes, shared, len(outbox))
 
 
-class Loaded(Protocol):
-    """What a `Transit` asks of a connection."""
+class LoadedLink(Protocol):
+    """The way to a peer, as far as a `Transit` asks."""
 
     @property
     def most_transit_bytes(self) -> int:
@@ -74,6 +74,15 @@ class Loaded(Protocol):
 
     def load(self) -> Load:
         """The same, told apart."""
+        ...
+
+
+class Loaded(Protocol):
+    """What a `Transit` knows of a connection."""
+
+    @property
+    def link(self) -> LoadedLink:
+        """The way to its peer."""
         ...
 
 
@@ -106,13 +115,13 @@ class Transit:
         Call it some times a second, or when much has been added. Mostly it only sums up.
         """
         self._added_bytes = 0
-        self.bytes = sum(each.most_transit_bytes for each in connections)
+        self.bytes = sum(each.link.most_transit_bytes for each in connections)
         if self.bytes <= self._max_bytes:
             return []
         # Or else half the limit was added since.
         if now < self._not_before and self.bytes < self._looked_at_bytes + self._max_bytes // 2:
             return []
-        loads = [(each, each.load()) for each in connections if each.most_transit_bytes]
+        loads = [(each, each.link.load()) for each in connections if each.link.most_transit_bytes]
         self._looked_at_bytes = self.bytes
         self._not_before = now + _SECONDS_PER_DELIVERY * sum(load.deliveries for _, load in loads)
         return self._who_gives_way(loads)

@@ -1,0 +1,138 @@
+"""The way to a peer: whence it comes, who it is by its certificate, and what goes over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from nebula.broker.counts import Traffic
+from nebula.broker.doorway import keep_alive, place_of
+from nebula.broker.listeners import ANONYMOUS, Listener
+from nebula.broker.rows import LinkFacts
+from nebula.broker.server_protocol import ServerProtocol
+from nebula.broker.transit import Load, load_of
+
+IN_PROCESS: Final = Listener()
+"""The listener of what runs in this process: there is nothing to be listened to."""
+
+
+class Link:
+    """A transport, and what is known of its far end.
+
+    Args:
+        transport: open.
+        listener: by whose rules the peer is treated.
+        now: when it was accepted.
+
+    Attributes:
+        traffic: counts its octets.
+        held_before_bytes: what the transport has read and cannot hand on yet.
+        protocol: the broker's side of the connection.
+    """
+
+    def __init__(self, transport: Any, listener: Listener, now: float) -> None:
+        self.traffic = Traffic()
+        self._transport = transport
+        self._listener = listener
+        self._since = now
+        # Of what the transport has not written: what others are told too; octets of this peer's alone.
+        self._large: Sequence[bytes] = ()
+        self._own_unwritten_bytes = 0
+        self.held_before_bytes = 0
+        self.protocol: ServerProtocol = None  # type: ignore[assignment]  # until it was made
+
+    def keep_alive(self, seconds: float) -> str | None:
+        """See `nebula.broker.doorway.keep_alive`. In this process nothing can get lost on the way."""
+        return None if self._listener is IN_PROCESS else keep_alive(self._transport, seconds)
+
+    @property
+    def _peer(self) -> tuple[str, int] | None:
+        # What runs in this process comes from nowhere.
+        if self._listener is IN_PROCESS:
+            return None
+        found = self._transport.get_extra_info("peername")
+        return (found[0], found[1]) if found else None
+
+    @property
+    def address(self) -> str | None:
+        """Where the peer is, with its port; None: in this process."""
+        peer = self._peer
+        return None if peer is None else f"{peer[0]}:{peer[1]}"
+
+    @property
+    def place(self) -> str:
+        """What all who come from there have in common; see `place_of`."""
+        peer = self._peer
+        return "" if peer is None else place_of(peer[0])
+
+    def identify(self) -> str | None:
+        """Who the peer is; None: it cannot be known before it speaks.
+
+        Raises:
+            Refused: its certificate is not good enough.
+        """
+        tls = self._listener.tls
+        principal: str | None = None
+        if tls is not None:
+            ssl_object = self._transport.get_extra_info("ssl_object")
+            der = None if ssl_object is None else ssl_object.getpeercert(binary_form=True)
+            principal = tls.principal(der)
+        if principal is None and self._listener.authenticator is None:
+            return ANONYMOUS
+        return principal
+
+    def write(self, pieces: Sequence[bytes]) -> None:
+        """Hand them to the transport: what `Encoder.outbox` has made."""
+        for piece in pieces:
+            self.traffic.written_bytes += len(piece)
+            self._transport.write(piece)
+
+    def remember(self, pieces: Sequence[bytes]) -> None:
+        """They were more than the transport could write, and nothing is handed to it until it can."""
+        self._large = pieces[1::2]
+        self._own_unwritten_bytes = sum(map(len, pieces[::2]))
+
+    def forget(self) -> None:
+        """It can."""
+        self._large = ()
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What the transport could not write yet."""
+        size: int = self._transport.get_write_buffer_size()
+        return size
+
+    @property
+    def most_transit_bytes(self) -> int:
+        """What is on its way to and from the peer; what it shares with others counts as its own. Cheap."""
+        if self.protocol.is_finished:
+            return 0
+        return self.unwritten_bytes + self.protocol.session.outbox_bytes + self._held_bytes
+
+    @property
+    def _held_bytes(self) -> int:
+        protocol = self.protocol
+        return protocol.session.held_bytes + protocol.unread_bytes + self.held_before_bytes
+
+    def load(self) -> Load:
+        """The same, told apart."""
+        own_bytes = self.unwritten_bytes
+        if self._large:
+            own_bytes = min(own_bytes, self._own_unwritten_bytes)
+        return load_of(own_bytes + self._held_bytes, self._large, self.protocol.session.outbox)
+
+    def facts(self, now: float, *, waits_for_store: bool) -> LinkFacts:
+        """What an operator is told of it."""
+        traffic = self.traffic
+        return LinkFacts(
+            self.address or "in process",
+            self._listener.scheme,
+            self._listener.profile.name,
+            self.protocol.version,
+            now - self._since,
+            traffic.read_bytes,
+            traffic.written_bytes,
+            traffic.sent_frames,
+            self.unwritten_bytes,
+            self.protocol.is_held_back or waits_for_store,
+        )
