@@ -85,7 +85,13 @@ def _ask_until(link: Link, frame: bytes, sent: deque[float], latencies: list[flo
 
 
 def summary(latencies: list[float], elapsed: float, *, busy: float | None = None) -> Measurement:
-    """Rate and percentiles of what was answered."""
+    """Rate and percentiles of what was answered.
+
+    Raises:
+        ConnectionError: nothing was.
+    """
+    if not latencies:
+        raise ConnectionError(f"nothing was answered in {elapsed:.1f} s")
     ordered = sorted(latencies)
     p50, p99 = (ordered[int(len(ordered) * part)] for part in (0.5, 0.99))
     return Measurement(len(ordered) / elapsed, p50=p50, p99=p99, busy=busy)

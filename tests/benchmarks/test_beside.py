@@ -22,7 +22,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.mark.parametrize("stalled", [True, False])
 def test_good_subscribers_get_all_beside_a_stalled_one(broker: Broker, *, stalled: bool) -> None:
-    assert beside.nine_subscribers(broker, 0.5, stalled=stalled).rate > 0
+    assert beside.nine_subscribers(broker, 1.0, stalled=stalled).rate > 0
 
 
 def test_stalled_reader_without_anything_to_read_fails_the_row(broker: Broker) -> None:
@@ -35,7 +35,7 @@ def test_stalled_reader_without_anything_to_read_fails_the_row(broker: Broker) -
 
 @pytest.mark.parametrize("headers", ["", "persistent:true\n"])
 def test_requests_are_answered_while_the_flood_goes_on(broker: Broker, headers: str) -> None:
-    measured = beside.request_beside_flood(broker, 0.5, headers=headers)
+    measured = beside.request_beside_flood(broker, 1.0, headers=headers)
 
     assert measured.p99 is not None
     assert measured.beside is not None

@@ -64,7 +64,8 @@ def test_message_that_is_refused_fails_the_row() -> None:
     ],
 )
 def test_row_is_measured(broker: Broker, measure: Callable[[Broker, float], Measurement]) -> None:
-    assert measure(broker, 0.2).rate > 0
+    # Long enough for a machine that is busy with others.
+    assert measure(broker, 1.0).rate > 0
 
 
 def test_deep_queue_is_measured_in_both_directions_and_by_its_memory(broker: Broker) -> None:

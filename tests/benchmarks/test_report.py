@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import report
 from benchmarks.__main__ import planned
+from benchmarks.echo import summary
 from benchmarks.peers import Broker
 from benchmarks.profile import self_times
 from benchmarks.rows import BROKERS, ROWS, Contestant, Row, chosen
@@ -56,6 +57,11 @@ def test_latency_compares_where_a_request_goes_alone() -> None:
     }
 
     assert report.lines(row, rounds)[1].ratio == pytest.approx(2.0)
+
+
+def test_silence_has_no_percentiles_and_fails_the_row() -> None:
+    with pytest.raises(ConnectionError, match="nothing was answered in 2.0 s"):
+        summary([], 2.0)
 
 
 def test_row_without_others_has_no_verdict() -> None:

@@ -40,7 +40,6 @@ def test_changes_are_counted_when_all_readers_have_the_last_values(
 ) -> None:
     measured = values.updates(broker, 0.5, each_its_part=each_its_part)
 
-    assert measured.rate > 0
     assert measured.received is not None
     assert measured.received > 0
     assert measured.slow_received is not None
