@@ -157,6 +157,7 @@ class SqliteStore:
             undo.callback(self._release)
             self._lock = lock_folder(self.folder)
             make_file(self._file)
+            self._has_failed = False
             self._opened = self._open()
             self._prepare(self._opened)
             self._pages = self._open()
