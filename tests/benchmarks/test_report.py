@@ -60,7 +60,7 @@ def test_latency_compares_where_a_request_goes_alone() -> None:
 
 
 def test_silence_has_no_percentiles_and_fails_the_row() -> None:
-    with pytest.raises(ConnectionError, match="nothing was answered in 2.0 s"):
+    with pytest.raises(ConnectionError, match="nothing was answered in"):
         summary([], 2.0)
 
 
