@@ -5,8 +5,10 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 RUNS := $(VENV)/.installed-run
+TORTURES := $(VENV)/.installed-torture
 TESTS := $(VENV)/.installed-test
 UV := $(shell command -v uv)
+KILLS := 1000
 PINS := --constraint constraints.txt --build-constraint constraints.txt
 
 ifdef UV
@@ -16,7 +18,7 @@ INSTALL := $(PYTHON) -m pip install -qq --disable-pip-version-check $(PINS)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-venue test quick check test-foreign bench bench-quick clean
+.PHONY: help demo demo-venue test quick check test-foreign torture bench bench-quick clean
 
 help: ## show this text
 	@echo "Nebula: microservice verbs and Spark jobs over STOMP. Begin with: make demo"
@@ -45,6 +47,11 @@ check: $(TESTS) ## check format, lint, types and the layers of imports
 test-foreign: $(TESTS) ## run ours against RabbitMQ, and clients in six languages against ours (Debian: installs them)
 	@$(PYTHON) -m pytest -m foreign
 
+torture: $(TORTURES) ## kill the broker a thousand times, then feed it garbage (tens of minutes)
+	@$(PYTHON) -m tests.recovery --kills $(KILLS)
+	@NEBULA_PROPERTY_EXAMPLES=20 $(PYTHON) -m pytest tests/properties
+	@$(PYTHON) -m tests.fuzz --seconds 60
+
 bench: $(TESTS) ## measure beside RabbitMQ, ActiveMQ and NATS (Debian: installs them)
 	@$(PYTHON) -m benchmarks
 
@@ -65,6 +72,11 @@ ifndef UV
 	@$(PYTHON) -m pip install -qq --disable-pip-version-check --constraint constraints.txt --upgrade pip
 endif
 	@$(INSTALL) --editable '.[spark,java,services]'
+	@touch $@
+
+$(TORTURES): $(TESTS)
+	@echo "Setting up $(VENV): a fuzzer ..."
+	@$(INSTALL) --group torture
 	@touch $@
 
 $(TESTS): $(RUNS)
