@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -14,7 +15,6 @@ from nebula.broker.sqlite_rows import VERSION
 from nebula.broker.store_folder import (
     STORE_FILE,
     keep_others_out,
-    make_file,
     store_error,
     sync_folder,
 )
@@ -63,7 +63,7 @@ def back_up(
             if target.name == STORE_FILE:
                 held.enter_context(keep_others_out(target.parent))
             _check_free(target)
-            part = target.with_name(f"{target.name}.part")
+            part = _new_part(target)
             held.callback(_remove, part)
             _copy(source, part, on_fraction, connect)
             _name(part, target)
@@ -105,9 +105,6 @@ def _check_free(target: Path) -> None:
 def _copy(
     source: Path, part: Path, on_fraction: OnFraction, connect: Callable[..., sqlite3.Connection]
 ) -> None:
-    _remove(part)
-    make_file(part)
-
     def on_step(_status: int, remaining: int, total: int) -> None:
         on_fraction(1.0 - remaining / max(total, 1))
 
@@ -145,6 +142,13 @@ def _opened(file: Path, connect: Callable[..., sqlite3.Connection], verb: str) -
         return connect(file, isolation_level=None)
     except sqlite3.Error as error:
         raise store_error(file, verb, error) from error
+
+
+def _new_part(target: Path) -> Path:
+    """An empty file beside it, for this user alone. Two who copy to one place do not share it."""
+    descriptor, name = tempfile.mkstemp(prefix=f"{target.name}.", suffix=".part", dir=target.parent)
+    os.close(descriptor)
+    return Path(name)
 
 
 def _name(part: Path, target: Path) -> None:

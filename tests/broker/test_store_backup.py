@@ -162,7 +162,26 @@ def test_earlier_copy_stays_until_the_new_one_is_complete(tmp_path: Path) -> Non
         store.backup(copy, interrupt)
     store.close()
     assert copy.read_bytes() == earlier
-    assert not (tmp_path / "copy.db.part").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.db", "data"]
+
+
+def test_two_copies_to_one_place_do_not_mix(tmp_path: Path) -> None:
+    store = _running(tmp_path / "data")
+    inner: list[Path] = []
+
+    def copy_too(_fraction: float) -> None:
+        if not inner:
+            store.apply([PutMessage("/queue/a", message(4))])
+            inner.append(store.backup(tmp_path / "copy.db"))
+
+    copy = store.backup(tmp_path / "copy.db", copy_too)
+    store.close()
+
+    # The outer one began earlier, and was named later.
+    found = _restored(copy, tmp_path / "restored")
+    assert lines(found.load()) == {"/queue/a": [message(1), message(2), message(3)]}
+    found.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "restored"]
 
 
 def test_close_gives_up_a_copy_under_way(tmp_path: Path) -> None:
