@@ -370,8 +370,10 @@ class Connection(asyncio.Protocol):
 
     def _opened(self) -> None:
         self._is_open = True
-        version = self._protocol.version
-        self._server.events.info("session opened", **self._who, address=self.link.address, version=version)
+        version, address = self._protocol.version, self.link.address
+        # Who runs in this process comes with it, before the broker has said that it listens.
+        if address is not None:
+            self._server.events.info("session opened", **self._who, address=address, version=version)
         self._tick()
 
     def _resume_dispatch(self) -> None:
