@@ -159,6 +159,7 @@ class Connection(asyncio.Protocol):
         now = server.time()
         protocol = self._protocol
         self.traffic.read_bytes += len(data)
+        server.transit.touch(self)
         journal = self._broker.journal
         written = 0 if journal is None else journal.count
         try:
@@ -205,6 +206,7 @@ class Connection(asyncio.Protocol):
     def note_partial(self, held_bytes: int) -> None:
         """For a transport with frames of its own: so many octets have come that it cannot hand on yet."""
         self.link.held_before_bytes = held_bytes
+        self._server.transit.touch(self)
         self._protocol.note_partial(self._server.time(), is_partial=held_bytes > 0)
 
     def take_turn(self) -> None:
@@ -274,6 +276,7 @@ class Connection(asyncio.Protocol):
                 traffic.sent_frames += len(session.outbox)
                 pieces = protocol.take_output(now)
                 self.link.write(pieces)
+                self._server.transit.touch(self)
                 if self._is_blocked and len(pieces) > 1:
                     self.link.remember(pieces)
             if protocol.may_close:
@@ -367,6 +370,7 @@ class Connection(asyncio.Protocol):
         # Undo the rings of references: the garbage collector would come late for what they hold.
         self._protocol.session.connection = None
         self._transport = None
+        self.link.part()
 
     def _opened(self) -> None:
         self._is_open = True

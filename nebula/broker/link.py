@@ -41,6 +41,10 @@ class Link:
         self.held_before_bytes = 0
         self.protocol: ServerProtocol = None  # type: ignore[assignment]  # until it was made
 
+    def part(self) -> None:
+        """The transport is closed: let it go, as it knows who knows us."""
+        self._transport = None
+
     def keep_alive(self, seconds: float) -> str | None:
         """See `nebula.broker.doorway.keep_alive`. In this process nothing can get lost on the way."""
         return None if self._listener is IN_PROCESS else keep_alive(self._transport, seconds)

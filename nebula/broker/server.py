@@ -117,7 +117,7 @@ class Server:
         self._connections: set[Connection] = set()
         # Without those that were refused and are still being told so: they take nobody's place.
         self._doorway = Doorway(self.limits.max_connections, self.limits.max_connections_per_address)
-        self._transit = Transit(self.limits.max_transit_bytes)
+        self.transit: Transit[Connection] = Transit(self.limits.max_transit_bytes)
         self._relieves_soon = False
         self._disk = free_disk_bytes and DiskWatch(free_disk_bytes, self.limits.min_free_disk_bytes)
         self._clock: asyncio.TimerHandle | None = None
@@ -413,11 +413,11 @@ class Server:
 
     def note_blocked(self, unwritten_bytes: int) -> None:
         """A connection does not keep up, with so much at once on its way: it may be too much of all."""
-        if self._transit.grows_too_fast(unwritten_bytes) and not self._relieves_soon:
+        if self.transit.grows_too_fast(unwritten_bytes) and not self._relieves_soon:
             self._relieves_soon = True
             self.loop.call_soon(self._relieve)
 
     def _relieve(self) -> None:
         self._relieves_soon = False
-        for connection in self._transit.excess(self._connections, self.time()):
+        for connection in self.transit.excess(self.time()):
             connection.give_way()

@@ -8,9 +8,9 @@ that a plain sum counts too much: it only says when to look closely.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from nebula.broker.encoding import LARGE_BYTES
 
@@ -89,7 +89,7 @@ class Loaded(Protocol):
 _L = TypeVar("_L", bound=Loaded)
 
 
-class Transit:
+class Transit(Generic[_L]):
     """Keeps what is on its way to and from all connections together below a limit.
 
     Args:
@@ -101,6 +101,9 @@ class Transit:
         self._looked_at_bytes = 0
         self._not_before = 0.0
         self._added_bytes = 0
+        self._touched: set[_L] = set()
+        self.touch: Callable[[_L], None] = self._touched.add
+        """To be called when a connection was read or written."""
         self.bytes = 0
         """What it was at the last look: the plain sum."""
 
@@ -109,19 +112,22 @@ class Transit:
         self._added_bytes += added_bytes
         return self._added_bytes >= self._max_bytes // 8
 
-    def excess(self, connections: Iterable[_L], now: float) -> list[_L]:
+    def excess(self, now: float) -> list[_L]:
         """Who is to be ended, that the others may go on: those who hold most, until a quarter is free.
 
-        Call it some times a second, or when much has been added. Mostly it only sums up.
+        Call it some times a second, or when much has been added. Mostly it only sums up, and only those
+        who were touched since the last look or have something: the idle cost nothing.
         """
         self._added_bytes = 0
-        self.bytes = sum(each.link.most_transit_bytes for each in connections)
+        sizes = {each: each.link.most_transit_bytes for each in self._touched}
+        self.bytes = sum(sizes.values())
+        self._touched.difference_update([each for each, size in sizes.items() if not size])
         if self.bytes <= self._max_bytes:
             return []
         # Or else half the limit was added since.
         if now < self._not_before and self.bytes < self._looked_at_bytes + self._max_bytes // 2:
             return []
-        loads = [(each, each.link.load()) for each in connections if each.link.most_transit_bytes]
+        loads = [(each, each.link.load()) for each in self._touched]
         self._looked_at_bytes = self.bytes
         self._not_before = now + _SECONDS_PER_DELIVERY * sum(load.deliveries for _, load in loads)
         return self._who_gives_way(loads)
