@@ -28,12 +28,11 @@ from nebula.stomp.heartbeat import BEAT, Heartbeat, negotiate_intervals, parse_h
 
 __all__ = ["ServerProtocol"]
 
-# Frames cost many times their octets, and those behind the one that has to wait are kept: so few
-# octets are made into frames at a time.
+# Frames cost many times their octets, and those behind one that has to wait are kept: so few at a time.
 _SLICE_BYTES: Final = 32 * 1024
 
-# After a slice with so many frames, milliseconds of work, the others have their turn.
-_MANY_FRAMES: Final = 200
+# After so many frames, some milliseconds of work, the others have their turn.
+_MANY_FRAMES: Final = 1500
 
 
 class State(Enum):
@@ -47,8 +46,7 @@ class State(Enum):
 class ServerProtocol:
     """The server's end of one connection, without its socket.
 
-    Feed it with `receive_data`; after any call take `take_output`, and look at `is_held_back` and
-    `is_finished`.
+    Feed it with `receive_data`. After any call `take_output`, look at `is_held_back` and `is_finished`.
 
     Args:
         broker: what the requests go to.
@@ -198,6 +196,7 @@ class ServerProtocol:
         return self._encoder.outbox(self.session.take_outbox(), now)
 
     def _receive(self, data: bytes) -> None:
+        count = 0
         for begin in range(0, len(data), _SLICE_BYTES) or (0,):
             if self.is_finished:
                 return
@@ -205,7 +204,8 @@ class ServerProtocol:
                 self._unread = data[begin:]
                 return
             end = begin + _SLICE_BYTES
-            if self._receive_slice(data[begin:end]) >= _MANY_FRAMES and end < len(data):
+            count += self._receive_slice(data[begin:end])
+            if count >= _MANY_FRAMES and end < len(data):
                 self._rest([])
         if not self.is_held_back:
             self._frame_clock.note(self._now, is_within_frame=self._parser.is_within_frame)

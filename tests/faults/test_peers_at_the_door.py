@@ -15,6 +15,7 @@ import pytest
 
 from nebula.broker.certificates import make_authority
 from nebula.broker.doorway import Doorway, place_of
+from nebula.broker.identity import Authenticator, users_line
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
 from nebula.broker.tls import ServerTls, TlsFiles
@@ -205,6 +206,26 @@ def test_peer_cannot_keep_us_busy_with_renegotiations(tls_listener: Listener) ->
         assert b"RENEGOTIATING" in mallory.stdout + mallory.stderr
         assert b"no renegotiation" in mallory.stderr
         assert alice.is_in_order()
+
+
+# Logins
+
+
+def test_guesses_of_one_address_do_not_keep_others_from_logging_in(tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    users.write_text(f"[users]\n{users_line('alice', 'secret')}\n")
+    authenticator = Authenticator(users=users, verifications_per_second=0.5)  # so that five may wait
+    with serve(listeners=[Listener("127.0.0.1", 0, authenticator=authenticator)]) as broker:
+        guesses = [Wire(broker.port) for _ in range(FLOOD)]
+        for number, guess in enumerate(guesses):
+            guess.say(f"CONNECT accept-version:1.2; host:h; login:alice; passcode:{number}")
+        wait_until(lambda: broker.ask(lambda: len(broker.server._connections)) <= 6)
+        alice = Wire(broker.port, source=ELSEWHERE)
+        alice.say("CONNECT accept-version:1.2; host:h; login:alice; passcode:secret")
+
+        frame = alice.next()
+        assert frame is not None
+        assert frame[0] == "CONNECTED"
 
 
 # HTTP

@@ -1,0 +1,51 @@
+"""The page on reliability names tests and settings that are there."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nebula.broker.limits import Limits
+from nebula.broker.settings import IdentitySettings
+
+TESTS = Path(__file__).parent
+PAGE = TESTS.parent / "docs" / "explanation" / "reliability.md"
+
+_SETTINGS = {field.name for field in dataclasses.fields(Limits)} | set(IdentitySettings.model_fields)
+
+
+def rows() -> Iterator[list[str]]:
+    """The cells of all tables of peers that misbehave, without their heads."""
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| ") and len(cells) == 4 and cells[0] not in ("---", "what a peer does"):
+            yield cells
+
+
+def known_tests() -> set[str]:
+    sources = (path.read_text() for path in TESTS.rglob("test_*.py"))
+    return {name for source in sources for name in re.findall(r"def test_(\w+)", source)}
+
+
+def test_page_has_rows() -> None:
+    assert len(list(rows())) > 20
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0][:50])
+def test_row_names_tests_that_are_there(row: list[str]) -> None:
+    shown = row[3]
+    files = {path.name for path in TESTS.rglob("test_*.py")}
+    assert set(re.findall(r"(test_\w+\.py)", shown)) <= files
+
+    names = {word for word in re.findall(r"\w+", re.sub(r"`[^`]*`", "", shown)) if word.count("_") > 1}
+    assert names <= known_tests()
+    assert names or "`limits`" in shown or ".py`" in shown
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0][:50])
+def test_row_names_settings_that_are_there(row: list[str]) -> None:
+    assert set(re.findall(r"`(\w+)`", row[2])) - {"identity"} <= _SETTINGS
