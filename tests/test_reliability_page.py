@@ -35,7 +35,7 @@ def test_page_has_rows() -> None:
     assert len(list(rows())) > 20
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0][:50])
+@pytest.mark.parametrize("row", list(rows()), ids=lambda row: row[0][:50])
 def test_row_names_tests_that_are_there(row: list[str]) -> None:
     shown = row[3]
     files = {path.name for path in TESTS.rglob("test_*.py")}
@@ -46,6 +46,6 @@ def test_row_names_tests_that_are_there(row: list[str]) -> None:
     assert names or "`limits`" in shown or ".py`" in shown
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0][:50])
+@pytest.mark.parametrize("row", list(rows()), ids=lambda row: row[0][:50])
 def test_row_names_settings_that_are_there(row: list[str]) -> None:
     assert set(re.findall(r"`(\w+)`", row[2])) - {"identity"} <= _SETTINGS
