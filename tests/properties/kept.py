@@ -74,6 +74,24 @@ class Used:
     is_kept: bool
 
 
+class Values:
+    """Last values: what each key was set to (None: deleted), and in which batch."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, list[tuple[int, str | None]]] = {}
+
+    def set(self, key: str, body: str | None, batch: int) -> None:
+        self._told.setdefault(key, []).append((batch, body))
+
+    def at(self, kept: int) -> dict[str, str]:
+        """What there is of what came up to this batch."""
+        last = {key: [body for batch, body in told if batch <= kept][-1:] for key, told in self._told.items()}
+        return {key: bodies[0] for key, bodies in last.items() if bodies and bodies[0] is not None}
+
+    def crash(self, kept: int) -> None:
+        self._told = {key: [(0, body)] for key, body in self.at(kept).items()}
+
+
 @dataclass(eq=False)
 class Subscribed:
     """What the model knows of one subscription."""
@@ -97,6 +115,7 @@ class Model:
         self.lines: dict[str, Kept] = {}
         self.removed: list[Kept] = []  # durable subscriptions, whose ends may not be on disk yet
         self.dead: list[Entry] = []
+        self.values = Values()
         self.used: dict[tuple[str, str], Used] = {}  # by destination and dedup-id
 
     def line(self, name: str) -> Kept:
@@ -174,6 +193,7 @@ class Model:
             line.last_first.clear()
         for _, entry in self.entries():
             self._crash_entry(entry, kept, now)
+        self.values.crash(kept)
         self.dead = [entry for entry in self.dead if entry.survives(kept)]
         for entry in self.dead:
             entry.came_in = 0

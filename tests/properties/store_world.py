@@ -25,6 +25,7 @@ QUEUES = (PLAIN, PLAIN, RANKED, COPIED, SHORT)
 READ = (*QUEUES, RECORD, *SHEDDING)
 LIFE_SECONDS = 1.0
 TOPIC = "/topic/t"
+KEYS = ("X/a", "X/b", "X/copied")
 CLIENTS = ("c", "d")
 TICK = 0.25
 DEDUP_SECONDS = 2.0
@@ -32,6 +33,7 @@ LIMITS = Limits(max_deliveries=MAX_DELIVERIES, dedup_seconds=DEDUP_SECONDS)
 POLICIES = [
     DestinationPolicy(pattern=RANKED, has_priorities=True),
     DestinationPolicy(pattern=COPIED, copy_to=RECORD),
+    DestinationPolicy(pattern="X/copied", copy_to=RECORD),
     DestinationPolicy(pattern=SHORT, time_to_live=LIFE_SECONDS),
     *(DestinationPolicy(pattern=name, max_messages=MOST, when_full=when) for name, when in SHEDDING.items()),
 ]
@@ -47,6 +49,7 @@ class Promise:
     there: list[Entry] = field(default_factory=list)
     gone: list[Entry] = field(default_factory=list)
     line: Kept | None = None
+    is_value: bool = False
 
 
 class StoreWorld(RuleBasedStateMachine):
@@ -118,6 +121,8 @@ class StoreWorld(RuleBasedStateMachine):
                 idle = each.has_credit and each.line.name not in paged
                 assert not (idle and each.line.waiting), "something waits while a subscription has credit"
             self.model.check_rows(self.rows(), self.broker.kept)
+            values = {key: row.body.decode() for key, row in self.disk.values.items() if row.body}
+            assert values == self.model.values.at(self.broker.kept), "other last values are on disk"
         except AssertionError as error:
             error.add_note("\n".join(self.broker.transcript))
             raise
@@ -152,6 +157,7 @@ class StoreWorld(RuleBasedStateMachine):
         told = {name: headers[name] for name in ("disposition", "duplicate", "result") if name in headers}
         assert told == promise.verdict, frame
         kept = self.broker.kept
+        assert not promise.is_value or promise.said_in <= kept, "a last value is not on disk yet"
         assert promise.line is None or promise.line.came_in <= kept, "a subscription is not on disk yet"
         if len(promise.there) == 1 and not promise.there[0].is_persistent:
             assert headers.get("durable") == "false", "a RECEIPT promises too much"
@@ -185,3 +191,18 @@ class StoreWorld(RuleBasedStateMachine):
         else:
             entry.place = "held"
             subscribed.held[body] = frame
+
+    def settle_all(self) -> None:
+        for _ in range(100):
+            self.broker.commit()
+            if not self.broker.pages:
+                break
+            self.broker.hand_in_pages()
+        self.collect()
+
+    def drain(self, reader: Peer, queue: str) -> list[str]:
+        reader.subscribe(queue)
+        while self.broker.pages:
+            self.broker.hand_in_pages()
+        reader.say("UNSUBSCRIBE id:s")
+        return reader.bodies()

@@ -23,6 +23,7 @@ from tests.properties.kept import Entry, Kept, Subscribed, Used
 from tests.properties.store_world import (
     CLIENTS,
     DEDUP_SECONDS,
+    KEYS,
     LIFE_SECONDS,
     LIMITS,
     MOST,
@@ -30,6 +31,7 @@ from tests.properties.store_world import (
     QUEUES,
     RANKED,
     READ,
+    RECORD,
     SHEDDING,
     TICK,
     TOPIC,
@@ -42,16 +44,26 @@ ACKS = st.sampled_from(["auto", "client", "client-individual", "client-individua
 COMMANDS = st.sampled_from(["ack", "ack", "nack", "drop"])
 
 
+# What the machine of deep queues leaves to the other one.
+BROAD = precondition(lambda self: not self.is_focused)
+
+
 class StoreMachine(StoreWorld):
+    is_focused = False
+    queues: tuple[str, ...] = QUEUES
+    read: tuple[str, ...] = READ
+
     @initialize(window=st.sampled_from([None, 700, 1_500]))
     def begin(self, window: int | None) -> None:
+        if self.is_focused:
+            window = 700
         if window is not None:
             self.is_narrow = True
             self.limits = replace(LIMITS, queue_window_bytes=window)
         self.start()
         for _ in range(2):
             self.connect()
-        self.subscribe(0, PLAIN, "client-individual", 2)
+        self.subscribe(0, 0, "client-individual", 2)
 
     # Peers
 
@@ -63,6 +75,7 @@ class StoreMachine(StoreWorld):
         peer.subscribe(f"/queue/own.{self.count}", id="own")
         self.peers.append(peer)
 
+    @BROAD
     @rule(client=st.sampled_from(CLIENTS), ack=ACKS, prefetch=st.integers(1, 3))
     def come(self, client: str, ack: str, prefetch: int) -> None:
         """A client with a durable subscription."""
@@ -81,8 +94,9 @@ class StoreMachine(StoreWorld):
         self.collect()
 
     @precondition(lambda self: len(self.subscribed) < 6)
-    @rule(who=WHO, queue=st.sampled_from(READ), ack=ACKS, prefetch=st.integers(1, 3))
-    def subscribe(self, who: int, queue: str, ack: str, prefetch: int) -> None:
+    @rule(who=WHO, which=WHO, ack=ACKS, prefetch=st.integers(1, 3))
+    def subscribe(self, who: int, which: int, ack: str, prefetch: int) -> None:
+        queue = self.read[which % len(self.read)]
         for peer in self.chosen(who):
             subscribed = Subscribed(peer, f"s{self.number()}", self.model.line(queue), ack, prefetch)
             self.subscribed.append(subscribed)
@@ -134,13 +148,14 @@ class StoreMachine(StoreWorld):
 
     @rule(
         who=WHO,
-        queue=st.sampled_from(QUEUES),
+        which=WHO,
         many=st.sampled_from([1, 1, 2, 6]),
         persistent=st.sampled_from([True, True, False]),
         priority=st.sampled_from([4, 4, 0, 9]),
         ends=st.sampled_from(["", "", "", "expires", "neb-timeout"]),
     )
-    def publish(self, who: int, queue: str, many: int, *, persistent: bool, priority: int, ends: str) -> None:
+    def publish(self, who: int, which: int, many: int, *, persistent: bool, priority: int, ends: str) -> None:
+        queue = self.queues[which % len(self.queues)]
         for peer in self.chosen(who):
             lines = []
             for number in range(many):
@@ -159,6 +174,7 @@ class StoreMachine(StoreWorld):
             peer.say(*lines)
             self.collect()
 
+    @BROAD
     @rule(who=WHO, seconds=st.sampled_from([0.25, 1.0, 2.0]), persistent=st.booleans())
     def publish_for_later(self, who: int, seconds: float, *, persistent: bool) -> None:
         for peer in self.chosen(who):
@@ -167,6 +183,7 @@ class StoreMachine(StoreWorld):
             peer.say(self.send(peer, PLAIN, entry, f"delay:{round(seconds * 1000)}"))
             self.collect()
 
+    @BROAD
     @rule(who=WHO, dedup_id=st.sampled_from("xy"), persistent=st.booleans())
     def publish_once(self, who: int, dedup_id: str, *, persistent: bool) -> None:
         for peer in self.chosen(who):
@@ -209,6 +226,7 @@ class StoreMachine(StoreWorld):
         if when is WhenFull.DEAD_LETTER:
             self.model.bury(entry, self.broker.batch, self.broker.now)
 
+    @BROAD
     @rule(who=WHO)
     def publish_to_topic(self, who: int) -> None:
         for peer in self.chosen(who):
@@ -219,6 +237,24 @@ class StoreMachine(StoreWorld):
                     line.entries[body] = entry = Entry(body, is_persistent=True, came_in=self.broker.batch)
                     promise.there.append(entry)
             peer.publish(TOPIC, body, headers=[self.promise(promise)])
+            self.collect()
+
+    @BROAD
+    @rule(who=WHO, key=st.sampled_from(KEYS), deletes=st.booleans())
+    def publish_value(self, who: int, key: str, *, deletes: bool) -> None:
+        for peer in self.chosen(who):
+            body = f"m{self.number()}"
+            promise = Promise(peer, self.broker.batch, {"disposition": "accepted"})
+            if key == "X/copied":
+                copy = Entry(body, is_persistent=True, came_in=self.broker.batch)
+                self.model.line(RECORD).entries[body] = copy
+                promise.there.append(copy)
+            elif deletes:
+                body = ""
+            # Who deletes what is not there is told so at once.
+            promise.is_value = bool(body) or key in self.model.values.at(self.broker.batch)
+            self.model.values.set(key, body or None, self.broker.batch)
+            peer.publish(key, body, headers=[self.promise(promise)])
             self.collect()
 
     @precondition(lambda self: any(each.held for each in self.subscribed))
@@ -232,6 +268,7 @@ class StoreMachine(StoreWorld):
         self.say(subscribed, frame, command, self.promise(promise))
         self.collect()
 
+    @BROAD
     @rule(who=WHO, queues=st.lists(st.sampled_from(QUEUES), max_size=3), command=COMMANDS, ends=st.booleans())
     def transact(self, who: int, queues: list[str], command: str, *, ends: bool) -> None:
         """SENDs and what may be settled, all at once or not at all."""
@@ -255,9 +292,10 @@ class StoreMachine(StoreWorld):
             peer.say(f"{'COMMIT' if ends else 'ABORT'} transaction:{name}; {self.promise(promise)}")
             self.collect()
 
-    @rule(queue=st.sampled_from(QUEUES))
-    def purge(self, queue: str) -> None:
+    @rule(which=WHO)
+    def purge(self, which: int) -> None:
         """What waits is dropped, in memory and on disk; not where an expired one may be dead already."""
+        queue = self.queues[which % len(self.queues)]
         line, there = self.model.line(queue), self.broker.broker.queues.get(queue)
         if there is None or any(entry.place == "expired" for entry in line.entries.values()):
             return
@@ -352,21 +390,6 @@ class StoreMachine(StoreWorld):
         ]
         dead = Counter([*expired, *(entry.body for entry in self.model.dead)])
         assert Counter(self.drain(reader, DEAD_LETTER_QUEUE)) == dead, self.broker.transcript
-
-    def settle_all(self) -> None:
-        for _ in range(100):
-            self.broker.commit()
-            if not self.broker.pages:
-                break
-            self.broker.hand_in_pages()
-        self.collect()
-
-    def drain(self, reader: Peer, queue: str) -> list[str]:
-        reader.subscribe(queue)
-        while self.broker.pages:
-            self.broker.hand_in_pages()
-        reader.say("UNSUBSCRIBE id:s")
-        return reader.bodies()
 
 
 TestStore = pytest.mark.timeout(SECONDS)(StoreMachine.TestCase)
