@@ -119,7 +119,7 @@ def replay(
     wanted = _wanted(numbers, source, reason, limit, everything=everything)
     target = None if to is None else queue_name(to)
     outcome = tell(broker, "dlq.replay", wanted | {"to": target}, timeout)
-    Output(as_json=as_json).event(_outcome(outcome), **outcome)
+    Output(as_json=as_json).event(_outcome(outcome, limit), **outcome)
 
 
 @dlq.command()
@@ -156,13 +156,15 @@ def _wanted(
     return {"numbers": numbers or None, "source": source, "reason": reason, "limit": limit}
 
 
-def _outcome(outcome: dict[str, int]) -> str:
+def _outcome(outcome: dict[str, int], limit: int) -> str:
     left = {
         "found no room": outcome["full"],
         "without a queue to go back to (--to names one)": outcome["without_queue"],
         "of senders who may not send there": outcome["not_permitted"],
     }
     parts = [f"{why}: {count:,}" for why, count in left.items() if count]
+    if outcome["replayed"] + sum(left.values()) >= limit:
+        parts.append("there may be more; --limit goes on")
     return "; ".join([f"dead letters put back: {outcome['replayed']:,}", *parts, *_left_on_disk(outcome)])
 
 

@@ -57,7 +57,9 @@ class SchemaText(SchemaEntry):
 
 def own_responder(assembly: Assembly) -> Responder:
     """The responder of a broker that was assembled from settings. Host it beside the others."""
-    responder = Responder(NAME, queues=[BROKER_QUEUE])
+    # A longer answer would end the connection of this service, and with it the broker.
+    most = assembly.server.limits.max_body_bytes
+    responder = Responder(NAME, queues=[BROKER_QUEUE], max_reply_bytes=most)
     may_call = _gate(assembly)
 
     @responder.verb(name="rights.reload")

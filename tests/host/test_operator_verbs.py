@@ -240,6 +240,16 @@ def test_store_is_copied_into_the_folder_that_was_set(tmp_path: Path) -> None:
         assert (copies / "mine.db").read_text() == "something else"
 
 
+def test_answer_that_is_longer_than_the_broker_takes_is_refused_and_the_broker_lives(tmp_path: Path) -> None:
+    (tmp_path / "nebula.toml").write_text("[limits]\nmax_body_bytes = 10_000\n")
+    with asking("--store", "memory", "--config", str(tmp_path / "nebula.toml")) as ask:
+        for number in range(100):
+            ask.client.publish(f"X/{'n' * 200}.{number}", number)
+
+        assert code_of(ask, "topics.list") == "result-too-large"
+        assert len(ask("topics.list", limit=5)["rows"]) == 5
+
+
 def test_log_says_who_changed_what() -> None:
     with (
         running("broker", "--port", "0", "--store", "memory") as (process, ready),
