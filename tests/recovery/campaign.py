@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -22,8 +22,10 @@ from tests.recovery.marks import Marks, read_marks
 from tests.recovery.traffic import run_all
 from tests.recovery.world import World
 
-# From the first frame of the load to the kill.
-_LOAD_SECONDS: Final = (0.05, 0.45)
+# The kill comes after so many batches and a moment: whatever the machine's speed, some of the load is
+# receipted by then.
+_BATCHES: Final = (2, 50)
+_MOST_SECONDS: Final = 0.05
 
 # So many kills are followed by another one while the broker starts and reads what there is.
 _ALSO_AT_START: Final = 0.1
@@ -94,9 +96,11 @@ async def _kill_once(broker: _Broker, port: int, world: World, chance: Random, t
     with anyio.fail_after(_DEADLINE):
         async with anyio.create_task_group() as tasks:
             await tasks.start(run_all, port, world, chance, troubles)
-            await anyio.sleep(chance.uniform(*_LOAD_SECONDS))
+            batches, seconds = chance.randint(*_BATCHES), chance.uniform(0, _MOST_SECONDS)
+            await broker.until(lambda marks: marks.ended >= batches)
+            await anyio.sleep(seconds)
             if turn % 2:
-                await broker.until_in_flight()
+                await broker.until(lambda marks: marks.in_flight)
             broker.kill()
         marks = broker.marks()
         owed, doubtful = world.owed, world.doubtful
@@ -131,10 +135,10 @@ class _Broker:
         await anyio.sleep(seconds)
         self.kill()
 
-    async def until_in_flight(self) -> None:
-        """Wait for a moment at which a batch is under way, so that enough of the kills come upon one."""
-        while not read_marks(self._marks).in_flight:
-            await anyio.sleep(0)
+    async def until(self, condition: Callable[[Marks], bool]) -> None:
+        """Wait for a moment at which the store is so."""
+        while not condition(read_marks(self._marks)):
+            await anyio.sleep(0.001)
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""

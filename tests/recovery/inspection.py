@@ -91,7 +91,7 @@ async def inspect(port: int, world: World, turn: int) -> Inspection:
 async def _inspect_line(port: int, line: Line, found: Inspection, turn: int) -> None:
     peer = await Peer.connect(port, client_id=line.client_id)
     await peer.say(line.subscribe(prefetch=_PREFETCH, mode="client-individual"))
-    await peer.say(end_of(line.destination, turn))
+    await peer.say(line.end(turn))
     *frames, end = await _until_end(peer, turn)
     found.numbers[line.ledger.name] = numbers = []
     for frame in frames:

@@ -21,16 +21,22 @@ class Ledger:
 
     Args:
         name: of the line.
+        is_ordered: its messages come in the order of their numbers and keep their ids; delayed ones get
+            both when they are due.
 
     Attributes:
         last: the highest number that was sent.
+        unanswered: what was sent before the last kill without a RECEIPT, and nobody has touched: a careful
+            sender sends it again.
         troubles: what went wrong while the broker ran, in words.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, is_ordered: bool = True) -> None:
         self.name = name
         self.last = 0
         self.troubles: list[str] = []
+        self.unanswered: list[int] = []
+        self._is_ordered = is_ordered
         # Sent, and not known to be settled. Of these those with a RECEIPT, those whose ACK was
         # written, those whose NACK was written, and those whose NACK has its RECEIPT.
         self._open: set[int] = set()
@@ -38,6 +44,8 @@ class Ledger:
         self._acked: set[int] = set()
         self._nacked: set[int] = set()
         self._dead: set[int] = set()
+        # Of `unanswered` those that the last kill took.
+        self._vanished: set[int] = set()
         self._ids: dict[int, str] = {}
 
     @property
@@ -60,6 +68,12 @@ class Ledger:
         self._open.add(self.last)
         return self.last
 
+    def send_again(self, number: int) -> None:
+        """One of `unanswered` is about to be written again, with the same id."""
+        # One that was found is a duplicate: it stays what it is, or what it has become by now.
+        if number in self._vanished:
+            self._open.add(number)
+
     def receipted(self, number: int) -> None:
         """The RECEIPT of its SEND, or of its COMMIT, has come."""
         if number in self._open:
@@ -70,7 +84,7 @@ class Ledger:
         if number not in self._open:
             self.troubles.append(f"{self.name}: {number} was delivered, and settled long ago")
         # D.20: equal on every delivery, also after a restart.
-        if self._ids.setdefault(number, message_id) != message_id:
+        if self._is_ordered and self._ids.setdefault(number, message_id) != message_id:
             self.troubles.append(f"{self.name}: {number} was {self._ids[number]} and is {message_id}")
 
     def ack(self, number: int) -> None:
@@ -103,7 +117,9 @@ class Ledger:
             "there twice": [number for number, count in there.items() if count > 1],
             "not dead any more": self._dead & set(found),
             "dead for no reason": set(dead) - self._nacked,
-            "before its elders": [one for one, following in pairwise(found) if one > following],
+            "before its elders": [
+                one for one, following in pairwise(found) if one > following and self._is_ordered
+            ],
         }
         lines = [f"{self.name}: {what}: {_shown(numbers)}" for what, numbers in wrong.items() if numbers]
         return self.troubles + lines
@@ -111,6 +127,8 @@ class Ledger:
     def adopt(self, found: Iterable[int]) -> None:
         """What was found was read from the disk: it is there, and all else is not."""
         kept = set(found)
+        self.unanswered = sorted(self._open - self._receipted - self._acked - self._nacked)
+        self._vanished = set(self.unanswered) - kept
         for number in self._open - kept:
             self._forget(number)
         self._receipted |= kept

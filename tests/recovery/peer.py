@@ -96,7 +96,8 @@ class Peer:
     def _receive_receipt(self, frame: Frame) -> None:
         then = self._receipts.pop(frame.headers["receipt-id"])
         verdict = frame.headers.get("disposition", "accepted")
-        if verdict != "accepted" or "result" in frame.headers or frame.headers.get("durable") == "false":
+        is_kept = "durable" not in frame.headers or "duplicate" in frame.headers
+        if verdict != "accepted" or "result" in frame.headers or not is_kept:
             self.troubles.append(f"RECEIPT: {dict(frame.headers)}")
         else:
             then()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.recovery.campaign import Kill, campaign
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _SEED = 20
 

@@ -69,6 +69,21 @@ def test_what_was_found_is_owed_from_then_on(ledger: Ledger) -> None:
     assert ledger.differences([1, 2, 3, 4, 5, 6, 7, 8]) == ["q: came back: 1 (8)"]
 
 
+def test_what_had_no_receipt_may_be_sent_again_and_is_owed_then(ledger: Ledger) -> None:
+    ledger.ack(9)
+    ledger.adopt([1, 2, 3, 4, 5, 6, 7])
+    assert ledger.unanswered == [7, 8, 10]
+    ledger.ack(7)
+    ledger.settled(7)
+    for number in ledger.unanswered:
+        ledger.send_again(number)
+        ledger.receipted(number)
+
+    assert ledger.differences([1, 2, 3, 4, 5, 6, 8, 10]) == []
+    assert ledger.differences([1, 2, 3, 4, 5, 6, 10, 10]) == ["q: lost: 1 (8)", "q: there twice: 1 (10)"]
+    assert ledger.differences([1, 2, 3, 4, 5, 6, 7, 8, 10]) == ["q: came back: 1 (7)"]
+
+
 def test_name_of_a_message_stays_and_what_was_settled_is_not_delivered(ledger: Ledger) -> None:
     ledger.delivered(1, "m-1")
     ledger.delivered(1, "m-1")

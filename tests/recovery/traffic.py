@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from random import Random
@@ -106,11 +107,16 @@ async def _hear_out(peer: Peer) -> None:
 
 async def _produce(line: Line, chance: Random, peer: Peer) -> None:
     ledger, deepest = line.ledger, chance.randrange(50, line.deepest)
+    again = deque(ledger.unanswered if line.repeats else ())
 
     def send() -> bytes:
-        number = ledger.send()
+        if again:
+            number = again.popleft()
+            ledger.send_again(number)
+        else:
+            number = ledger.send()
         receipt = "" if chance.random() < 0.03 else peer.expect(partial(ledger.receipted, number))
-        return _send(line.destination, "persistent:true\n", receipt, body=body_of(ledger.name, number))
+        return _send(line.destination, line.headers(number), receipt, body=body_of(ledger.name, number))
 
     await _feed(
         peer,
@@ -143,7 +149,7 @@ async def _transact(world: World, chance: Random, peer: Peer) -> None:
             number = 0 if is_aborted else line.ledger.send()
             group.append((line.ledger, number))
             body = body_of(line.ledger.name, number)
-            frames.append(_send(line.destination, "persistent:true\n", "transaction:t\n", body=body))
+            frames.append(_send(line.destination, line.headers(number), "transaction:t\n", body=body))
         if is_aborted:
             return b"".join([*frames, b"ABORT\ntransaction:t\n\n\0"])
         world.groups.append(group)

@@ -19,6 +19,9 @@ WATCH: Final = f"SUBSCRIBE\nid:s\ndestination:{VALUES}*\nack:client-individual\n
 # Of a body that is in no ledger.
 END: Final = "end"
 
+# In milliseconds.
+_MOST_DELAY: Final = 250
+
 _SIZES: Final = (0, 20, 200, 200, 1000, 6000)
 
 
@@ -32,6 +35,8 @@ class Line:
         mode: of their ACKs.
         prefetch: of each of them; few make the line grow.
         deepest: it is not fed above this depth, since each restart has all of it read.
+        delays: its messages are delivered later than they are sent.
+        repeats: after a kill its sender sends again what had no RECEIPT, under the same `dedup-id`.
     """
 
     destination: str
@@ -41,6 +46,18 @@ class Line:
     mode: str = "client-individual"
     prefetch: int = 100
     deepest: int = 600
+    delays: bool = False
+    repeats: bool = False
+
+    def headers(self, number: int) -> str:
+        """Of a SEND, beside its receipt."""
+        delay = f"delay:{number % _MOST_DELAY}\n" if self.delays else ""
+        dedup_id = f"dedup-id:{number}\n" if self.repeats else ""
+        return f"persistent:true\n{delay}{dedup_id}"
+
+    def end(self, turn: int) -> bytes:
+        """A SEND behind all that is there."""
+        return end_of(self.destination, turn, f"delay:{2 * _MOST_DELAY}\n" if self.delays else "")
 
     def subscribe(self, *, prefetch: int = 0, mode: str = "") -> bytes:
         """The SUBSCRIBE of one of its consumers, or of somebody who wants it otherwise."""
@@ -66,7 +83,9 @@ class World:
             Line("/queue/a", Ledger("/queue/a")),
             Line("/queue/b", Ledger("/queue/b"), consumers=2),
             Line("/queue/c", Ledger("/queue/c"), mode="client"),
-            Line("/queue/deep", Ledger("/queue/deep"), prefetch=5, deepest=4000),
+            Line("/queue/deep", Ledger("/queue/deep"), prefetch=5, deepest=2000),
+            Line("/queue/later", Ledger("/queue/later", is_ordered=False), delays=True),
+            Line("/queue/once", Ledger("/queue/once"), repeats=True),
             Line("/topic/t", Ledger("/topic/t"), client_id="reader"),
         )
     )
@@ -114,9 +133,9 @@ def read_body(body: bytes) -> tuple[str, int]:
     return name, int(number)
 
 
-def end_of(destination: str, turn: int) -> bytes:
+def end_of(destination: str, turn: int, headers: str = "") -> bytes:
     """A SEND behind all that is there; `read_body` says `END` and the turn of it."""
-    return f"SEND\ndestination:{destination}\n\n{END} {turn}\0".encode()
+    return f"SEND\ndestination:{destination}\n{headers}\n{END} {turn}\0".encode()
 
 
 def key_of(frame: Frame) -> str:
