@@ -266,8 +266,8 @@ class Administration:
 
     # --- interfering ---
 
-    def purge(self, name: str, now: float) -> int:
-        """Drop all that waits in a queue, and count it as purged; what is un-ACKed stays.
+    def purge(self, name: str, now: float) -> Steps[int]:
+        """Drop all that waits in a queue by now, and count it as purged; what is un-ACKed stays.
 
         Returns:
             How many messages.
@@ -276,7 +276,11 @@ class Administration:
             Refused: there is no such queue.
         """
         queue = self.find_queue(name)
-        purged = queue.clear("purged")
+        last = self._next_number()
+        purged = queue.clear_paged("purged")
+        while count := queue.clear_first("purged", last, _AT_ONCE):
+            purged += count
+            yield
         self._broker.queues.forget_if_idle(queue, now)
         return purged
 

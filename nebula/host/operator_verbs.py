@@ -255,7 +255,7 @@ def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> Non
     def purge(request: Request, queue: str) -> int:
         """Drop all that waits in a queue; returns how many. What is un-ACKed stays."""
         may_call(request, "queue.purge")
-        count = desk.ask(lambda: desk.administration.purge(queue, desk.now))
+        count = desk.walk(lambda: desk.administration.purge(queue, desk.now))
         _log.info("operator purged queue", principal=request.principal, queue=queue, count=count)
         return count
 

@@ -113,8 +113,8 @@ def test_walk_over_many_destinations_pauses_and_minds_what_happens_meanwhile(bro
     alice.say(*(f"SEND destination:{name} | m" for name in names))
     steps = administration.queues(Selection(limit=3), broker.now)
     next(steps)
-    administration.purge(names[0], broker.now)  # is shown already, and gone now
-    administration.purge(names[-1], broker.now)  # is still to be looked at
+    result(administration.purge(names[0], broker.now))  # is shown already, and gone now
+    result(administration.purge(names[-1], broker.now))  # is still to be looked at
 
     listing, pieces = counted(steps)
 
@@ -337,7 +337,7 @@ def test_purge_drops_and_counts_what_waits_and_leaves_what_is_unacked(broker: Br
     bob.subscribe(QUEUE, "ack:client", "prefetch-count:1")
     alice.publish(QUEUE, "a", "b", "c")
 
-    assert administration.purge(QUEUE, broker.now) == 2
+    assert result(administration.purge(QUEUE, broker.now)) == 2
     broker.settle()
 
     assert broker.broker.account.dropped["purged"] == 2
@@ -352,10 +352,25 @@ def test_purged_queue_that_nobody_reads_is_forgotten(broker: BrokerHarness) -> N
     administration = looking_at(broker)
     broker.connect().publish(QUEUE, "a")
 
-    assert administration.purge(QUEUE, broker.now) == 1
+    assert result(administration.purge(QUEUE, broker.now)) == 1
 
     with pytest.raises(Refused, match="not-found"):
-        administration.purge(QUEUE, broker.now)
+        result(administration.purge(QUEUE, broker.now))
+
+
+def test_purge_pauses_and_leaves_what_came_after_it_began(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    alice.publish(QUEUE, *map(str, range(2_500)))
+    steps = administration.purge(QUEUE, broker.now)
+    next(steps)
+    alice.publish(QUEUE, "late")
+
+    assert counted(steps) == (2_500, 2)
+    assert broker.broker.account.dropped["purged"] == 2_500
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    assert bob.bodies() == ["late"]
 
 
 def test_session_that_is_ended_hears_why_and_its_messages_go_to_others(broker: BrokerHarness) -> None:

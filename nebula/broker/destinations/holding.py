@@ -101,7 +101,11 @@ class Holding:
     def withdraw(self, messages: Collection[Message]) -> None:
         """Forget these, uncounted: they wait in memory, and somebody else has them from now on."""
         gone = {message.number for message in messages}
-        for message in self._line.remove(lambda message: message.number in gone):
+        # Mostly they come first, and what is behind them need not be looked at.
+        taken = self._line.take_first(lambda message: message.number in gone, len(gone))
+        if len(taken) < len(gone):
+            taken += self._line.remove(lambda message: message.number in gone)
+        for message in taken:
             self._forget(message)
         if self.is_deep:
             self._refill()
@@ -159,6 +163,23 @@ class Holding:
     def clear(self, reason: str) -> int:
         """Drop and count all that waits. Returns how many that were."""
         count = len(self._line)
+        self.clear_paged(reason)
+        self._drop(self._line.remove(lambda _: True), reason)
+        return count
+
+    def clear_first(self, reason: str, up_to: int, most: int) -> int:
+        """Drop and count so many of those in memory that come first. Returns how many that were.
+
+        Args:
+            up_to: the highest number that is dropped.
+        """
+        taken = self._line.take_first(lambda message: message.number <= up_to, most)
+        self._drop(taken, reason)
+        return len(taken)
+
+    def clear_paged(self, reason: str) -> int:
+        """Drop and count what is on disk alone. Returns how many that were."""
+        count = 0
         for line in self.lines:
             depot = line.forget_paged()
             if depot is not None:
@@ -166,7 +187,8 @@ class Holding:
                 self.paged_bytes -= depot.size_bytes
                 self._account.dropped[reason] += depot.count
                 self._journal.drop_messages(line.name, depot.after, depot.up_to)
-        self._drop(self._line.remove(lambda _: True), reason)
+                count += depot.count
+        self._line.refresh()
         return count
 
     def expire(self, now: float) -> None:

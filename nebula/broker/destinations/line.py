@@ -122,6 +122,14 @@ class Line:
                     self.depot.removed.update(message.number for message in unwanted)
         return removed
 
+    def take_first(self, may_go: Callable[[Message], bool], most: int) -> list[Message]:
+        """Take out those that come first, up to one that may not go."""
+        front = self.front
+        taken: list[Message] = []
+        while front and len(taken) < most and may_go(front[0]):
+            taken.append(front.popleft())
+        return taken
+
     def refresh(self) -> None:
         """Something was done to one of `lines`."""
 
@@ -290,6 +298,14 @@ class PriorityLine:
         removed = list(chain.from_iterable(line.remove(is_unwanted) for line in self.lines))
         self.refresh()
         return removed
+
+    def take_first(self, may_go: Callable[[Message], bool], most: int) -> list[Message]:
+        """Take out those that come first in each level, up to one that may not go."""
+        taken: list[Message] = []
+        for line in self.lines:
+            taken += line.take_first(may_go, most - len(taken))
+        self.refresh()
+        return taken
 
     def refresh(self) -> None:
         """Something was done to one of `lines`: find the highest that is not empty."""
