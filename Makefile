@@ -55,7 +55,7 @@ torture: $(TORTURES) ## kill the broker a thousand times, then feed it garbage (
 bench: $(TESTS) ## measure beside RabbitMQ, ActiveMQ and NATS (Debian: installs them)
 	@$(PYTHON) -m benchmarks
 
-bench-quick: $(TESTS) ## measure Nebula alone, in two minutes
+bench-quick: $(TESTS) ## measure Nebula alone, in some minutes
 	@$(PYTHON) -m benchmarks --quick
 
 clean: ## remove the environment and everything that was made

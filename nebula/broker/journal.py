@@ -58,7 +58,7 @@ class Journal:
         self.taken_number = 0
         self._last_number = 0
         self._rows: dict[_Key, Write | _Held] = {}
-        self._heads: dict[tuple[object, ...], Head] = {}
+        self._heads: dict[tuple[object, ...], tuple[Head, object]] = {}
         # Of `_rows` those messages that the store has already, with another count.
         self._again: set[_Key] = set()
 
@@ -159,7 +159,11 @@ class Journal:
         self._taken_bytes = self.backlog_bytes
         self._rows = {}
         self._again.clear()
-        return number, [row if not isinstance(row, tuple) else self._row(*row) for row in rows.values()]
+        # A plain tuple is what is still to be made a row of; rows are tuples with a name, or none.
+        return number, [
+            self._row(*row) if type(row) is tuple else row  # type: ignore[misc]  # not narrowed by `type`
+            for row in rows.values()
+        ]
 
     def committed(self) -> None:
         """The store has the batch that was taken last."""
@@ -191,15 +195,18 @@ class Journal:
         Args:
             is_dead: it is a dead letter, which nobody is to answer.
         """
-        # Of those that follow each other many have the same headers, which are one object then.
-        key = (kind, stored.destination, stored.headers, stored.is_request, is_dead)
-        head = self._heads.get(key)
-        if head is None:
+        number, destination, headers, body, expires_at, _, is_request = stored
+        # Of those that follow each other many have the same headers, which are one object then, and by far
+        # the longest to compare.
+        key = (kind, destination, id(headers), is_request, is_dead)
+        known = self._heads.get(key)
+        if known is None:
             if len(self._heads) >= _KNOWN_HEADS:
                 self._heads.clear()
-            head = self._heads[key] = _head(*key)
-        message = Message(head, stored.body, stored.number, 0.0)
-        message.expires_at = None if stored.expires_at is None else stored.expires_at - self.wall_offset
+            # With the headers, whose `id` another object would have otherwise.
+            known = self._heads[key] = _head(kind, destination, headers, is_request, is_dead), headers
+        message = Message(known[0], body, number, 0.0)
+        message.expires_at = None if expires_at is None else expires_at - self.wall_offset
         return message
 
 

@@ -169,7 +169,7 @@ def _rows(db: sqlite3.Connection, request: PageRequest) -> list[StoredMessage]:
         map(bool, map(int, requests.split(","))),
         strict=True,
     )
-    return [StoredMessage(*row) for row in columns]
+    return list(map(StoredMessage._make, columns))
 
 
 def _cut(bodies: bytes, sizes: Iterable[int]) -> Iterator[bytes]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+# What there is one of for each message is a named tuple, made in a third of a frozen dataclass's time.
 
 # So many numbers has a run: enough for half a year of 300,000 messages a second, and the store's
 # 63 bits hold two million runs.
 _RUN_BITS: Final = 42
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(NamedTuple):
     """Content with its headers, as it is kept.
 
     Attributes:
@@ -38,8 +39,7 @@ class StoredMessage:
     is_request: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PutMessage:
+class PutMessage(NamedTuple):
     """A message waits in a line, or is un-ACKed there. Replaces what has its number in that line.
 
     Attributes:
@@ -51,8 +51,7 @@ class PutMessage:
     message: StoredMessage
 
 
-@dataclass(frozen=True, slots=True)
-class DropMessage:
+class DropMessage(NamedTuple):
     """A message of a line is settled."""
 
     line: str
