@@ -27,13 +27,6 @@ if TYPE_CHECKING:
 _FLUSH_SECONDS = 5.0
 _LINGER_SECONDS = 1.0
 
-# Who sent so much at once has more to say. uvloop would go on reading it, 8 MB or so, before it
-# looks at anybody else; see `nebula.broker.turns`.
-_LONG_READ_BYTES = 128 * 1024
-
-# And so much, while large bodies wait to be written to their receivers; see `Turns.is_behind`.
-_READ_BEHIND_BYTES = 4 * 1024
-
 # The loop may have been busy for longer than a peer's margin, with its beats unread. A moment
 # later they have been.
 _SECOND_LOOK_SECONDS = 0.05
@@ -101,7 +94,7 @@ class Connection(asyncio.Protocol):
         refusal = self._server.admit(self, host) or refusal
         if refusal is not None:
             self._server.events.warning("connection refused", address=self.link.address, reason=refusal)
-            self._fail(refusal)
+            self.end(refusal)
             return
         self._tick()
 
@@ -113,11 +106,6 @@ class Connection(asyncio.Protocol):
     def facts(self, now: float) -> LinkFacts:
         """What an operator is told of it."""
         return self.link.facts(now, waits_for_store=self._waits_for_store)
-
-    @property
-    def _who(self) -> dict[str, str]:
-        session = self._protocol.session
-        return {"principal": session.principal, "session": session.id}
 
     @property
     def outbox_bytes(self) -> int:
@@ -136,7 +124,7 @@ class Connection(asyncio.Protocol):
         """End it if the peer's certificate is on its listener's deny list by now."""
         tls = self._listener.tls
         if tls is not None and tls.is_denied(self.principal):
-            self._fail(_NOT_ADMITTED)
+            self.end(_NOT_ADMITTED)
 
     def _identify(self) -> str | None:
         """Find out who the peer is, if that can be known before it speaks; why it may not come in."""
@@ -172,9 +160,7 @@ class Connection(asyncio.Protocol):
                 self._verify(*protocol.credentials)
             if protocol.version is not None:
                 self._opened()
-        is_long = len(data) >= _LONG_READ_BYTES or (
-            len(data) >= _READ_BEHIND_BYTES and server.turns.is_behind
-        )
+        is_long = server.turns.is_long_read(len(data))
         self._pause_if_need_be(is_long=is_long)
         server.work(now)
 
@@ -236,7 +222,7 @@ class Connection(asyncio.Protocol):
         self._settle()
         if self._is_open:
             reason = self._protocol.fault or ("lost" if self._is_lost else "disconnected")
-            self._server.events.info("session closed", **self._who, reason=unquoted(reason))
+            self._server.events.info("session closed", **self.link.who, reason=unquoted(reason))
         self._server.loop.call_soon(self._part)
 
     def pause_writing(self) -> None:
@@ -260,7 +246,7 @@ class Connection(asyncio.Protocol):
         if session.ending is not None and not protocol.is_finished:
             self._server.note_ended(session.ending)
             self._server.events.warning(
-                "peer ended", **self._who, reason=session.ending, outbox_bytes=session.outbox_bytes
+                "peer ended", **self.link.who, reason=session.ending, outbox_bytes=session.outbox_bytes
             )
             session.take_outbox()  # it would only be copied for somebody who does not read
             protocol.fail(session.ending, now)
@@ -316,7 +302,9 @@ class Connection(asyncio.Protocol):
 
     def end(self, reason: str) -> None:
         """End the connection with an ERROR, for a reason of ours."""
-        self._fail(reason)
+        now = self._server.time()
+        self._protocol.fail(reason, now)
+        self._server.work(now)
 
     def abort(self) -> None:
         """Close at once; what was not written is lost."""
@@ -377,7 +365,7 @@ class Connection(asyncio.Protocol):
         version, address = self._protocol.version, self.link.address
         # Who runs in this process comes with it, before the broker has said that it listens.
         if address is not None:
-            self._server.events.info("session opened", **self._who, address=address, version=version)
+            self._server.events.info("session opened", **self.link.who, address=address, version=version)
         self._tick()
 
     def _resume_dispatch(self) -> None:
@@ -401,14 +389,9 @@ class Connection(asyncio.Protocol):
         if deadline != float("inf") and not self._is_closing:
             self._timer = self._server.loop.call_at(deadline, self._tick)
 
-    def _fail(self, reason: str) -> None:
-        now = self._server.time()
-        self._protocol.fail(reason, now)
-        self._server.work(now)
-
     def _fail_internally(self) -> None:
         # A bug of ours: the log has it, the peer learns nothing of our insides.
-        self._server.events.exception("connection failed", **self._who)
+        self._server.events.exception("connection failed", **self.link.who)
         self._protocol.fail("internal error", self._server.time())
 
     def _close(self) -> None:

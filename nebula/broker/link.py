@@ -69,6 +69,12 @@ class Link:
         peer = self._peer
         return "" if peer is None else place_of(peer[0])
 
+    @property
+    def who(self) -> dict[str, str]:
+        """Who the peer is, for the log."""
+        session = self.protocol.session
+        return {"principal": session.principal, "session": session.id}
+
     def identify(self) -> str | None:
         """Who the peer is; None: it cannot be known before it speaks.
 

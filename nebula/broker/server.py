@@ -154,7 +154,7 @@ class Server:
             for listener in self._listeners:
                 await self._listen(listener)
         except OSError:
-            self._close_listeners()
+            self.close_doors()
             if self._writer is not None:
                 await self._writer.close([])
             raise
@@ -208,7 +208,11 @@ class Server:
 
     def close_doors(self) -> None:
         """Listen no more; who is there stays. The begin of a stop that waits for something else first."""
-        self._close_listeners()
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for http in self._http_listeners:
+            http.close()
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Bring what was accepted to its end, then end all connections with an ERROR. Idempotent.
@@ -221,7 +225,7 @@ class Server:
                 is cut off half a second later.
         """
         seconds = self.limits.drain_seconds if drain_seconds is None else drain_seconds
-        self._close_listeners()
+        self.close_doors()
         self.is_stopping = True
         for connection in self._connections:
             connection.rest_for_good()
@@ -387,13 +391,6 @@ class Server:
             session.is_choked = True
         for connection in list(self._connections):
             connection.end(reason)
-
-    def _close_listeners(self) -> None:
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
-        for http in self._http_listeners:
-            http.close()
 
     def _advance(self) -> None:
         now = self.time()

@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nebula.broker.connection import Connection
 
+# Who sent so much at once has more to say. uvloop would go on reading it, 8 MB or so, before it
+# looks at anybody else.
+_LONG_READ_BYTES = 128 * 1024
+
+# And so much, while large bodies wait to be written to their receivers.
+_READ_BEHIND_BYTES = 4 * 1024
+
 # Connections with much to say are read so many at a time, for at most a read each: with 256 KB a
 # read the others, timers and signals wait for one MB at most, however many such peers there are.
 _LONG_READS_AT_ONCE = 4
@@ -45,13 +52,13 @@ class Turns:
         self._reads_on_soon = False
         self._unwritten: deque[Connection] = deque()
 
-    @property
-    def is_behind(self) -> bool:
-        """Connections wait to be written. Who sends more than a little is to line up behind them.
+    def is_long_read(self, size: int) -> bool:
+        """Whether who has sent so much is to line up before it is read again.
 
-        Else a good reader's outbox would fill before its turn, and it would be ended as too slow.
+        Where connections wait to be written, already who sends more than a little: else a good reader's
+        outbox would fill before its turn, and it would be ended as too slow.
         """
-        return bool(self._unwritten)
+        return size >= _LONG_READ_BYTES or (size >= _READ_BEHIND_BYTES and bool(self._unwritten))
 
     def line_up(self, connection: Connection) -> None:
         """Have the connection, which has stopped to read, `take_turn` after those before it."""
