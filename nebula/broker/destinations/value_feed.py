@@ -233,7 +233,7 @@ class ValueFeed:
 
     def let_go_some(self, count: int) -> list[LastValueTopic]:
         """Nobody is fed by it any more: let so many go, whatever they wait for. Returns them."""
-        topics = []
+        topics: list[LastValueTopic] = []
         while self._states and len(topics) < count:
             topic, _ = self._states.popitem()
             topic.users -= 1
