@@ -150,8 +150,7 @@ class Encoder:
             pairs.append((headers.DURABLE, "false"))
         if consumers is not None:
             pairs.append((headers.CONSUMERS, str(consumers)))
-        rest = self._dialect.header_block(pairs) + b"\n\0\n"
-        return rest
+        return self._dialect.header_block(pairs) + b"\n\0\n"
 
     def outbox(self, outbox: Sequence[Delivery | bytes], now: float) -> list[bytes]:
         """The octets of all that a session was told, in order: one piece, but large bodies apart.

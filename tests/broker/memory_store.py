@@ -63,7 +63,9 @@ class MemoryStore:
             lines.setdefault(line, []).append(message)
         for line, kept in lines.items():
             body_bytes = sum(len(each.body) for each in kept)
-            snapshot.lines[line] = KeptLine(kept[: self.page_messages], len(kept), body_bytes, kept[-1].number)
+            snapshot.lines[line] = KeptLine(
+                kept[: self.page_messages], len(kept), body_bytes, kept[-1].number
+            )
         snapshot.delayed = sorted(disk.delayed.values(), key=lambda row: row.deliver_at)
         snapshot.duplicates = sorted(disk.duplicates.values(), key=lambda row: row.until)
         snapshot.values = sorted(disk.values.values(), key=lambda value: value.number)

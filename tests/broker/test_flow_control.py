@@ -346,10 +346,8 @@ def test_publisher_goes_on_when_anybody_has_made_room_in_the_brokers_memory() ->
     accepted = len(alice.received())
     assert alice.is_held_back
 
-    while alice.is_held_back:
-        for number in range(30):
-            bob.subscribe(f"/queue/{number}", id=str(number))
-        bob.received()
+    for number in range(30):
+        bob.subscribe(f"/queue/{number}", id=str(number))
     assert verdicts(alice.received()) == ["accepted"] * (30 - accepted)
 
 
