@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,10 +28,11 @@ from nebula.broker.connection import Connection
 from nebula.broker.core import Broker
 from nebula.broker.counts import Commits, Traffic
 from nebula.broker.disk import DiskWatch
+from nebula.broker.doors import Doors
 from nebula.broker.doorway import Doorway
 from nebula.broker.encoding import LARGE_BYTES
 from nebula.broker.events import EventLog
-from nebula.broker.http import HttpListener, Page
+from nebula.broker.http import Page
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
@@ -50,10 +50,6 @@ _log = structlog.get_logger("nebula.broker")
 
 # How often time passes for the core: expiry, and senders that wait in vain.
 _ADVANCE_SECONDS = 0.25
-
-# Who does not answer the end of its TLS holds a file of ours. As long as `Connection` lets a peer take for
-# its last octets.
-_TLS_SHUTDOWN_SECONDS = 5.0
 
 # How long clients may take to go when they were told why the broker ends them.
 _STOP_SECONDS = 0.5
@@ -112,8 +108,7 @@ class Server:
         self._dead_letter = dead_letter
         self._writer = None if store is None else Writer(store, self._on_committed, self._on_store_failed)
         self._on_failure = on_failure
-        self._servers: list[asyncio.Server] = []
-        self._http_listeners: list[HttpListener] = []
+        self._doors = Doors(partial(Connection, self, None), self.limits, self.pages)
         self._connections: set[Connection] = set()
         # Without those that were refused and are still being told so: they take nobody's place.
         self._doorway = Doorway(self.limits.max_connections, self.limits.max_connections_per_address)
@@ -152,7 +147,7 @@ class Server:
         self.administration = Administration(self.broker, self.started_at)
         try:
             for listener in self._listeners:
-                await self._listen(listener)
+                self.urls += await self._doors.open(listener)
         except OSError:
             self.close_doors()
             if self._writer is not None:
@@ -208,11 +203,7 @@ class Server:
 
     def close_doors(self) -> None:
         """Listen no more; who is there stays. The begin of a stop that waits for something else first."""
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
-        for http in self._http_listeners:
-            http.close()
+        self._doors.close()
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Bring what was accepted to its end, then end all connections with an ERROR. Idempotent.
@@ -299,7 +290,7 @@ class Server:
         """Why nobody new should be sent here now; None: it is ready."""
         if self._writer is not None and self._writer.has_failed:
             return "the store has failed"
-        if self._listeners and not self._servers:
+        if self._listeners and not self._doors.are_open:
             return "it is stopping"
         return "the disk is nearly full" if self.broker.account.is_disk_low else None
 
@@ -356,33 +347,6 @@ class Server:
         self._end_all("the broker cannot keep messages")
         if self._on_failure is not None:
             self._on_failure(error)
-
-    async def _listen(self, listener: Listener) -> None:
-        make: Callable[[], asyncio.Protocol] = partial(Connection, self, None, listener)
-        if listener.http:
-            http = HttpListener(
-                partial(Connection, self, None, listener),
-                origins=listener.origins,
-                limits=self.limits,
-                pages=self.pages,
-            )
-            self._http_listeners.append(http)
-            make = http
-        context: ssl.SSLContext | None = None if listener.tls is None else listener.tls.context
-        server = await self.loop.create_server(
-            make,
-            listener.host,
-            listener.port,
-            backlog=1024,
-            ssl=context,
-            ssl_handshake_timeout=None if context is None else self.limits.connect_timeout,
-            ssl_shutdown_timeout=None if context is None else _TLS_SHUTDOWN_SECONDS,
-        )
-        self._servers.append(server)
-        for socket in server.sockets:
-            host, port = socket.getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            self.urls.append(f"{listener.scheme}://{shown}:{port}")
 
     def _end_all(self, reason: str) -> None:
         # Nobody gets what another one gives back: it would go from one to the next, and each would
