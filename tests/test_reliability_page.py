@@ -26,6 +26,14 @@ def rows() -> Iterator[list[str]]:
             yield cells
 
 
+def promises() -> Iterator[tuple[str, str]]:
+    """The rows of what is promised: the sentence, and its tests."""
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| ") and len(cells) == 2 and cells[0] not in ("---", "what is promised"):
+            yield cells[0], cells[1]
+
+
 def known_tests() -> set[str]:
     sources = (path.read_text() for path in TESTS.rglob("test_*.py"))
     return {name for source in sources for name in re.findall(r"def test_(\w+)", source)}
@@ -33,6 +41,15 @@ def known_tests() -> set[str]:
 
 def test_page_has_rows() -> None:
     assert len(list(rows())) > 20
+    assert len(list(promises())) > 20
+
+
+@pytest.mark.parametrize("shown", [tests for _, tests in promises()])
+def test_each_promise_has_tests_that_are_there(shown: str) -> None:
+    names = [name.strip() for name in shown.split(",")]
+    files = {f"`{path.name}`" for path in TESTS.rglob("test_*.py")}
+
+    assert set(names) <= files | known_tests()
 
 
 @pytest.mark.parametrize("row", list(rows()), ids=lambda row: row[0][:50])
