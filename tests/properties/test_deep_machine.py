@@ -24,4 +24,4 @@ class DeepMachine(StoreMachine):
 
 
 TestDeep = pytest.mark.timeout(SECONDS)(DeepMachine.TestCase)
-TestDeep.settings = many(100, 50)
+TestDeep.settings = many(60, 40)

@@ -393,4 +393,4 @@ class StoreMachine(StoreWorld):
 
 
 TestStore = pytest.mark.timeout(SECONDS)(StoreMachine.TestCase)
-TestStore.settings = many(150, 50)
+TestStore.settings = many(100, 50)
