@@ -53,13 +53,14 @@ class ServiceManager:
             yield
             return
         loop = asyncio.get_running_loop()
+        timer: asyncio.Handle = loop.call_soon(lambda: None)
 
         def beat() -> None:
             nonlocal timer
             self.tell(ALIVE)
             timer = loop.call_later(seconds * _WATCHDOG_SHARE, beat)
 
-        timer = loop.call_later(0.0, beat)
+        beat()
         try:
             yield
         finally:
