@@ -1,4 +1,4 @@
-"""A message that went from one place on disk to another: who settles it there is told when both are written."""
+"""A message that moved on the disk: who settles it in its new place is told when the store has both."""
 
 from __future__ import annotations
 
