@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import resource
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
@@ -23,6 +24,11 @@ from nebula.host.apps import App, hosting
 from nebula.host.own_verbs import own_responder
 from nebula.logs import Level
 from nebula.rpc.responder import Responder
+
+_log = structlog.get_logger("nebula.broker")
+
+# Beside connections: the store, listeners, pipes, and connections that are being refused.
+_OTHER_FILES = 200
 
 # Of a burst each message is a few objects, all soon gone and in no rings: at CPython's 700 the
 # garbage collector took a fifth of the broker's time to find nothing.
@@ -47,7 +53,18 @@ def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) ->
     apps = [find_app(target) for target in settings.app]
     logs.configure(settings.log_level)
     gc.set_threshold(*_GC_THRESHOLDS)
+    _raise_file_limit(settings.limits.max_connections + _OTHER_FILES)
     _run(_serve_broker(settings, apps, on_listening))
+
+
+def _raise_file_limit(wanted: int) -> None:
+    """Let the process open as many files, as far as it may: a connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < possible:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+    if possible < wanted:
+        _log.warning("few files may be open", limit=possible, wanted=wanted)
 
 
 def run_service(app: Responder, url: str | None, level: Level, on_serving: Callable[[], None]) -> None:
@@ -138,16 +155,16 @@ async def _serve_app(app: Responder, url: str | None, on_serving: Callable[[], N
 @contextlib.contextmanager
 def _on_hangup(reload: Callable[[], None]) -> Iterator[None]:
     """Call `reload` whenever SIGHUP comes. What it cannot use is logged, and nothing ends."""
-    log = structlog.get_logger("nebula.broker")
+
     loop = asyncio.get_running_loop()
 
     def on_hangup() -> None:
         try:
             reload()
         except SettingsError as error:
-            log.warning("reload failed", reason=str(error))
+            _log.warning("reload failed", reason=str(error))
         else:
-            log.info("files reloaded")
+            _log.info("files reloaded")
 
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -183,3 +185,26 @@ def test_print_settings_shows_value_and_origin_and_starts_nothing(tmp_path: Path
     assert rows["[[listener]] 1: port"] == (0, "--port")
     assert rows["log_level"] == ("debug", "NEBULA_SERVER_LOG_LEVEL")
     assert rows["store"] == ("sqlite", "default")
+
+
+_FILES = """
+import resource, sys
+from nebula.cli import programs
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 500))
+programs._raise_file_limit(int(sys.argv[1]))
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limit", "warns"), [(50, 100, False), (300, 300, False), (900, 500, True)]
+)
+def test_process_may_open_as_many_files_as_there_may_be_connections(
+    wanted: int, limit: int, warns: bool
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FILES, str(wanted)], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert done.stdout.splitlines()[-1] == f"{limit} 500"
+    assert ("few files may be open" in done.stdout + done.stderr) == warns
