@@ -24,7 +24,7 @@ from tests.recovery.world import World
 
 # The kill comes after so many batches and a moment: whatever the machine's speed, some of the load is
 # receipted by then.
-_BATCHES: Final = (2, 50)
+_BATCHES: Final = (2, 30)
 _MOST_SECONDS: Final = 0.05
 
 # So many kills are followed by another one while the broker starts and reads what there is.

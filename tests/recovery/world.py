@@ -83,7 +83,7 @@ class World:
             Line("/queue/a", Ledger("/queue/a")),
             Line("/queue/b", Ledger("/queue/b"), consumers=2),
             Line("/queue/c", Ledger("/queue/c"), mode="client"),
-            Line("/queue/deep", Ledger("/queue/deep"), prefetch=5, deepest=2000),
+            Line("/queue/deep", Ledger("/queue/deep"), prefetch=5, deepest=1200),
             Line("/queue/later", Ledger("/queue/later", is_ordered=False), delays=True),
             Line("/queue/once", Ledger("/queue/once"), repeats=True),
             Line("/topic/t", Ledger("/topic/t"), client_id="reader"),
