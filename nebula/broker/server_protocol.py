@@ -32,7 +32,7 @@ __all__ = ["ServerProtocol"]
 _SLICE_BYTES: Final = 32 * 1024
 
 # After so many frames, some milliseconds of work, the others have their turn.
-_MANY_FRAMES: Final = 1500
+MANY_FRAMES: Final = 1500
 
 
 class State(Enum):
@@ -61,6 +61,7 @@ class ServerProtocol:
         is_resting: it gave us much to do, and there is more: call `go_on` when the others had their turn.
         is_finished: nothing more is to be read. Write what there is, then close.
         fault: the text of the ERROR that ended the connection, if one did.
+        many_frames: after so many it rests.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ServerProtocol:
         self.is_held_back = False
         self.is_resting = False
         self.is_finished = False
+        self.many_frames = MANY_FRAMES
         self.fault: str | None = None
         self.version: str | None = None
         self.heartbeat = Heartbeat(0.0, 0.0, now=now)
@@ -205,7 +207,7 @@ class ServerProtocol:
                 return
             end = begin + _SLICE_BYTES
             count += self._receive_slice(data[begin:end])
-            if count >= _MANY_FRAMES and end < len(data):
+            if count >= self.many_frames and end < len(data):
                 self._rest([])
         if not self.is_held_back:
             self._frame_clock.note(self._now, is_within_frame=self._parser.is_within_frame)

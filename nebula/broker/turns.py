@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from nebula.broker.server_protocol import MANY_FRAMES
+
 if TYPE_CHECKING:
     from nebula.broker.connection import Connection
 
@@ -24,6 +26,11 @@ _LONG_READS_AT_ONCE = 4
 
 # Some of them were read already, and go on with what that brought. It is work: no more of it in a turn.
 _TURN_SECONDS = 0.004
+
+# While others are at work too, each has so many frames a turn, a third of a millisecond: a request of
+# somebody's waits for such a turn at each of its four steps. (Who is alone pays for no more turns.)
+_FEW_FRAMES = 100
+_AT_WORK_SECONDS = 0.1
 
 # Who is to be written much waits for the next turn of the loop once so much was written in this one: a
 # large body that a thousand receive would hold the others up for seconds. The kernel takes a GB/s or less.
@@ -51,6 +58,15 @@ class Turns:
         self._in_line: deque[Connection] = deque()
         self._reads_on_soon = False
         self._unwritten: deque[Connection] = deque()
+        # Who was read last, and when that was another one than before.
+        self._reader: Connection | None = None
+        self._changed_at = float("-inf")
+
+    def frames_at_once(self, connection: Connection, now: float) -> int:
+        """How many frames of a connection that is read now are handled before the others have their turn."""
+        if connection is not self._reader:
+            self._reader, self._changed_at = connection, now
+        return _FEW_FRAMES if now - self._changed_at < _AT_WORK_SECONDS else MANY_FRAMES
 
     def is_long_read(self, size: int) -> bool:
         """Whether who has sent so much is to line up before it is read again.

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from nebula.broker.connection import Connection
 from nebula.broker.limits import Limits
 from nebula.broker.server import Server
+from nebula.broker.turns import Turns
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import octets
 from tests.faults.test_turns import connected
@@ -56,6 +58,21 @@ def test_very_many_frames_of_one_read_take_several_turns() -> None:
     assert 0 < seen[0] < 3000
     assert seen == sorted(seen)
     assert seen[-1] == 4000
+
+
+def test_who_is_read_beside_others_has_fewer_frames_a_turn() -> None:
+    # The broker's clock stands still within a turn, so that it is told here.
+    loop = asyncio.new_event_loop()
+    turns = Turns(loop, lambda *_: None, lambda: None)
+    loop.close()
+    one, other = Connection.__new__(Connection), Connection.__new__(Connection)
+    turns.frames_at_once(one, 0.0)
+    alone = turns.frames_at_once(one, 1.0)
+    turns.frames_at_once(other, 1.0)
+
+    assert turns.frames_at_once(one, 1.0) < alone / 10
+    assert turns.frames_at_once(one, 1.05) < alone / 10
+    assert turns.frames_at_once(one, 2.0) == alone
 
 
 def test_globs_take_a_turn_each() -> None:
