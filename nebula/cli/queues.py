@@ -18,7 +18,7 @@ from nebula.cli.operators import (
     tell,
 )
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
-from nebula.cli.render import Output
+from nebula.cli.render import Output, harmless
 from nebula.cli.tables import Column, duration, number, octets, table
 
 Queue: TypeAlias = Annotated[str, Argument(metavar="QUEUE", help="`orders` is `/queue/orders`.")]
@@ -124,10 +124,11 @@ def show_messages(output: Output, messages: list[dict[str, Any]]) -> None:
     for message in messages:
         headers = ({"name": name, "value": value} for name, value in message["headers"].items())
         what = f"{message['number']}  from {message['sender']}, {octets(message['body_bytes'])}"
-        output.console.print(what, style="bold", markup=False, highlight=False)
+        output.console.print(harmless(what), style="bold", markup=False, highlight=False)
         output.console.print(table((Column("", "name"), Column("", "value")), headers))
         end = " …" if message["is_cut"] else ""
-        output.console.print(f"{message['body']}{end}\n", markup=False, highlight=False)
+        body = harmless(message["body"], keep="\n\t")
+        output.console.print(f"{body}{end}\n", markup=False, highlight=False)
 
 
 def purge(

@@ -52,7 +52,7 @@ class Output:
         elif isinstance(value, dict):
             self.console.print(_pairs(value))
         elif value is None or isinstance(value, str):
-            text = "success, with nothing to report" if value is None else value
+            text = "success, with nothing to report" if value is None else harmless(value, keep="\n\t")
             self.console.print(text, markup=False, highlight=False)
         else:
             self.console.print_json(json.dumps(value, default=str))
@@ -73,6 +73,20 @@ class Output:
             self.console.print(text, markup=False, highlight=False)
         else:
             self.json_line(facts)
+
+
+def harmless(text: str, *, keep: str = "") -> str:
+    """Text of a peer as a person may see it: a terminal would do what a stranger's control characters say.
+
+    Args:
+        keep: control characters that stay what they are; the others are shown by their codes.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 class JobView:
@@ -115,8 +129,8 @@ class JobView:
 def _note(status: Mapping[str, Any]) -> str:
     error = status.get("error")
     if isinstance(error, Mapping):
-        return f"{error.get('code', '')}: {error.get('message', '')}"
-    return str(status.get("note") or "")
+        return harmless(f"{error.get('code', '')}: {error.get('message', '')}")
+    return harmless(str(status.get("note") or ""))
 
 
 def _state(state: str) -> Text:
@@ -130,7 +144,10 @@ def _table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
         numbers = all(_is_number(row.get(column)) for row in rows)
         # A job's id is there to be copied: it stays in one piece.
         table.add_column(
-            column, justify="right" if numbers else "left", overflow="fold", no_wrap=column == "job"
+            Text(harmless(column)),
+            justify="right" if numbers else "left",
+            overflow="fold",
+            no_wrap=column == "job",
         )
     for row in rows:
         table.add_row(*(_cell(column, row.get(column)) for column in columns))
@@ -142,7 +159,7 @@ def _pairs(value: Mapping[str, Any]) -> Table:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for key, field in value.items():
-        table.add_row(Text(str(key)), _cell(str(key), field))
+        table.add_row(Text(harmless(str(key))), _cell(str(key), field))
     return table
 
 
@@ -156,9 +173,8 @@ def _cell(column: str, value: Any) -> Text:
     if column.endswith("_at") and _is_number(value):
         # Services tell seconds since the epoch; people read their own clock.
         return Text(datetime.fromtimestamp(value, UTC).astimezone().strftime("%d %b %H:%M:%S"))
-    if isinstance(value, str):
-        return Text(value)
-    return Text(json.dumps(value, ensure_ascii=False, default=str))
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return Text(harmless(text, keep="\n"))
 
 
 def _is_number(value: Any) -> bool:

@@ -11,6 +11,8 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
+from nebula.cli.render import harmless
+
 _STEPS: Final = (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0))
 
 
@@ -37,7 +39,7 @@ class Column:
             return ""
         if self.form is not None:
             return self.form(value)
-        return value if isinstance(value, str) else json.dumps(value)
+        return harmless(value if isinstance(value, str) else json.dumps(value))
 
 
 def table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, title: str | None = None) -> Table:

@@ -70,9 +70,10 @@ async def watch(client: Client, output: Output, interval: float, limit: int, *, 
     Raises:
         NebulaError: there is no answer, or it is an error.
     """
-    with _keys_at_once():
+    with_keys = output.is_for_people and sys.stdin.isatty()
+    with _keys_at_once() if with_keys else contextlib.nullcontext():
         async with anyio.create_task_group() as tasks:
-            if output.is_for_people and sys.stdin.isatty():
+            if with_keys:
                 tasks.start_soon(_leave_at_q, tasks.cancel_scope)
             with _screen(output) as show:
                 async for before, after in _pairs(client, interval, limit):
@@ -194,9 +195,6 @@ async def _leave_at_q(scope: anyio.CancelScope) -> None:
 @contextlib.contextmanager
 def _keys_at_once() -> Iterator[None]:
     """Have a terminal hand over keys without Enter, and not show them."""
-    if not sys.stdin.isatty():
-        yield
-        return
     import termios
     import tty
 

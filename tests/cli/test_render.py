@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from nebula.cli.queues import show_messages
 from nebula.cli.render import JobView, Output
+from nebula.cli.tables import Column, table
 
 
 def terminal() -> Output:
@@ -150,3 +152,36 @@ def test_times_and_progress_are_shown_as_people_read_them() -> None:
     output.rows(("progress", "accepted_at"), [{"progress": 0.5, "accepted_at": 1.5}], none="")
 
     assert lines_of(output)[1].split() == ["50%", "01", "Jan", "02:00:01"]
+
+
+def test_what_strangers_chose_cannot_command_a_terminal() -> None:
+    output = terminal()
+    evil = "\x1b[2J\x9b31m\r\x07"
+    message = {
+        "number": 1,
+        "sender": evil,
+        "headers": {evil: evil},
+        "body": f"{evil}\nnext line",
+        "body_bytes": 12,
+        "is_cut": False,
+    }
+
+    show_messages(output, [message])
+    output.console.print(table([Column("queue", "queue")], [{"queue": evil}]))
+    output.value(evil)
+    output.value({evil: evil, "more": [evil]})
+    output.value([{evil: evil}])
+
+    assert all(each.isprintable() or each == "\n" for each in text_of(output))
+    assert text_of(output).count(r"\x1b[2J\x9b31m\r\x07") >= 9
+    assert "next line" in lines_of(output)
+
+
+def test_note_of_a_job_cannot_command_a_terminal() -> None:
+    output = terminal()
+
+    with JobView(output) as view:
+        view.show({"state": "running", "note": "\x1b[2Jreading"})
+
+    assert "\x1b[2J" not in text_of(output)
+    assert r"\x1b[2Jreading" in text_of(output)
