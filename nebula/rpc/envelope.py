@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -152,12 +153,14 @@ def _text(value: Any) -> str | None:
 
 def _decode(body: bytes, charset: str | None) -> str:
     """D.15: strict UTF-8, then the charset that was named, then Latin-1, which takes any octet."""
-    for encoding in ("utf-8", charset):
-        if encoding is not None:
-            try:
-                return body.decode(encoding)
-            except (ValueError, LookupError):  # wrong octets; a name that is no charset's
-                continue
+    with suppress(ValueError):
+        return body.decode()
+    if charset is not None:
+        with suppress(ValueError, LookupError):  # wrong octets; a name that is no charset's
+            text = body.decode(charset)
+            # Some of Python's own charsets make halves of characters, which nobody could be answered.
+            text.encode()
+            return text
     return body.decode("latin-1")
 
 
