@@ -49,6 +49,8 @@ test-foreign: $(TESTS) ## run ours against RabbitMQ, and clients in six language
 
 torture: $(TORTURES) ## kill the broker a thousand times, then feed it garbage (tens of minutes)
 	@$(PYTHON) -m tests.recovery --kills $(KILLS)
+	@NEBULA_TEST_CROWD_SECONDS=180 $(PYTHON) -m pytest tests/faults/test_shell_crowds.py
+	@$(PYTHON) -m pytest -m foreign tests/recovery
 	@NEBULA_PROPERTY_EXAMPLES=20 $(PYTHON) -m pytest tests/properties
 	@$(PYTHON) -m tests.fuzz --seconds 60
 

@@ -98,6 +98,9 @@ class Journal:
             self._rows[key] = DropMessage(queue, message.number)
         else:
             self.backlog_bytes -= message.size_bytes
+            # It may have come from elsewhere on the disk: who settled it waits until it is known there that
+            # it has left.
+            self.count += 1
 
     def drop_messages(self, line: str, after: int, up_to: int) -> None:
         """All that the store has of a line between these numbers is gone."""
