@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
+from collections.abc import Callable
 from enum import StrEnum
-from typing import TextIO
+from typing import Final, TextIO
 
 import structlog
+
+# Of one kind so many in a second are told whole.
+_MOST_OF_ONE: Final = 5
+_INTERVAL_SECONDS: Final = 1.0
 
 
 class Level(StrEnum):
@@ -75,3 +81,45 @@ def _adopt_standard_library(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(threshold, logging.WARNING))
+
+
+class PacedLog:
+    """A logger for what strangers cause: however often they do it, few lines a second come of it.
+
+    Of each event the first few of a second are told. How many more there were is told before the next one.
+
+    Args:
+        name: of the logger.
+        clock: seconds that do not jump.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = structlog.get_logger(name)
+        self._clock = clock
+        # By event: when its second began, and how often it has happened since. Events are few.
+        self._seconds: dict[str, tuple[float, int]] = {}
+
+    def info(self, event: str, **facts: object) -> None:
+        """Something that is no trouble, by itself."""
+        if self._has_room_for(event):
+            self._log.info(event, **facts)
+
+    def warning(self, event: str, **facts: object) -> None:
+        """Something that an operator may have to look after."""
+        if self._has_room_for(event):
+            self._log.warning(event, **facts)
+
+    def exception(self, event: str, **facts: object) -> None:
+        """A bug of ours, with the traceback of the exception at hand."""
+        if self._has_room_for(event):
+            self._log.exception(event, **facts)
+
+    def _has_room_for(self, event: str) -> bool:
+        now = self._clock()
+        begun, count = self._seconds.get(event, (now, 0))
+        if now >= begun + _INTERVAL_SECONDS:
+            if count > _MOST_OF_ONE:
+                self._log.warning("further events", what=event, count=count - _MOST_OF_ONE)
+            begun, count = now, 0
+        self._seconds[event] = begun, count + 1
+        return count < _MOST_OF_ONE

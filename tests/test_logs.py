@@ -113,3 +113,24 @@ def test_second_call_replaces_the_first() -> None:
 
     assert [line["event"] for line in lines(first)] == ["one"]
     assert [line["event"] for line in lines(second)] == ["two", "three"]
+
+
+def test_what_strangers_cause_is_told_at_a_pace_and_the_rest_is_counted() -> None:
+    now = 0.0
+    log = logs.PacedLog("test", clock=lambda: now)
+
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(1000):
+            log.info("guessed")
+        log.warning("something else")
+        now = 1.0
+        log.info("guessed")
+
+    assert [entry["event"] for entry in logged] == [
+        *["guessed"] * 5,
+        "something else",
+        "further events",
+        "guessed",
+    ]
+    assert logged[6]["what"] == "guessed"
+    assert logged[6]["count"] == 995

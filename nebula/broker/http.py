@@ -17,15 +17,13 @@ from typing import Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import h11
-import structlog
 
 from nebula.broker.connection import Connection
 from nebula.broker.doorway import Doorway, keep_alive
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import is_loopback
 from nebula.broker.websocket import WebSocketTransport, part_from, shake_hands
-
-_log = structlog.get_logger("nebula.broker")
+from nebula.logs import PacedLog
 
 WEBSOCKET_PATH: Final = "/stomp"
 
@@ -69,6 +67,7 @@ class HttpListener:
         self.make_connection = make_connection
         self.limits = limits or Limits()
         self.pages = pages or {}
+        self.log = PacedLog("nebula.broker")
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self._asking: set[HttpConnection] = set()
         # Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
@@ -200,7 +199,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             answer = await page(authorization)
         except Exception:
-            _log.exception("page failed")
+            self._listener.log.exception("page failed")
             answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
         self._answer(answer)
 
@@ -222,7 +221,8 @@ class HttpConnection(asyncio.Protocol):
             len(origins) == len(hosts) == 1 and self._listener.trusts(origins[0], hosts[0])
         )
         if not is_trusted:
-            _log.info("origin refused", origin=origins[0][:200], host=hosts[0][:200] if hosts else None)
+            host = hosts[0][:200] if hosts else None
+            self._listener.log.info("origin refused", origin=origins[0][:200], host=host)
         return is_trusted
 
     def _shake_hands(self) -> None:

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import argon2
 import jwt
-import structlog
 from pydantic import Field
 
 from nebula.broker.fair_line import Crowded, FairLine
 from nebula.broker.listeners import ANONYMOUS
 from nebula.errors import SettingsError
+from nebula.logs import PacedLog
 from nebula.settings import Settings, load
 
 # Whoever has to wait longer for the check of a passcode is refused: the queue is bounded by it.
@@ -29,6 +29,8 @@ _LONGEST_WAIT = 10.0
 # An argon2 hash takes 64 MiB by default, and a core.
 _HASHES_AT_ONCE = 2
 _REMEMBERED = 4096
+# What strangers call themselves, in the log.
+_MOST_CHARACTERS = 200
 # Clocks of those who make tokens differ from ours.
 _TOKEN_LEEWAY = 10.0
 
@@ -41,8 +43,6 @@ _PRIVATE_PARTS = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
 
 # A SHA-256, also as OpenSSL and browsers show it.
 _FINGERPRINT: Final = re.compile(r"(?:[0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}")
-
-_log = structlog.get_logger("nebula.broker")
 
 
 class Authenticator:
@@ -88,6 +88,7 @@ class Authenticator:
         self._good: OrderedDict[bytes, tuple[str, str]] = OrderedDict()
         self._secret = secrets.token_bytes(32)
         self._checks: dict[bytes, _Check] = {}
+        self._log = PacedLog("nebula.broker")
         self.reload()
 
     def reload(self) -> None:
@@ -174,10 +175,10 @@ class Authenticator:
                 check.has_begun = True
                 is_good = await asyncio.to_thread(_is_hash_of, stored, passcode)
         except Crowded:
-            _log.warning("passcode not checked", login=login, reason="too many wait")
+            self._log.warning("passcode not checked", login=login[:_MOST_CHARACTERS], reason="too many wait")
             return False
         if not is_good or expected is None:
-            _log.info("passcode refused", login=login, is_known=expected is not None)
+            self._log.info("passcode refused", login=login[:_MOST_CHARACTERS], is_known=expected is not None)
         return is_good
 
     def _digest(self, login: str, passcode: str) -> bytes:
@@ -206,11 +207,11 @@ class Authenticator:
                 options={"require": ["exp", "sub"]},
             )
         except (jwt.PyJWTError, RecursionError) as error:  # its header may be JSON of any depth
-            _log.info("token refused", reason=type(error).__name__)
+            self._log.info("token refused", reason=type(error).__name__)
             return None
         principal = str(claims["sub"])
         if fault := _fault_of(principal):
-            _log.warning("token refused", reason=f"its sub {fault}", sub=principal)
+            self._log.warning("token refused", reason=f"its sub {fault}", sub=principal[:_MOST_CHARACTERS])
             return None
         return principal
 

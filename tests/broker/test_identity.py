@@ -453,6 +453,26 @@ async def test_log_says_why_and_never_a_passcode_or_token(tmp_path: Path) -> Non
     assert expired not in str(logged)
 
 
+async def test_flood_of_bad_tokens_does_not_flood_the_log(tmp_path: Path) -> None:
+    authenticator = Authenticator(jwks=keys_file(tmp_path, public(EC_KEY)))
+
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(200):
+            assert await authenticator.verify(None, "a.b.c") is None
+
+    # How long it takes is not ours to say: a second or two.
+    assert 5 <= len(logged) < 50
+
+
+async def test_login_without_end_is_cut_in_the_log(tmp_path: Path) -> None:
+    authenticator = Authenticator(users=users_file(tmp_path, alice="secret"))
+
+    with structlog.testing.capture_logs() as logged:
+        await authenticator.verify("m" * 5_000, "guess")
+
+    assert [len(entry["login"]) for entry in logged] == [200]
+
+
 # --- who waits to be verified ---
 
 
