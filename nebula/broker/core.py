@@ -15,7 +15,7 @@ from typing import Any
 from nebula.broker.access import AccessPolicy, Grants
 from nebula.broker.destinations.base import Account, Refusal
 from nebula.broker.destinations.last_value import LastValues
-from nebula.broker.destinations.line import level_name, queue_name
+from nebula.broker.destinations.line import level_name, level_of, queue_name
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
 from nebula.broker.destinations.topic import Topics
@@ -419,7 +419,7 @@ class Broker:
         """Go on with a page that the store has read."""
         queue = request.purpose
         assert isinstance(queue, Queue)
-        queue.take_page(request, self._restored(queue.name, rows), now)
+        queue.take_page(request, self._restored(request.line, rows), now)
 
     # --- what is kept on disk ---
 
@@ -439,12 +439,15 @@ class Broker:
             self._subscribing.restore(row, self.kind_of(row.destination), known)
         for name, line in kept.lines.items():
             queue = self._queue_of(name, kept)
-            queue.restore(line, name, self._restored(queue.name, line.first))
+            queue.restore(line, name, self._restored(name, line.first))
         self.placing.restore(
             [(self.journal.restore(row.message, Kind.QUEUE), row.deliver_at) for row in kept.delayed],
             kept.duplicates,
         )
         self.values.sweep()
+        # What did not fit into the window was on disk alone, and is so again.
+        self.journal.begin(kept.first_number - 1)
+        self.queues.page_out(self.journal.taken_number)
 
     def _queue_of(self, line: str, kept: Snapshot) -> Queue:
         name = queue_name(line)
@@ -459,10 +462,12 @@ class Broker:
             queue = self.queues.create(name, has_levels=has_levels)
         return queue
 
-    def _restored(self, queue: str, rows: Iterable[StoredMessage]) -> list[tuple[Message, int]]:
+    def _restored(self, line: str, rows: Iterable[StoredMessage]) -> list[tuple[Message, int]]:
         assert self.journal is not None
-        is_dead = queue == self.queues.dead_letter
-        return [(self.journal.restore(row, Kind.QUEUE, is_dead=is_dead), row.attempts) for row in rows]
+        restore = self.journal.restore
+        is_dead = line == self.queues.dead_letter
+        level = level_of(line)
+        return [(restore(row, Kind.QUEUE, is_dead=is_dead, priority=level), row.attempts) for row in rows]
 
     def hold_receipt(self, session: Session, octets: bytes, batch: int) -> None:
         """Say `octets` when the store has this batch, and what the session was told before."""

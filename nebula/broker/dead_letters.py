@@ -14,7 +14,7 @@ from nebula import headers as names
 from nebula.broker.administration import Steps
 from nebula.broker.core import Broker
 from nebula.broker.destinations.queue import Queue
-from nebula.broker.messages import Head, Kind, Message, Verdict
+from nebula.broker.messages import Head, Kind, Message, Verdict, wanted_priority
 from nebula.broker.rows import Arrivals, at_hand, paged_out
 from nebula.errors import Refused
 
@@ -335,7 +335,7 @@ def _head_again(letter: Message, target: str) -> Head:
         passed_on,
         is_persistent=letter.head.is_persistent,
         reply_to=reply_to,
-        priority=letter.head.priority,
+        priority=wanted_priority(dict(passed_on)),
     )
 
 

@@ -33,11 +33,11 @@ class Delayed:
         """When the first one is due."""
         return self._heap[0][0] if self._heap else None
 
-    def has_room_for(self, message: Message) -> bool:
-        """Whether one more may wait."""
+    def has_room_for(self, message: Message, others: int = 0) -> bool:
+        """Whether one more may wait, beside so many others that are to come."""
         is_kept = message.head.is_persistent and self._journal is not None
         return (
-            len(self._heap) < self._max_messages
+            len(self._heap) + others < self._max_messages
             and self._account.has_room_for(message.size_bytes)
             and not (is_kept and self._account.is_disk_low)
         )

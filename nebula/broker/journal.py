@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nebula.broker.messages import DEFAULT_PRIORITY, PRIORITIES, Head, Kind, Message
+from nebula.broker.messages import Head, Kind, Message, wanted_priority
 from nebula.broker.store import (
     DropDelayed,
     DropDuplicate,
@@ -18,12 +18,10 @@ from nebula.broker.store import (
     StoredMessage,
     Write,
 )
-from nebula.headers import PRIORITY, REPLY_TO, SENDER
+from nebula.headers import REPLY_TO, SENDER
 
 # Heads of restored messages that are remembered at most.
 _KNOWN_HEADS: Final = 1024
-
-_LEVELS: Final = frozenset(map(str, range(PRIORITIES)))
 
 _Key = tuple[str, str, str | int]
 
@@ -192,22 +190,30 @@ class Journal:
             message.is_request,
         )
 
-    def restore(self, stored: StoredMessage, kind: Kind, *, is_dead: bool = False) -> Message:
+    def begin(self, number: int) -> None:
+        """The store has all messages up to this number, of earlier runs."""
+        self._last_number = self.taken_number = number
+
+    def restore(
+        self, stored: StoredMessage, kind: Kind, *, is_dead: bool = False, priority: int | None = None
+    ) -> Message:
         """The message that a row was made of.
 
         Args:
             is_dead: it is a dead letter, which nobody is to answer.
+            priority: the level that it was kept in; None: the one that it asks for.
         """
         number, destination, headers, body, expires_at, _, is_request = stored
         # Of those that follow each other many have the same headers, which are one object then, and by far
         # the longest to compare.
-        key = (kind, destination, id(headers), is_request, is_dead)
+        key = (kind, destination, id(headers), is_request, is_dead, priority)
         known = self._heads.get(key)
         if known is None:
             if len(self._heads) >= _KNOWN_HEADS:
                 self._heads.clear()
             # With the headers, whose `id` another object would have otherwise.
-            known = self._heads[key] = _head(kind, destination, headers, is_request, is_dead), headers
+            head = _head(kind, destination, headers, is_request, is_dead, priority)
+            known = self._heads[key] = head, headers
         message = Message(known[0], body, number, 0.0)
         message.expires_at = None if expires_at is None else expires_at - self.wall_offset
         return message
@@ -219,13 +225,13 @@ def _head(
     headers: tuple[tuple[str, str], ...],
     is_request: bool,
     is_dead: bool,
+    priority: int | None,
 ) -> Head:
     if headers[:1] and headers[0][0] == SENDER:
         sender, passed_on = headers[0][1], headers[1:]
     else:
         sender, passed_on = "", headers
     fields = dict(passed_on)
-    level = fields.get(PRIORITY, "")
     return Head(
         kind,
         destination,
@@ -235,5 +241,5 @@ def _head(
         time_to_live=0.0 if is_request else None,
         # Who gets this request now may answer it, judged by who it was that asked (DESIGN 4).
         reply_to=None if is_dead else fields.get(REPLY_TO),
-        priority=int(level) if level in _LEVELS else DEFAULT_PRIORITY,
+        priority=wanted_priority(fields) if priority is None else priority,
     )

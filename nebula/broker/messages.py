@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
@@ -56,6 +56,14 @@ ContentCheck: TypeAlias = Callable[[bytes], Content]
 
 PRIORITIES: Final = 10
 DEFAULT_PRIORITY: Final = 4
+
+_LEVELS: Final = frozenset(map(str, range(PRIORITIES)))
+
+
+def wanted_priority(fields: Mapping[str, str]) -> int:
+    """The level that headers ask for, or the usual one."""
+    text = fields.get(headers.PRIORITY, "")
+    return int(text) if text in _LEVELS else DEFAULT_PRIORITY
 
 
 @dataclass(frozen=True, slots=True)

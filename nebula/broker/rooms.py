@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from nebula.broker.delayed import Delayed
 from nebula.broker.destinations.base import Account
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
@@ -14,11 +15,16 @@ from nebula.broker.messages import HEAD_COST_BYTES, Kind, Message
 class Rooms:
     """The room that the messages of one transaction take together, before any of them is there."""
 
-    def __init__(self, account: Account, queues: Queues, values: LastValues, places: int) -> None:
+    def __init__(
+        self, account: Account, queues: Queues, values: LastValues, delayed: Delayed, places: int, now: float
+    ) -> None:
         self._account = account
         self._queues = queues
         self._values = values
+        self._delayed = delayed
         self._places = places
+        self._now = now
+        self._delayed_count = 0
         self._new_values: set[str] = set()
         self._size_bytes = 0
         self._by_queue: Counter[str] = Counter()
@@ -29,18 +35,25 @@ class Rooms:
         """Whether there is room for one more."""
         head = message.head
         if head.copy_to is not None and not self._take_into(
-            head.copy_to, message.size_bytes + HEAD_COST_BYTES
+            head.copy_to, message, message.size_bytes + HEAD_COST_BYTES
         ):
             return False
         if head.kind is Kind.QUEUE:
-            return self._take_into(head.destination, message.size_bytes)
+            if head.wishes is not None and head.wishes.due(self._now) > self._now:
+                return self._take_later(message)
+            return self._take_into(head.destination, message, message.size_bytes)
         if head.kind is Kind.LAST_VALUE:
             self._size_bytes += message.size_bytes
             if message.body and head.destination not in self._values.topics:
                 self._new_values.add(head.destination)
         return self._account.has_room_for(self._size_bytes) and self._has_places()
 
-    def _take_into(self, name: str, size_bytes: int) -> bool:
+    def _take_later(self, message: Message) -> bool:
+        self._size_bytes += message.size_bytes
+        others, self._delayed_count = self._delayed_count, self._delayed_count + 1
+        return self._account.has_room_for(self._size_bytes) and self._delayed.has_room_for(message, others)
+
+    def _take_into(self, name: str, message: Message, size_bytes: int) -> bool:
         self._size_bytes += size_bytes
         if not self._account.has_room_for(self._size_bytes):
             return False
@@ -52,7 +65,11 @@ class Rooms:
                 return False
         self._by_queue[name] += size_bytes
         self._depths[name] += 1
-        return queue.could_take(self._depths[name], self._by_queue[name])
+        return (
+            queue.could_take(self._depths[name], self._by_queue[name])
+            and queue.could_hold(size_bytes)
+            and queue.could_keep(message)
+        )
 
     def _has_places(self) -> bool:
         return len(self._created) + len(self._new_values) <= self._places

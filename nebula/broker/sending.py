@@ -156,7 +156,7 @@ class Sending:
         """
         messages: list[Message] = []
         spent = []
-        rooms = Rooms(self._account, self._queues, self._values, self._places())
+        rooms = Rooms(self._account, self._queues, self._values, self._placing.delayed, self._places(), now)
         for send in sends:
             head = send.head
             if isinstance(head, Verdict):

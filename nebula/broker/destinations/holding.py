@@ -119,24 +119,35 @@ class Holding:
             and self.stored_bytes * 8 < self.rules.max_memory_bytes * 7
             and self.depth * 8 < self.max_messages * 7
             and self._account.stored_bytes * 8 < self._account.max_bytes * 7
-            # A message may be larger than the margin.
-            and self.could_take(1, size_bytes)
+            # A message may be larger than the margin. What else could go to make room has gone already.
+            and self._has_room(1, size_bytes)
             and not self._account.is_disk_low
             and self._account.has_room_for(size_bytes)
         )
 
     def could_take(self, messages: int, size_bytes: int) -> bool:
-        """Whether so much more would find room."""
+        """Whether so much more would find room, or make some."""
+        return self.rules.when_full is not WhenFull.REJECT or self._has_room(messages, size_bytes)
+
+    def could_keep(self, message: Message) -> bool:
+        """Whether it may be written to the disk, if it is to be."""
+        return not (self._account.is_disk_low and self._journal is not None and self._keeps(message))
+
+    def _has_room(self, messages: int, size_bytes: int) -> bool:
         return (
             self.stored_bytes + self.paged_bytes + size_bytes <= self.max_bytes
             and self.stored_bytes + size_bytes <= self.rules.max_memory_bytes
             and self.depth + messages <= self.max_messages
-        ) or self.rules.when_full is not WhenFull.REJECT
+        )
 
     def could_accept(self, message: Message, beside: Message) -> bool:
         """Whether `message` would find room here when `beside` has taken some elsewhere."""
-        has_room = not self._is_full(message) or self.rules.when_full is not WhenFull.REJECT
-        return has_room and self._account.has_room_for(message.size_bytes + beside.size_bytes)
+        makes_room = self.rules.when_full is not WhenFull.REJECT and self.could_hold(message.size_bytes)
+        return (
+            (makes_room or not self._is_full(message))
+            and self.could_keep(message)
+            and self._account.has_room_for(message.size_bytes + beside.size_bytes)
+        )
 
     def could_hold(self, size_bytes: int) -> bool:
         """Whether there would be room for it if nothing else were held."""
@@ -175,6 +186,8 @@ class Holding:
         """
         taken = self._line.take_first(lambda message: message.number <= up_to, most)
         self._drop(taken, reason)
+        if self.is_deep:
+            self._refill()
         return len(taken)
 
     def clear_paged(self, reason: str) -> int:
@@ -189,6 +202,7 @@ class Holding:
                 self._journal.drop_messages(line.name, depot.after, depot.up_to)
                 count += depot.count
         self._line.refresh()
+        self.is_deep = False
         return count
 
     def expire(self, now: float) -> None:
@@ -255,6 +269,7 @@ class Holding:
         self.paged_bytes -= size_bytes
         self._arrive([each for each in page if each[0].number in fresh])
         self._line.refresh()
+        self.is_deep = any(line.depot is not None for line in self.lines)
         self._trim(now)
         self._refill()
 
@@ -265,6 +280,7 @@ class Holding:
             self._note_expiry(message)
             if attempts:
                 self._attempts[message.number] = attempts
+        self._note_size()
 
     def _may_go(self, message: Message) -> bool:
         # What came back has a count that its row may not have yet.
@@ -279,12 +295,17 @@ class Holding:
             or self.stored_bytes + size_bytes > self.rules.max_memory_bytes
             or self._account.stored_bytes + size_bytes > self._account.max_bytes
             or len(self._line) + self._unacked_count >= self.max_messages
-            or (self._account.is_disk_low and self._journal is not None and self._keeps(message))
+            or not self.could_keep(message)
         )
 
     def _make_room(self, message: Message, now: float) -> bool:
-        """Lose what waits longest, where that is the way of this queue."""
-        if self.rules.when_full is WhenFull.REJECT or not self.could_hold(message.size_bytes):
+        """Lose what waits longest, where that is the way of this queue, and helps."""
+        if (
+            self.rules.when_full is WhenFull.REJECT
+            or not self.could_hold(message.size_bytes)
+            or not self.could_keep(message)
+            or not self._could_free(message.size_bytes)
+        ):
             return False
         while self._line.front and self._is_full(message):
             self._lose_oldest(now)
@@ -294,6 +315,12 @@ class Holding:
         return not self._is_full(message) or (
             self.is_deep and self._account.has_room_for(message.size_bytes) and not self._account.is_disk_low
         )
+
+    def _could_free(self, size_bytes: int) -> bool:
+        """Whether the broker's memory would have room if this queue lost what it holds."""
+        # What is dead is still held, by another queue.
+        freed_bytes = self.stored_bytes if self.rules.when_full is WhenFull.DROP_OLDEST else 0
+        return self._account.has_room_for(size_bytes - freed_bytes)
 
     def _trim(self, now: float) -> None:
         """Lose what was kept beyond the limits while it was on disk."""
@@ -334,10 +361,13 @@ class Holding:
     def _wait(self, message: Message) -> None:
         self._line.append(message)
         self._hold(message.size_bytes)
-        if self.stored_bytes >= self._small_window_bytes and self._journal is not None:
-            self._account.large[self] = None
+        self._note_size()
         if message.expires_at is not None:
             self._note_expiry(message)
+
+    def _note_size(self) -> None:
+        if self.stored_bytes >= self._small_window_bytes and self._journal is not None:
+            self._account.large[self] = None
 
     def _hold(self, size_bytes: int) -> None:
         self.stored_bytes += size_bytes

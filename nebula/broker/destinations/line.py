@@ -318,6 +318,13 @@ def level_name(queue: str, level: int) -> str:
     return queue if level == DEFAULT_PRIORITY else f"{queue}\0{level}"
 
 
+def level_of(line: str) -> int:
+    """The level that a line is for. Only it counts: what is in a line may ask for another one, where its
+    queue had no priorities when it came."""
+    _, has_level, level = ("", "", "") if line.startswith("\0") else line.partition("\0")
+    return int(level) if has_level else DEFAULT_PRIORITY
+
+
 def queue_name(line: str) -> str:
     """The queue that a line belongs to, or itself if that is a durable subscription's."""
     return line if line.startswith("\0") else line.partition("\0")[0]

@@ -1,0 +1,214 @@
+"""What is kept where something runs short: disk, memory, room, a level that a policy took away."""
+
+from __future__ import annotations
+
+import pytest
+
+from nebula.broker.dead_letters import DeadLetters, Filter
+from nebula.broker.limits import Limits
+from nebula.broker.policies import DestinationPolicy, WhenFull
+from nebula.broker.rows import Arrivals
+from nebula.headers import DEAD_LETTER_QUEUE
+from tests.broker.harness import BrokerHarness, Peer
+from tests.broker.memory_store import MemoryDisk, MemoryStore
+
+QUEUE = "/queue/orders"
+INDIVIDUAL = "ack:client-individual"
+PERSISTENT = ["persistent:true"]
+
+
+def world(disk: MemoryDisk, limits: Limits | None = None, **policy: object) -> BrokerHarness:
+    """A broker with a policy for the queue."""
+    policies = [DestinationPolicy(pattern=QUEUE, **policy)]  # type: ignore[arg-type]
+    return BrokerHarness(limits, policies, store=MemoryStore(disk, page_messages=3))
+
+
+def take(broker: BrokerHarness, destination: str = QUEUE) -> list[str]:
+    """Consume all that waits, to the disk."""
+    peer = broker.connect()
+    peer.subscribe(destination, INDIVIDUAL)
+    messages = peer.received()
+    for message in messages:
+        peer.ack(message)
+    peer.disconnect()
+    broker.commit()
+    return ["".join(body) for _, _, *body in messages]
+
+
+def dispositions(peer: Peer) -> list[str | None]:
+    return [headers.get("disposition") for command, headers, *_ in peer.received() if command == "RECEIPT"]
+
+
+@pytest.mark.parametrize("when_full", [WhenFull.DROP_OLDEST, WhenFull.DEAD_LETTER])
+def test_low_disk_does_not_empty_a_queue_that_loses_its_oldest(when_full: WhenFull) -> None:
+    broker = world(MemoryDisk(), when_full=when_full)
+    alice = broker.connect()
+    alice.publish(QUEUE, "1", "2", headers=PERSISTENT)
+    broker.commit()
+
+    broker.broker.account.is_disk_low = True
+    alice.publish(QUEUE, "3", headers=[*PERSISTENT, "receipt:r"])
+    broker.commit()
+
+    assert dispositions(alice) == ["rejected-full"]
+    assert take(broker) == ["1", "2"]
+
+
+def test_low_disk_does_not_empty_the_dead_letter_queue() -> None:
+    broker = world(MemoryDisk())
+    alice = broker.connect()
+    alice.publish(QUEUE, "1", "2", "3", headers=PERSISTENT)
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL)
+    first, second, third = bob.received()
+    bob.nack(first, "requeue:false")
+    bob.nack(second, "requeue:false")
+    broker.commit()
+
+    broker.broker.account.is_disk_low = True
+    bob.nack(third, "requeue:false")
+    broker.commit()
+
+    assert take(broker, DEAD_LETTER_QUEUE)[:2] == ["1", "2"]
+
+
+def test_transaction_is_refused_on_a_low_disk() -> None:
+    broker = world(MemoryDisk())
+    alice = broker.connect()
+    broker.broker.account.is_disk_low = True
+    alice.say("BEGIN transaction:t")
+    alice.publish(QUEUE, "1", headers=[*PERSISTENT, "transaction:t"])
+    alice.say("COMMIT transaction:t; receipt:r")
+    broker.commit()
+
+    assert dispositions(alice) == ["rejected-full"]
+    assert broker.broker.account.dropped["dead-letter-full"] == 0
+
+
+def test_transaction_is_refused_where_no_more_can_be_delayed() -> None:
+    broker = world(MemoryDisk(), Limits(max_delayed_messages=1))
+    alice = broker.connect()
+    alice.publish(QUEUE, "1", headers=["delay:1000"])
+    alice.say("BEGIN transaction:t")
+    alice.publish(QUEUE, "2", headers=["delay:1000", "transaction:t"])
+    alice.say("COMMIT transaction:t; receipt:r")
+    broker.commit()
+
+    assert dispositions(alice) == ["rejected-full"]
+    assert broker.broker.queues.get(DEAD_LETTER_QUEUE) is None
+
+
+def test_sender_waits_quietly_where_nothing_can_be_dropped() -> None:
+    broker = world(MemoryDisk(), max_bytes=10_000, when_full=WhenFull.DROP_OLDEST)
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL)
+    alice = broker.connect()
+    alice.publish(QUEUE, "a" * 5_000)
+    (message,) = bob.received()
+    alice.publish(QUEUE, "b" * 5_000, headers=["receipt:r"])
+    assert alice.is_held_back
+
+    bob.ack(message)
+    assert dispositions(alice) == ["accepted"]
+
+
+def test_queue_that_was_deep_keeps_to_its_length() -> None:
+    limits = Limits(queue_window_bytes=2000)
+    broker = world(MemoryDisk(), limits, max_messages=40, when_full=WhenFull.DROP_OLDEST)
+    alice = broker.connect()
+    for number in range(30):
+        alice.publish(QUEUE, str(number), headers=PERSISTENT)
+        broker.commit()
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL, "prefetch-count:40")
+    alice.publish(QUEUE, *map(str, range(30, 50)), headers=["receipt:r"])
+    broker.commit()
+
+    # All forty are un-ACKed: there is none to be dropped.
+    assert dispositions(alice) == ["accepted"] * 10
+    assert len(bob.bodies()) == 40
+
+
+def test_purge_in_portions_asks_for_what_was_paged_out_meanwhile() -> None:
+    broker = world(MemoryDisk(), Limits(queue_window_bytes=2000))
+    alice = broker.connect()
+    alice.publish(QUEUE, "1", "2", "3", headers=PERSISTENT)
+    found = broker.broker.queues.get(QUEUE)
+    assert found is not None
+    for number in range(4, 30):
+        alice.publish(QUEUE, str(number), headers=PERSISTENT)
+        broker.commit()
+    assert found.is_deep
+
+    while found.clear_first("purged", 10, 100):
+        pass
+    broker.settle()
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    assert bob.bodies()[-1:] == ["29"]
+
+
+@pytest.mark.parametrize("has_priorities", [False, True])
+def test_what_a_policy_gives_levels_or_takes_them_is_settled_for_good(*, has_priorities: bool) -> None:
+    disk = MemoryDisk()
+    broker = world(disk, has_priorities=has_priorities)
+    broker.connect().publish(QUEUE, "1", headers=[*PERSISTENT, "priority:9"])
+    broker.commit()
+    broker.stop()
+
+    broker = world(disk, has_priorities=not has_priorities)
+    assert take(broker) == ["1"]
+    assert disk.messages == {}
+
+
+def test_dead_letter_that_is_put_back_keeps_its_level_and_is_settled_for_good() -> None:
+    disk = MemoryDisk()
+    broker = world(disk, has_priorities=True)
+    broker.connect().publish(QUEUE, "1", headers=[*PERSISTENT, "priority:9"])
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL)
+    bob.nack(bob.received()[0], "requeue:false")
+    bob.disconnect()
+    for _ in DeadLetters(broker.broker, Arrivals(1, 0.0)).replay(Filter(), 10, broker.now):
+        pass
+    broker.commit()
+    broker.stop()
+
+    broker = world(disk, has_priorities=True)
+    broker.connect().publish(QUEUE, "2", headers=[*PERSISTENT, "priority:8"])
+    assert take(broker) == ["1", "2"]
+    assert disk.messages == {}
+
+
+def test_copy_of_what_bears_a_priority_is_settled_for_good() -> None:
+    disk = MemoryDisk()
+    policies = [
+        DestinationPolicy(pattern="X/a", copy_to="/queue/copies"),
+        DestinationPolicy(pattern="/queue/copies", has_priorities=True),
+    ]
+    broker = BrokerHarness(None, policies, store=MemoryStore(disk, page_messages=3))
+    broker.connect().publish("X/a", "1", headers=["priority:9"])
+    broker.commit()
+    broker.stop()
+
+    broker = BrokerHarness(None, policies, store=MemoryStore(disk, page_messages=3))
+    assert take(broker, "/queue/copies") == ["1"]
+    assert disk.messages == {}
+
+
+def test_what_a_restart_brought_back_may_leave_memory_again() -> None:
+    disk = MemoryDisk()
+    broker = world(disk, Limits(queue_window_bytes=100_000))
+    alice = broker.connect()
+    alice.publish(QUEUE, *map(str, range(12)), headers=PERSISTENT)
+    broker.commit()
+    broker.stop()
+
+    # As a store gives shallow lines whole, and many of them make memory scarce.
+    broker = BrokerHarness(Limits(queue_window_bytes=2000), store=MemoryStore(disk, page_messages=1000))
+    broker.connect().publish("/queue/other", "x", headers=PERSISTENT)
+    broker.commit()
+
+    found = broker.broker.queues.get(QUEUE)
+    assert found is not None
+    assert found.paged_bytes > 0
