@@ -51,6 +51,9 @@ _log = structlog.get_logger("nebula.broker")
 # How often time passes for the core: expiry, and senders that wait in vain.
 _ADVANCE_SECONDS = 0.25
 
+# Why all are ended when the broker stops, as they are told.
+_STOPPING = "the broker is shutting down"
+
 # How long clients may take to go when they were told why the broker ends them.
 _STOP_SECONDS = 0.5
 
@@ -221,7 +224,7 @@ class Server:
         for connection in self._connections:
             connection.rest_for_good()
         await self._until(lambda: self._is_drained, seconds)
-        self._end_all("the broker is shutting down")
+        self._end_all(_STOPPING)
         await self._until(lambda: not self._connections, _STOP_SECONDS)
         for connection in list(self._connections):
             connection.abort()
@@ -247,6 +250,8 @@ class Server:
     def admit(self, connection: Connection, address: str | None) -> str | None:
         """Count a connection in, from this address of a peer; why it is to be ended, or None."""
         self._connections.add(connection)
+        if self.is_stopping:
+            return _STOPPING  # it was in its TLS handshake when the doors were closed
         return self._doorway.enter(connection, address)
 
     def dismiss(self, connection: Connection) -> None:

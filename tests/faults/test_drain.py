@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import ssl
 import threading
 import time
 from contextlib import suppress
@@ -12,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from nebula.broker.certificates import make_authority
 from nebula.broker.limits import Limits
+from nebula.broker.listeners import Listener
+from nebula.broker.tls import ServerTls, TlsFiles
 from tests.cli.programs import running
 from tests.faults.served import Wire, serve
 from tests.faults.sinks import Deaf, Sink, attach
@@ -195,3 +199,53 @@ def test_second_signal_ends_the_program_at_once(tmp_path: Path) -> None:
         process.terminate()
 
         assert process.wait(timeout=20) == -signal.SIGTERM
+
+
+def test_who_has_still_to_finish_its_handshake_is_not_let_in(tmp_path: Path) -> None:
+    certificate, key = (
+        make_authority("here", days=1).issue_server(["127.0.0.1"], days=1).write(tmp_path, "me")
+    )
+    listener = Listener("127.0.0.1", 0, tls=ServerTls(TlsFiles(Path(certificate), Path(key))))
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    tls = context.wrap_bio(incoming, outgoing)
+    with (
+        serve(listeners=[listener]) as broker,
+        socket.create_connection(("127.0.0.1", broker.port), 10) as late,
+    ):
+        with suppress(ssl.SSLWantReadError):
+            tls.do_handshake()
+        late.sendall(outgoing.read())
+        hello = late.recv(1 << 16)  # so it was accepted before the stop
+
+        broker.stop()
+        incoming.write(hello)
+        heard = _finish_and_connect(tls, incoming, outgoing, late)
+
+    assert b"CONNECTED" not in heard
+    assert heard.startswith(b"ERROR\nmessage:the broker is shutting down\n")
+
+
+def _finish_and_connect(
+    tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, late: socket.socket
+) -> bytes:
+    """What is heard over TLS by who finishes its handshake now, and sends a CONNECT."""
+    heard, is_done = b"", False
+    with suppress(ssl.SSLZeroReturnError, ConnectionError):
+        while True:
+            try:
+                if not is_done:
+                    tls.do_handshake()
+                    tls.write(b"CONNECT\naccept-version:1.2\nhost:late\n\n\0")
+                    is_done = True
+                heard += tls.read()
+                if b"\0" in heard:
+                    break
+            except ssl.SSLWantReadError:
+                late.sendall(outgoing.read())
+                octets = late.recv(1 << 16)
+                if not octets:
+                    break
+                incoming.write(octets)
+    return heard
