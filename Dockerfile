@@ -17,8 +17,8 @@ RUN python3 -m venv --without-pip /opt/nebula \
 
 FROM ${PYTHON_IMAGE}
 # A number of our own, so that a volume has the same owner whatever image comes later.
-RUN groupadd --system --gid 10001 nebula \
-    && useradd --system --uid 10001 --gid nebula --home-dir /var/lib/nebula --shell /usr/sbin/nologin nebula \
+RUN groupadd --gid 10001 nebula \
+    && useradd --uid 10001 --gid nebula --home-dir /var/lib/nebula --shell /usr/sbin/nologin nebula \
     && install --directory --owner nebula --group nebula --mode 0700 /var/lib/nebula
 COPY --from=build /opt/nebula /opt/nebula
 COPY deploy/container.toml /etc/nebula/nebula.toml

@@ -16,6 +16,7 @@ import pytest
 
 from nebula.broker.limits import Limits
 from nebula.broker.settings import ENV_PREFIX, BrokerSettings
+from nebula.broker.sqlite_rows import VERSION
 from nebula.cli.exits import Exit
 from nebula.settings import load
 from tests.broker.test_notify import Manager
@@ -152,6 +153,16 @@ def test_settings_of_the_image_want_logins_and_nothing_else(tmp_path: Path) -> N
         assert line["event"] == "listening"
 
 
+def test_image_can_be_tried_without_settings_as_the_page_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "deploy.md").read_text()
+    found = re.search(r"--env '(NEBULA_SERVER_LISTENER)=(.*)' nebula (broker .*)", page)
+    assert found is not None
+
+    words = [*found[3].split(), "--port", "0", "--host", "127.0.0.1"]
+    with running(*words, cwd=tmp_path, env={found[1]: found[2]}) as (_, line):
+        assert line["url"].startswith("stomp://127.0.0.1:")
+
+
 def test_health_check_of_the_image_is_0_while_the_broker_is_well_and_1_when_it_is_gone(
     tmp_path: Path,
 ) -> None:
@@ -258,3 +269,20 @@ def test_example_of_settings_is_right() -> None:
         ("0.0.0.0", 61614),
         ("127.0.0.1", 61613),
     ]
+
+
+# ----- The page on compatibility
+
+
+def test_page_on_compatibility_names_the_versions_that_are_pinned_and_promised() -> None:
+    page = (ROOT / "docs" / "reference" / "compatibility.md").read_text()
+    pins = dict(
+        line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = [word.rpartition(" ")[2] for word in project["classifiers"] if re.search(r":: 3\.\d+$", word)]
+
+    for name in ("stomp.py", "stompest", "stompman"):
+        assert f"{name} {pins[name]}" in page
+    assert [name for name in names if f"| {name}." not in page] == []
+    assert f"version {VERSION}" in page
