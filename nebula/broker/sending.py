@@ -27,7 +27,7 @@ from nebula.broker.placing import Placing
 from nebula.broker.rooms import Rooms
 from nebula.broker.session import Session
 from nebula.broker.transactions import HeldSend
-from nebula.headers import IN_REPLY_TO, INBOX_PREFIX
+from nebula.headers import IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUEUE_PREFIX
 
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
@@ -195,7 +195,7 @@ class Sending:
 
     def bury(self, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float) -> None:
         """A message had no room, and nobody is told: it is kept as a dead letter, if it was for a queue."""
-        if head.kind is _QUEUE and not head.destination.startswith(INBOX_PREFIX):
+        if head.kind is _QUEUE and not head.destination.startswith(RESERVED_QUEUE_PREFIX):
             message = Message(head, body, self._next_number(), now, exchange)
             self._queues.bury(message, head.destination, "full", 0)
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from nebula.broker.access import Capability, Grants
+from nebula.broker.access import BROKERS_OWN, Capability, Grants
 from nebula.broker.limits import Limits
 from nebula.broker.policies import DestinationPolicy
 from nebula.broker.profiles import MAXAM
-from nebula.headers import DEAD_LETTER_QUEUE
+from nebula.headers import BROKER_QUEUE, DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received
@@ -461,3 +461,17 @@ def test_request_that_is_over_is_counted_and_no_dead_letter(broker: BrokerHarnes
 
     assert "/queue/DLQ" not in broker.broker.destinations
     assert broker.broker.account.dropped["expired"] == 1
+
+
+def test_what_the_brokers_own_service_rejects_takes_no_place_among_dead_letters(
+    broker: BrokerHarness,
+) -> None:
+    # Whoever may connect may send to it: a stranger's nonsense would drive out what others have lost.
+    own, stranger = broker.connect(principal=BROKERS_OWN), broker.connect()
+    own.subscribe(BROKER_QUEUE, INDIVIDUAL)
+    stranger.publish(BROKER_QUEUE, "nonsense")
+    (frame,) = own.received()
+    own.nack(frame, "requeue:false")
+
+    assert dead_bodies(broker) == []
+    assert broker.broker.account.dropped["rejected"] == 1

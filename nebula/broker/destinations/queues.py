@@ -70,12 +70,14 @@ class Queues:
             has_levels: it has priorities, whatever the policies say.
         """
         is_inbox = name.startswith(names.INBOX_PREFIX)
+        is_reserved = name.startswith(names.RESERVED_QUEUE_PREFIX)
         is_dead_letter = name == self.dead_letter
         queue = self._by_name[name] = Queue(
             name,
             self._account,
             self._rules(name, is_dead_letter=is_dead_letter),
-            bury=None if is_inbox or is_dead_letter else self._bury,
+            # Anybody may send to the broker's own service: nobody's dead letters go for what that rejects.
+            bury=None if is_reserved or is_dead_letter else self._bury,
             journal=None if is_inbox else self._journal,
             # D.48: an inbox exists through its subscription only, whatever that asked for.
             auto_delete=auto_delete or is_inbox,
