@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, islice
 from typing import Final
 
 from nebula.broker.delayed import Delayed
@@ -26,6 +26,9 @@ _ACCEPTED: Final = Verdict.ACCEPTED
 _QUEUE: Final = Kind.QUEUE
 _TOPIC: Final = Kind.TOPIC
 _NO_WISHES: Final = Wishes()
+
+# Of what is due, put into queues at once: some ten milliseconds. The others come at the next look.
+_DUE_AT_ONCE: Final = 5_000
 
 
 class Placing:
@@ -172,7 +175,7 @@ class Placing:
     def advance(self, now: float) -> None:
         """Let time pass: put what is due into its queue, as the newest there."""
         self._duplicates.advance(now)
-        for message in self.delayed.take_due(now):
+        for message in islice(self.delayed.take_due(now), _DUE_AT_ONCE):
             name = message.head.destination
             message.number = self._next_number()
             queue = self._queues.get(name)

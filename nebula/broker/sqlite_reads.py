@@ -33,6 +33,10 @@ _DECODED: Final = 256
 
 _Headers: TypeAlias = tuple[tuple[str, str], ...]
 
+# Of first pages, bodies and what a message costs beside its own: half of what the broker may hold.
+_MOST_FIRST_BYTES: Final = 512 * 1024 * 1024
+_ROW_BYTES: Final = 320
+
 # What the lines hold, without a look at the bodies: LENGTH reads the heads of rows only.
 _EXTENTS: Final = """
 SELECT line, COUNT(*), SUM(LENGTH(body)), MIN(number), MAX(number) FROM messages GROUP BY line
@@ -71,21 +75,45 @@ class _Extent:
     first: int
     last: int
 
-    @property
-    def is_deep(self) -> bool:
-        return self.count > PAGE_MESSAGES or self.body_bytes > PAGE_BYTES
+    def exceeds(self, page: _Page) -> bool:
+        """Whether a line has more than that."""
+        return self.count > page.messages or self.body_bytes > page.size_bytes
 
 
-def read_into(snapshot: Snapshot, db: sqlite3.Connection, on_line: Callable[[int, int], None]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """How much of each line is read at a start."""
+
+    messages: int = PAGE_MESSAGES
+    size_bytes: int = PAGE_BYTES
+
+
+def _first_page(extents: Iterable[_Extent], most_bytes: int) -> _Page:
+    line_bytes = [
+        min(each.body_bytes, PAGE_BYTES) + min(each.count, PAGE_MESSAGES) * _ROW_BYTES for each in extents
+    ]
+    if sum(line_bytes) <= most_bytes:
+        return _Page()
+    share = most_bytes // len(line_bytes)
+    return _Page(max(1, share // _ROW_BYTES // 2), max(1, share // 2))
+
+
+def read_into(
+    snapshot: Snapshot,
+    db: sqlite3.Connection,
+    on_line: Callable[[int, int], None],
+    most_bytes: int = _MOST_FIRST_BYTES,
+) -> None:
     """Add all rows to a snapshot, of each line the first page.
 
     Args:
         on_line: called for each line with how many messages the lines so far have, and all have.
+        most_bytes: of all pages together, about: where the lines are many, their pages are smaller.
 
     Raises:
         sqlite3.Error, ValueError, TypeError: the file is broken.
     """
-    _read_lines(snapshot, db, on_line)
+    _read_lines(snapshot, db, on_line, most_bytes)
     # The order of columns is that of the declarations, which is that of the rows' own fields.
     delayed = db.execute("SELECT * FROM delayed ORDER BY deliver_at, number")
     for number, destination, deliver_at, *content in delayed:
@@ -102,13 +130,16 @@ def read_into(snapshot: Snapshot, db: sqlite3.Connection, on_line: Callable[[int
         snapshot.pending[session, subscription] = tuple(json.loads(destinations))
 
 
-def _read_lines(snapshot: Snapshot, db: sqlite3.Connection, on_line: Callable[[int, int], None]) -> None:
+def _read_lines(
+    snapshot: Snapshot, db: sqlite3.Connection, on_line: Callable[[int, int], None], most_bytes: int
+) -> None:
     extents = {line: _Extent(*extent) for line, *extent in db.execute(_EXTENTS)}
     total = sum(extent.count for extent in extents.values())
     done = 0
-    for line, page in _first_pages(db, extents):
+    most = _first_page(extents.values(), most_bytes)
+    for line, page in _first_pages(db, extents, most):
         extent = extents[line]
-        if not page or (not extent.is_deep and len(page) != extent.count):
+        if not page or (not extent.exceeds(most) and len(page) != extent.count):
             raise ValueError("a table and its index disagree")
         snapshot.lines[line] = KeptLine(page, extent.count, extent.body_bytes, extent.last)
         done += extent.count
@@ -116,15 +147,16 @@ def _read_lines(snapshot: Snapshot, db: sqlite3.Connection, on_line: Callable[[i
 
 
 def _first_pages(
-    db: sqlite3.Connection, extents: Mapping[str, _Extent]
+    db: sqlite3.Connection, extents: Mapping[str, _Extent], most: _Page
 ) -> Iterator[tuple[str, list[StoredMessage]]]:
-    deep = {line: extent for line, extent in extents.items() if extent.is_deep}
+    deep = {line: extent for line, extent in extents.items() if extent.exceeds(most)}
     # The shallow ones together: a statement for each of a hundred thousand took as long as all else.
     rows = db.execute(_SHALLOW, (json.dumps(list(deep)),))
     for line, group in groupby(rows, itemgetter(0)):
         yield line, [_message(*row) for _, *row in group]
     for line, extent in deep.items():
-        yield line, read_page(db, PageRequest(line, extent.first - 1, extent.last, PAGE_MESSAGES, PAGE_BYTES))
+        first, last = extent.first - 1, extent.last
+        yield line, read_page(db, PageRequest(line, first, last, most.messages, most.size_bytes))
 
 
 # --- pages ---

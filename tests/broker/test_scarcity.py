@@ -1,11 +1,13 @@
-"""What is kept where something runs short: disk, memory, room, a level that a policy took away."""
+"""What is kept, and what it costs, where something runs short: disk, memory, room, time, a level of a queue."""
 
 from __future__ import annotations
 
 import pytest
 
 from nebula.broker.dead_letters import DeadLetters, Filter
+from nebula.broker.destinations.line import Line
 from nebula.broker.limits import Limits
+from nebula.broker.messages import Head, Kind, Message
 from nebula.broker.policies import DestinationPolicy, WhenFull
 from nebula.broker.rows import Arrivals
 from nebula.headers import DEAD_LETTER_QUEUE
@@ -212,3 +214,47 @@ def test_what_a_restart_brought_back_may_leave_memory_again() -> None:
     found = broker.broker.queues.get(QUEUE)
     assert found is not None
     assert found.paged_bytes > 0
+
+
+def test_much_that_is_due_at_once_comes_in_portions_and_in_order() -> None:
+    broker = world(MemoryDisk())
+    alice = broker.connect()
+    many = 6_000
+    alice.publish(QUEUE, *map(str, range(many)), headers=["delay:1000"])
+
+    broker.broker.advance(1.0)
+    found = broker.broker.queues.get(QUEUE)
+    assert found is not None
+    assert 0 < found.depth < many
+
+    broker.broker.advance(1.25)
+    assert [int(each.body) for each in found.waiting] == list(range(many))
+
+
+class Counting(Message):
+    """Counts how often messages are looked at."""
+
+    looks = 0
+
+    @property
+    def number(self) -> int:
+        Counting.looks += 1
+        return self._number
+
+    @number.setter
+    def number(self, number: int) -> None:
+        self._number = number
+
+
+def test_window_that_comes_back_one_by_one_costs_in_proportion() -> None:
+    line, many = Line(QUEUE), 1_000
+    head = Head(Kind.QUEUE, QUEUE, "anonymous", ())
+    messages = [Counting(head, b"", number, 0.0) for number in range(many + 1)]
+    line.append(messages[many])
+
+    Counting.looks = 0
+    for message in messages[:many]:
+        line.put_back([message])
+
+    assert Counting.looks < 50 * many
+    assert list(line.in_memory()) == messages

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nebula.broker.sqlite_store import SqliteStore
+from nebula.broker.sqlite_reads import read_into
+from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
 from nebula.broker.store import (
     DropDelayed,
     DropDuplicate,
@@ -366,3 +369,22 @@ def test_page_from_the_disk_is_the_one_from_memory(
             store.close()
 
     assert pages[0] == pages[1]
+
+
+def test_first_pages_of_many_lines_are_small_together(tmp_path: Path) -> None:
+    folder, body, many = tmp_path / "data", bytes(1_000), 50
+    puts: list[Write] = [
+        PutMessage(f"/queue/{line}", message(1 + number * many + line, body))
+        for number in range(20)
+        for line in range(many)
+    ]
+    assert sum(map(len, lines(reloaded(partial(SqliteStore, folder), puts)).values())) == len(puts)
+
+    snapshot = Snapshot(1, "", is_clean=True)
+    with closing(sqlite3.connect(folder / STORE_FILE)) as db:
+        read_into(snapshot, db, lambda _done, _total: None, 400_000)
+
+    assert {line.count for line in snapshot.lines.values()} == {20}
+    assert all(snapshot.lines[f"/queue/{line}"].first[0].number == 1 + line for line in range(many))
+    first = [each for line in snapshot.lines.values() for each in line.first]
+    assert many <= len(first) < 400

@@ -15,6 +15,7 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -101,6 +102,10 @@ class Line:
         """Put messages back that were taken, each to its place."""
         front = self.front
         returned = list(messages)
+        if len(returned) == 1 and front and front[0].number < returned[0].number:
+            # Who NACKs his window one by one must not have it merged each time.
+            front.insert(bisect(front, returned[0].number, key=_by_number), returned[0])
+            return
         # Others may have come back before them, from another consumer: merge with those.
         last = max(message.number for message in returned)
         while front and front[0].number < last:
