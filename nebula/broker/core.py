@@ -7,15 +7,16 @@ is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 from nebula.broker.access import AccessPolicy, Grants
+from nebula.broker.awaiting import Awaiting
+from nebula.broker.committing import Committing
 from nebula.broker.destinations.base import Account, Refusal
 from nebula.broker.destinations.last_value import LastValues
-from nebula.broker.destinations.line import level_name, level_of, queue_name
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
 from nebula.broker.destinations.topic import Topics
@@ -23,25 +24,21 @@ from nebula.broker.durables import StandingSessions
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.messages import (
-    DEFAULT_PRIORITY,
-    PRIORITIES,
     TOPIC_PREFIX,
-    Content,
     ContentCheck,
     Head,
     Kind,
-    Message,
-    Verdict,
 )
 from nebula.broker.placing import Placing
 from nebula.broker.policies import PolicyTable
 from nebula.broker.profiles import STANDARD, Profile
+from nebula.broker.restoring import Restoring
 from nebula.broker.sending import Outcome, Sending
 from nebula.broker.session import Session
-from nebula.broker.store import PageRequest, Snapshot, StoredMessage
+from nebula.broker.store import PageRequest
 from nebula.broker.subscribing import SubscribeRequest, Subscribing
 from nebula.broker.subscriptions import Subscription
-from nebula.broker.transactions import Action, HeldSend, Transaction
+from nebula.broker.transactions import HeldSettlement
 from nebula.errors import Refused
 from nebula.headers import DEAD_LETTER_QUEUE
 
@@ -148,10 +145,30 @@ class Broker:
         self._prefixes = tuple(last_value_prefixes)
         self._sessions: dict[str, Session] = {}
         self._dirty: list[Session] = []
-        # Whose RECEIPTs wait for the store.
-        self.waiting: dict[Session, None] = {}
-        # Who is read no further until the store has caught up.
-        self._backlogged: dict[Session, None] = {}
+        self.awaiting = Awaiting(self.limits, self.account, journal, self.queues, self.values)
+        self.waiting = self.awaiting.waiting
+        self.hold_receipt = self.awaiting.hold_receipt
+        self.committed = self.awaiting.committed
+        self.note_backlog = self.awaiting.note_backlog
+        self._committing = Committing(self.limits, self.account, self._sending, self._settle)
+        self.begin_transaction = self._committing.begin_transaction
+        self.hold = self._committing.hold
+        self.abort = self._committing.abort
+        self.commit = self._committing.commit
+        if journal is not None:
+            restoring = Restoring(
+                journal,
+                self.access,
+                self.queues,
+                self.values,
+                self.standing,
+                self._subscribing,
+                self.placing,
+                kind_of=self.kind_of,
+                check_of=self.check_of,
+            )
+            self.restore = restoring.restore
+            self.take_page = restoring.take_page
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
 
     @property
@@ -252,9 +269,7 @@ class Broker:
             self.abort(session, transaction)
         self.values.end_ephemerals(session)
         self._sending.paused.pop(session, None)
-        self._backlogged.pop(session, None)
-        if lost:
-            self.waiting.pop(session, None)
+        self.awaiting.forget(session, lost=lost)
         if self._sessions.get(session.id) is session:
             del self._sessions[session.id]
             self.standing.leave(session.id, now)
@@ -317,79 +332,18 @@ class Broker:
             subscription.destination.give_back(subscription, messages, now, requeue=requeue)
         return bool(messages)
 
+    def _settle(self, action: HeldSettlement, now: float) -> None:
+        if action.target is None:
+            return
+        if action.requeue is None:
+            self.acknowledge(*action.target, now)
+        else:
+            self.negative_acknowledge(*action.target, now, requeue=action.requeue)
+
     def consumer_count(self, name: str) -> int:
         """Subscriptions of a queue at this moment."""
         queue = self.queues.get(name)
         return 0 if queue is None else queue.consumer_count
-
-    # --- transactions (D.24) ---
-
-    def begin_transaction(self, session: Session, name: str) -> None:
-        """BEGIN.
-
-        Raises:
-            Refused: the name is taken, or there are too many.
-        """
-        if name in session.transactions:
-            raise Refused("transaction", f"the transaction {name[:40]!r} has begun already")
-        if len(session.transactions) >= self.limits.max_transactions:
-            raise Refused("transaction", f"more than {self.limits.max_transactions} transactions")
-        session.transactions[name] = Transaction()
-
-    def hold(self, session: Session, name: str, action: Action) -> None:
-        """Do `action` at the COMMIT of this transaction.
-
-        Raises:
-            Refused: there is no such transaction, or it grows too large.
-        """
-        transaction = session.transactions.get(name)
-        if transaction is None:
-            raise Refused("transaction", f"there is no transaction {name[:40]!r}")
-        size = transaction.cost_bytes(action)
-        limits = self.limits
-        if len(transaction.actions) >= limits.max_transaction_frames:
-            raise Refused("transaction", f"more than {limits.max_transaction_frames} frames in a transaction")
-        held_bytes = sum(each.size_bytes for each in session.transactions.values())
-        if held_bytes + size > limits.max_transaction_bytes:
-            raise Refused("transaction", f"more than {limits.max_transaction_bytes} bytes in transactions")
-        if not self.account.has_room_for(size):
-            raise Refused("transaction", "the broker has no room for it")
-        transaction.add(action)
-        self.account.stored_bytes += size
-
-    def abort(self, session: Session, name: str) -> Transaction:
-        """ABORT: nothing of it happens. Returns what it held.
-
-        Raises:
-            Refused: there is no such transaction.
-        """
-        transaction = session.transactions.pop(name, None)
-        if transaction is None:
-            raise Refused("transaction", f"there is no transaction {name[:40]!r}")
-        self.account.stored_bytes -= transaction.size_bytes
-        return transaction
-
-    def commit(self, session: Session, name: str, now: float) -> Outcome:
-        """COMMIT: all of it in order, or nothing. It ends the transaction in both cases.
-
-        Raises:
-            Refused: there is no such transaction.
-        """
-        transaction = self.abort(session, name)
-        sends = [action for action in transaction.actions if isinstance(action, HeldSend)]
-        judged = self._sending.commit(session, sends, now)
-        if isinstance(judged, Outcome):
-            return judged
-        messages = iter(judged)
-        for action in transaction.actions:
-            if isinstance(action, HeldSend):
-                self._sending.deliver(session, next(messages), now)
-            elif action.target is not None:
-                if action.requeue is None:
-                    self.acknowledge(*action.target, now)
-                else:
-                    self.negative_acknowledge(*action.target, now, requeue=action.requeue)
-        return Outcome(Verdict.ACCEPTED)
 
     # --- time, and what is to be done ---
 
@@ -414,103 +368,3 @@ class Broker:
         pages = self.account.pages[:]
         self.account.pages.clear()
         return Work(dirty, resumed, pages)
-
-    def take_page(self, request: PageRequest, rows: Sequence[StoredMessage], now: float) -> None:
-        """Go on with a page that the store has read."""
-        queue = request.purpose
-        assert isinstance(queue, Queue)
-        queue.take_page(request, self._restored(request.line, rows), now)
-
-    # --- what is kept on disk ---
-
-    def restore(self, kept: Snapshot, now: float) -> None:
-        """Take up what an earlier run has left, before anything else happens."""
-        assert self.journal is not None
-        # Who was connected to the end has been away for the shortest time.
-        for session in sorted(kept.sessions, key=lambda each: each.away_since or float("inf")):
-            self.standing.restore(session, self.access.rights_of(session.principal), now)
-        for value in kept.values:
-            message = self.journal.restore(value, Kind.LAST_VALUE)
-            check = self.check_of(value.destination)
-            is_tombstone = check is not None and check(value.body) is Content.TOMBSTONE
-            self.values.restore(message, deletes=is_tombstone or not value.body)
-        for row in kept.subscriptions:
-            known = kept.pending.get((row.session, row.id), ()) if kept.is_clean else None
-            self._subscribing.restore(row, self.kind_of(row.destination), known)
-        for name, line in kept.lines.items():
-            queue = self._queue_of(name, kept)
-            queue.restore(line, name, self._restored(name, line.first))
-        self.placing.restore(
-            [(self.journal.restore(row.message, Kind.QUEUE), row.deliver_at) for row in kept.delayed],
-            kept.duplicates,
-        )
-        self.values.sweep()
-        # What did not fit into the window was on disk alone, and is so again.
-        self.journal.begin(kept.first_number - 1)
-        self.queues.page_out(self.journal.taken_number)
-
-    def _queue_of(self, line: str, kept: Snapshot) -> Queue:
-        name = queue_name(line)
-        queue = self._subscribing.queue_of(name) or self.queues.get(name)
-        if queue is None:
-            # It had priorities, which its policy may have lost since.
-            has_levels = any(
-                level_name(name, level) in kept.lines
-                for level in range(PRIORITIES)
-                if level != DEFAULT_PRIORITY
-            )
-            queue = self.queues.create(name, has_levels=has_levels)
-        return queue
-
-    def _restored(self, line: str, rows: Iterable[StoredMessage]) -> list[tuple[Message, int]]:
-        assert self.journal is not None
-        restore = self.journal.restore
-        is_dead = line == self.queues.dead_letter
-        level = level_of(line)
-        return [(restore(row, Kind.QUEUE, is_dead=is_dead, priority=level), row.attempts) for row in rows]
-
-    def hold_receipt(self, session: Session, octets: bytes, batch: int) -> None:
-        """Say `octets` when the store has this batch, and what the session was told before."""
-        session.hold(octets, batch)
-        self.waiting[session] = None
-
-    def committed(self, batch: int) -> None:
-        """The store has everything up to this batch: say what waited for it."""
-        for session in list(self.waiting):
-            held = session.held
-            while held and held[0][0] <= batch:
-                _, what = held.popleft()
-                if isinstance(what, Subscription):
-                    self.values.release(what)
-                else:
-                    session.held_bytes -= len(what)
-                    session.say(what)
-            if not held:
-                del self.waiting[session]
-        journal = self.journal
-        if journal is None:
-            return
-        journal.committed()
-        if self.account.large:
-            self.queues.page_out(journal.taken_number)
-        if self._backlogged and journal.backlog_bytes < self.limits.max_commit_backlog_bytes:
-            for session in self._backlogged:
-                session.is_backlogged = False
-                self._dirty.append(session)
-            self._backlogged.clear()
-
-    def note_backlog(self, session: Session, since: int) -> None:
-        """Have a session whose frames were to be written wait, if the store is too far behind.
-
-        Args:
-            since: `Journal.count` before those frames.
-        """
-        journal = self.journal
-        if (
-            journal is not None
-            and journal.backlog_bytes >= self.limits.max_commit_backlog_bytes
-            and journal.count != since
-            and not session.subscriptions
-        ):
-            session.is_backlogged = True
-            self._backlogged[session] = None

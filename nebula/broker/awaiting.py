@@ -1,0 +1,90 @@
+"""What waits for the store: RECEIPTs, subscriptions that begin with one, publishers that are ahead of it."""
+
+from __future__ import annotations
+
+from nebula.broker.destinations.base import Account
+from nebula.broker.destinations.last_value import LastValues
+from nebula.broker.destinations.queues import Queues
+from nebula.broker.journal import Journal
+from nebula.broker.limits import Limits
+from nebula.broker.session import Session
+from nebula.broker.subscriptions import Subscription
+
+
+class Awaiting:
+    """Sessions that wait for the store.
+
+    Args:
+        limits: what peers may use.
+        account: what all destinations hold together.
+        journal: gathers what is to be written; None: nothing is.
+        queues: of which the deep ones let go what is committed.
+        values: whose subscriptions wait for their RECEIPTs.
+
+    Attributes:
+        waiting: whose RECEIPTs wait.
+    """
+
+    def __init__(
+        self, limits: Limits, account: Account, journal: Journal | None, queues: Queues, values: LastValues
+    ) -> None:
+        self.limits = limits
+        self.account = account
+        self.journal = journal
+        self.queues = queues
+        self.values = values
+        self.waiting: dict[Session, None] = {}
+        # Who is read no further until the store has caught up.
+        self._backlogged: dict[Session, None] = {}
+
+    def forget(self, session: Session, *, lost: bool) -> None:
+        """The session is closed; a lost one is told nothing more."""
+        self._backlogged.pop(session, None)
+        if lost:
+            self.waiting.pop(session, None)
+
+    def hold_receipt(self, session: Session, octets: bytes, batch: int) -> None:
+        """Say `octets` when the store has this batch, and what the session was told before."""
+        session.hold(octets, batch)
+        self.waiting[session] = None
+
+    def committed(self, batch: int) -> None:
+        """The store has everything up to this batch: say what waited for it."""
+        for session in list(self.waiting):
+            held = session.held
+            while held and held[0][0] <= batch:
+                _, what = held.popleft()
+                if isinstance(what, Subscription):
+                    self.values.release(what)
+                else:
+                    session.held_bytes -= len(what)
+                    session.say(what)
+            if not held:
+                del self.waiting[session]
+        journal = self.journal
+        if journal is None:
+            return
+        journal.committed()
+        if self.account.large:
+            self.queues.page_out(journal.taken_number)
+        if self._backlogged and journal.backlog_bytes < self.limits.max_commit_backlog_bytes:
+            for session in self._backlogged:
+                session.is_backlogged = False
+                session.dirty.append(session)
+            self._backlogged.clear()
+
+    def note_backlog(self, session: Session, since: int) -> None:
+        """Have a session whose frames were to be written wait, if the store is too far behind.
+
+        Args:
+            since: `Journal.count` before those frames.
+        """
+        journal = self.journal
+        if (
+            journal is not None
+            and journal.backlog_bytes >= self.limits.max_commit_backlog_bytes
+            and journal.count != since
+            and not session.subscriptions
+        ):
+            session.is_backlogged = True
+            self._backlogged[session] = None

@@ -1,0 +1,102 @@
+"""What the store has: taken up at a start, and page by page when it is the turn of what is on disk alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from nebula.broker.access import AccessPolicy
+from nebula.broker.destinations.last_value import LastValues
+from nebula.broker.destinations.line import level_name, level_of, queue_name
+from nebula.broker.destinations.queue import Queue
+from nebula.broker.destinations.queues import Queues
+from nebula.broker.durables import StandingSessions
+from nebula.broker.journal import Journal
+from nebula.broker.messages import DEFAULT_PRIORITY, PRIORITIES, Content, ContentCheck, Kind, Message
+from nebula.broker.placing import Placing
+from nebula.broker.store import PageRequest, Snapshot, StoredMessage
+from nebula.broker.subscribing import Subscribing
+
+
+class Restoring:
+    """Makes messages, values and sessions of rows.
+
+    Args:
+        journal: made the rows.
+        access: who may do what.
+        queues, values, standing, subscribing, placing: what takes them.
+        kind_of: what a destination is.
+        check_of: what bodies sent there are judged by.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        access: AccessPolicy,
+        queues: Queues,
+        values: LastValues,
+        standing: StandingSessions,
+        subscribing: Subscribing,
+        placing: Placing,
+        *,
+        kind_of: Callable[[str], Kind],
+        check_of: Callable[[str], ContentCheck | None],
+    ) -> None:
+        self.journal = journal
+        self.access = access
+        self.queues = queues
+        self.values = values
+        self.standing = standing
+        self._subscribing = subscribing
+        self.placing = placing
+        self.kind_of = kind_of
+        self.check_of = check_of
+
+    def restore(self, kept: Snapshot, now: float) -> None:
+        """Take up what an earlier run has left, before anything else happens."""
+        # Who was connected to the end has been away for the shortest time.
+        for session in sorted(kept.sessions, key=lambda each: each.away_since or float("inf")):
+            self.standing.restore(session, self.access.rights_of(session.principal), now)
+        for value in kept.values:
+            message = self.journal.restore(value, Kind.LAST_VALUE)
+            check = self.check_of(value.destination)
+            is_tombstone = check is not None and check(value.body) is Content.TOMBSTONE
+            self.values.restore(message, deletes=is_tombstone or not value.body)
+        for row in kept.subscriptions:
+            known = kept.pending.get((row.session, row.id), ()) if kept.is_clean else None
+            self._subscribing.restore(row, self.kind_of(row.destination), known)
+        for name, line in kept.lines.items():
+            queue = self._queue_of(name, kept)
+            queue.restore(line, name, self._restored(name, line.first))
+        self.placing.restore(
+            [(self.journal.restore(row.message, Kind.QUEUE), row.deliver_at) for row in kept.delayed],
+            kept.duplicates,
+        )
+        self.values.sweep()
+        # What did not fit into the window was on disk alone, and is so again.
+        self.journal.begin(kept.first_number - 1)
+        self.queues.page_out(self.journal.taken_number)
+
+    def _queue_of(self, line: str, kept: Snapshot) -> Queue:
+        name = queue_name(line)
+        queue = self._subscribing.queue_of(name) or self.queues.get(name)
+        if queue is None:
+            # It had priorities, which its policy may have lost since.
+            has_levels = any(
+                level_name(name, level) in kept.lines
+                for level in range(PRIORITIES)
+                if level != DEFAULT_PRIORITY
+            )
+            queue = self.queues.create(name, has_levels=has_levels)
+        return queue
+
+    def _restored(self, line: str, rows: Iterable[StoredMessage]) -> list[tuple[Message, int]]:
+        restore = self.journal.restore
+        is_dead = line == self.queues.dead_letter
+        level = level_of(line)
+        return [(restore(row, Kind.QUEUE, is_dead=is_dead, priority=level), row.attempts) for row in rows]
+
+    def take_page(self, request: PageRequest, rows: Sequence[StoredMessage], now: float) -> None:
+        """Go on with a page that the store has read."""
+        queue = request.purpose
+        assert isinstance(queue, Queue)
+        queue.take_page(request, self._restored(request.line, rows), now)
