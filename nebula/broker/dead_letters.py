@@ -155,7 +155,11 @@ def peek(
         from_disk: those of a deep queue that were read for this, with their deliveries that failed.
         up_to: what has a higher number is not shown: there may be others before it that were not read.
     """
-    in_memory = ((each, queue.attempts_of(each)) for each in queue.waiting if each.number > after)
+    # Numbers rise along a line, so its first ones are enough: a queue may hold half a million in memory.
+    firsts = (
+        islice((each for each in line.in_memory() if each.number > after), limit) for line in queue.lines
+    )
+    in_memory = ((each, queue.attempts_of(each)) for each in chain.from_iterable(firsts))
     known = (each for each in chain(in_memory, from_disk) if each[0].number <= up_to)
     # What came from the disk since it was read is there twice, and once here.
     found = {each[0].number: each for each in nsmallest(2 * limit, known, key=lambda each: each[0].number)}

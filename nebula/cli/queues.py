@@ -120,7 +120,7 @@ def show_messages(output: Output, messages: list[dict[str, Any]]) -> None:
         output.json_line(messages)
         return
     if not messages:
-        output.console.print("no message waits in memory")
+        output.console.print("no message waits")
     for message in messages:
         headers = ({"name": name, "value": value} for name, value in message["headers"].items())
         what = f"{message['number']}  from {message['sender']}, {octets(message['body_bytes'])}"

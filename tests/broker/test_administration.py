@@ -10,6 +10,7 @@ import pytest
 from nebula.broker.administration import MOST_ROWS, Administration, Selection
 from nebula.broker.dead_letters import peek
 from nebula.broker.messages import Kind
+from nebula.broker.policies import DestinationPolicy
 from nebula.broker.rows import Arrivals
 from nebula.errors import Refused
 from tests.broker.harness import BrokerHarness
@@ -272,6 +273,20 @@ def test_peek_shows_messages_in_order_of_arrival_and_leaves_them(broker: BrokerH
     bob = broker.connect()
     bob.subscribe(QUEUE)
     assert bob.bodies() == ["one", "two", "three"]
+
+
+def test_peek_goes_by_arrival_where_delivery_goes_by_priority() -> None:
+    broker = BrokerHarness(policies=[DestinationPolicy(pattern=QUEUE, has_priorities=True)])
+    administration = looking_at(broker)
+    alice = broker.connect()
+    for number in range(9):
+        alice.publish(QUEUE, str(number), headers=[f"priority:{9 - number // 2}"])
+    queue = administration.find_queue(QUEUE)
+
+    first = peek(queue, administration.arrivals, broker.now, limit=5)
+    rest = peek(queue, administration.arrivals, broker.now, after=first[-1].number, limit=5)
+
+    assert [each.body for each in [*first, *rest]] == [str(number) for number in range(9)]
 
 
 def test_peek_tells_how_often_a_message_came_back(broker: BrokerHarness) -> None:
