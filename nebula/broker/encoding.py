@@ -158,6 +158,7 @@ class Encoder:
         A large body is the message's own, not a copy: so it costs its octets once, however many receive it.
         """
         key = self._key
+        large_bytes = LARGE_BYTES
         pieces: list[bytes] = []
         chunks: list[bytes] = []
         for item in outbox:
@@ -173,17 +174,23 @@ class Encoder:
                 if numbered is not None:
                     chunks += (start, numbered)
                     continue
-                if message.size_bytes < LARGE_BYTES:
+                if message.size_bytes < large_bytes:
                     numbered = shared[key] = b"%d%b" % (message.number, self._common(message, shared))
                     chunks += (start, numbered)
                     continue
-            if message.size_bytes >= LARGE_BYTES:
+            if message.size_bytes >= large_bytes:
                 chunks.append(self._beginning(item, now))
                 pieces += (b"".join(chunks), message.body)
                 chunks = [b"\0\n"]
                 continue
             number = message.number
-            common = self._encode_common(message) if shared is None else self._common(message, shared)
+            block = message.head.blocks.get(key)
+            if shared is None and block is not None and message.exchange is None:
+                # As `_encode_common`, without a call: most messages have one receiver, and a known head.
+                body = message.body
+                common = b"%bcontent-length:%d\n\n%b\0\n" % (block, len(body), body)
+            else:
+                common = self._encode_common(message) if shared is None else self._common(message, shared)
             if attempts is not None or message.expires_at is not None:
                 common = self._of_this_delivery(message, attempts, now) + common
             if ack:
@@ -200,7 +207,7 @@ class Encoder:
         lines = self._of_this_delivery(message, attempts, now)
         if ack:
             lines = b"%b%d%b" % (ack, message.number, lines)
-        return b"%b%d%b%b" % (start, message.number, lines, self._encode_common(message, has_body=False))
+        return b"%b%d%b%b" % (start, message.number, lines, self._before_body(message))
 
     def _common(self, message: Message, shared: dict[Any, Any]) -> bytes:
         """What all receivers of a message get, kept for the others of them."""
@@ -209,16 +216,17 @@ class Encoder:
             common = shared[self._common_key] = self._encode_common(message)
         return common
 
-    def _encode_common(self, message: Message, *, has_body: bool = True) -> bytes:
-        """The headers of a message and its body; or all that comes before that."""
+    def _encode_common(self, message: Message) -> bytes:
+        """The headers of a message and its body."""
+        return b"%b%b\0\n" % (self._before_body(message), message.body)
+
+    def _before_body(self, message: Message) -> bytes:
         blocks = message.head.blocks
         block = blocks.get(self._key)
         if block is None:
             block = blocks[self._key] = self._block(message)
         if message.exchange is not None:
             block += self._dialect.header_block([message.exchange])
-        if has_body:
-            return b"%bcontent-length:%d\n\n%b\0\n" % (block, len(message.body), message.body)
         return b"%bcontent-length:%d\n\n" % (block, len(message.body))
 
     def _block(self, message: Message) -> bytes:
