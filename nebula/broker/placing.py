@@ -75,14 +75,13 @@ class Placing:
             None; or the queue that has no room for it, and nothing has happened.
         """
         head = message.head
-        is_plain = head.wishes is None and head.copy_to is None
-        if is_plain and head.kind is _QUEUE:
+        if head.wishes is not None or head.copy_to is not None:
+            return self._put_with_wishes(session, message, now)
+        if head.kind is _QUEUE:
             queue = self._queues.get(head.destination) or self._queues.create(head.destination)
             return None if queue.send(message, now) is _ACCEPTED else queue
-        if is_plain:
-            self._publish(session, message, now)
-            return None
-        return self._put_with_wishes(session, message, now)
+        self._publish(session, message, now)
+        return None
 
     def _put_with_wishes(self, session: Session, message: Message, now: float) -> Queue | None:
         head = message.head

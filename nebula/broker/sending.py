@@ -133,7 +133,7 @@ class Sending:
             verdict = self._judge(session, head, body, queue, exchange, now)
             if verdict is not _ACCEPTED:
                 return self.refuse(verdict, session, head.destination)
-        if self._placing.is_duplicate(head, now):
+        if head.wishes is not None and self._placing.is_duplicate(head, now):
             return Verdict.DUPLICATE
         message = Message(head, body, self._next_number(), now, exchange)
         full = self._placing.put(session, message, now)
