@@ -1,4 +1,4 @@
-"""What is kept, and what it costs, where something runs short: disk, memory, room, time, a level of a queue."""
+"""What is kept, and what it costs, where something runs short: disk, memory, room, time, levels."""
 
 from __future__ import annotations
 
@@ -258,3 +258,26 @@ def test_window_that_comes_back_one_by_one_costs_in_proportion() -> None:
 
     assert Counting.looks < 50 * many
     assert list(line.in_memory()) == messages
+
+
+def test_consumer_that_settles_nothing_does_not_bring_a_deep_queue_into_memory() -> None:
+    most_bytes = 60_000
+    broker = world(MemoryDisk(), Limits(queue_window_bytes=8000, max_queue_memory_bytes=most_bytes))
+    alice, many = broker.connect(), 100
+    for number in range(many):
+        alice.publish(QUEUE, str(number), headers=PERSISTENT)
+        broker.commit()
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL)
+    found = broker.broker.queues.get(QUEUE)
+    assert found is not None
+    assert found.stored_bytes < most_bytes
+    assert found.paged_bytes > 0
+
+    messages = bob.received()
+    for message in messages:
+        bob.ack(message)
+        more = bob.received()
+        messages += more
+        assert found.stored_bytes < most_bytes
+    assert ["".join(body) for _, _, *body in messages] == [str(number) for number in range(many)]

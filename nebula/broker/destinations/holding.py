@@ -249,11 +249,25 @@ class Holding:
         self.is_deep = any(line.depot is not None for line in self.lines)
 
     def _refill(self) -> None:
-        """Ask for the pages that are wanted now, so that what waits can go on."""
+        """Ask for the pages that are wanted now, so that what waits can go on.
+
+        Not while what is un-ACKed takes all the memory it may: they are asked for when it is settled.
+        """
+        # A page has bodies for half a window; small ones cost some times that to keep.
+        most_bytes = self._most_from_disk_bytes
+        margin_bytes = min(4 * self.rules.window_bytes, most_bytes // 2)
+        if self._unacked_count and self.stored_bytes > most_bytes - margin_bytes:
+            return
         for line in self.lines:
             page = line.wanted_page(self, self.rules.window_bytes)
             if page is not None:
                 self._account.pages.append(page)
+
+    @property
+    def _most_from_disk_bytes(self) -> int:
+        # Consumers that ACK in groups must go on where the broker's memory is used up by others.
+        is_scarce = self._account.stored_bytes >= self._account.max_bytes
+        return self.rules.max_memory_bytes // (4 if is_scarce else 1)
 
     def take_page(self, request: PageRequest, page: Sequence[tuple[Message, int]], now: float) -> None:
         """Go on with a page that was asked for.

@@ -173,6 +173,8 @@ class Queue(Holding):
             subscription.in_turn = True
         if self._line.front:
             self._pump(now)
+        elif self.is_deep:
+            self._refill()
 
     def _next_taker(self) -> Subscription | None:
         takers = self._takers
