@@ -106,6 +106,7 @@ class Head:
         requires_consumers: refuse the message when nobody listens (D.49).
         is_persistent: keep it on disk, where it waits.
         is_ephemeral: the value goes with its publisher (PROTOCOL G).
+        is_moved: what it was is dropped from the disk at the same time, so that it takes no more room there.
         time_to_live: of a request: seconds from arrival, after which it is only counted. None: it is no
             request, or has all the time of the world. One that was stored has its own time.
         wishes: what few ask for, or None.
@@ -135,6 +136,7 @@ class Head:
         "free_in",
         "headers",
         "is_ephemeral",
+        "is_moved",
         "is_permitted",
         "is_persistent",
         "judged_in",
@@ -158,6 +160,7 @@ class Head:
         requires_consumers: bool = False,
         is_persistent: bool = False,
         is_ephemeral: bool = False,
+        is_moved: bool = False,
         time_to_live: float | None = None,
         transaction: str | None = None,
         reply_to: str | None = None,
@@ -174,6 +177,7 @@ class Head:
         self.requires_consumers = requires_consumers
         self.is_persistent = is_persistent
         self.is_ephemeral = is_ephemeral
+        self.is_moved = is_moved
         self.time_to_live = time_to_live
         self.transaction = transaction
         self.reply_to = reply_to

@@ -131,7 +131,9 @@ class Holding:
 
     def could_keep(self, message: Message) -> bool:
         """Whether it may be written to the disk, if it is to be."""
-        return not (self._account.is_disk_low and self._journal is not None and self._keeps(message))
+        if not self._account.is_disk_low or self._journal is None:
+            return True
+        return message.head.is_moved or not self._keeps(message)
 
     def _has_room(self, messages: int, size_bytes: int) -> bool:
         return (

@@ -172,29 +172,44 @@ class Queues:
             queue.page_out(up_to, is_scarce=is_scarce)
 
     def bury(
-        self, message: Message, source: str, reason: str, deliveries: int, *, was_kept: bool = False
+        self,
+        message: Message,
+        source: str,
+        reason: str,
+        deliveries: int,
+        *,
+        was_kept: bool = False,
+        is_moved: bool = False,
     ) -> None:
         """Put a message that nobody consumed into the dead-letter queue, with why, or count it.
 
         Args:
             was_kept: it was on disk, whatever its SEND said, and so the dead letter is.
+            is_moved: a queue had it.
         """
         self._account.notes.add(MESSAGES_DEAD, reason, principal=message.head.sender, destination=source)
         queue = self._by_name.get(self.dead_letter) or self.create(self.dead_letter)
         is_persistent = message.head.is_persistent or was_kept
-        dead = self._dead(message, source, reason, deliveries, is_persistent=is_persistent)
+        dead = self._dead(message, source, reason, deliveries, is_persistent=is_persistent, is_moved=is_moved)
         if queue.send(dead, self._now) is not Verdict.ACCEPTED:
             self._account.dropped["dead-letter-full"] += 1
             self.forget_if_idle(queue, self._now)
 
     def _bury(self, message: Message, source: str, reason: str, deliveries: int) -> None:
-        self.bury(message, source, reason, deliveries)
+        self.bury(message, source, reason, deliveries, is_moved=True)
 
     def _bury_kept(self, message: Message, source: str, reason: str, deliveries: int) -> None:
-        self.bury(message, source, reason, deliveries, was_kept=True)
+        self.bury(message, source, reason, deliveries, was_kept=True, is_moved=True)
 
     def _dead(
-        self, message: Message, source: str, reason: str, deliveries: int, *, is_persistent: bool
+        self,
+        message: Message,
+        source: str,
+        reason: str,
+        deliveries: int,
+        *,
+        is_persistent: bool,
+        is_moved: bool,
     ) -> Message:
         """A message with its own headers and those that say what became of it (PROTOCOL G)."""
         wall = self._now + self._wall_offset
@@ -217,5 +232,6 @@ class Queues:
             message.head.sender,
             (*about, *kept),
             is_persistent=is_persistent,
+            is_moved=is_moved,
         )
         return Message(head, message.body, next(self._numbers), self._now)
