@@ -249,6 +249,8 @@ class Sending:
     def _judge_value(self, session: Session, head: Head, body: bytes) -> Verdict:
         if not body and session.profile.needs_explicit_length and not head.deletes_explicitly:
             return Verdict.INVALID  # D.28
+        if body and self._account.is_disk_low and not head.is_ephemeral:
+            return Verdict.FULL  # values are always kept on disk
         topic = self._values.topics.get(head.destination)
         more = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
         if topic is None:

@@ -76,6 +76,21 @@ def test_low_disk_loses_no_dead_letter() -> None:
     assert take(broker, DEAD_LETTER_QUEUE) == ["1", "2", "3"]
 
 
+def test_low_disk_takes_no_more_values_but_lets_them_go() -> None:
+    broker = world(MemoryDisk())
+    alice = broker.connect()
+    alice.publish("X/a", "1")
+    broker.commit()
+
+    broker.broker.account.is_disk_low = True
+    alice.publish("X/a", "2", headers=["receipt:r1"])
+    alice.publish("X/b", "3", headers=["receipt:r2", "ephemeral:true"])
+    alice.publish("X/a", "", headers=["receipt:r3", "content-length:0"])
+    broker.commit()
+
+    assert dispositions(alice) == ["rejected-full", "accepted", "accepted"]
+
+
 def test_transaction_is_refused_on_a_low_disk() -> None:
     broker = world(MemoryDisk())
     alice = broker.connect()
