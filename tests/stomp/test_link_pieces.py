@@ -26,6 +26,9 @@ class CountingTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
+    def is_closing(self) -> bool:
+        return False
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.pieces.append(bytes(data))
 
