@@ -98,7 +98,13 @@ class Queue(Holding):
         line = self._line
         if self._time_to_live is not None:
             message.expire_at(now + self._time_to_live)
-        taker = None if line.front or line.depot is not None else self._next_taker()
+        takers = self._takers
+        if line.front or line.depot is not None:
+            taker = None
+        elif takers and not takers[0].session.is_choked:
+            taker = takers[0]  # as mostly: without a call
+        else:
+            taker = self._next_taker()
         if taker is not None and taker.ack_mode is AckMode.AUTO:
             # Nothing is kept, so there is no limit to look at.
             self._dispatch(taker, message, None, now)
