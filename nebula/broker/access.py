@@ -149,6 +149,11 @@ class Rights:
             return True
         return _matches(self._granted.call, verb)
 
+    @property
+    def may_call_any(self) -> bool:
+        """Whether it may call verbs of the broker itself that not everybody may."""
+        return self._granted is None or bool(self._granted.call)
+
     def _replace(self, granted: _Granted | None) -> None:
         self._granted = granted
         self._publish.clear()

@@ -151,6 +151,15 @@ class Limits:
     dedup_seconds: float = _limit(
         300.0, "a sender that was cut off has sent again by then", "a `dedup-id` may be used again"
     )
+    max_own_requests: int = _limit(
+        1_000,
+        "waiting at `/queue/nebula.broker`, of those who may call its verbs, and as many of all others: they"
+        " are answered within a second or so",
+        "`rejected-full`",
+    )
+    max_own_requests_per_session: int = _limit(
+        64, "waiting there, of one connection; with 1 MiB together at most", "`rejected-full`"
+    )
     max_transactions: int = _limit(100, "open ones of one connection", "ERROR and close")
     max_transaction_frames: int = _limit(
         10_000, "of one transaction; a COMMIT is done in one go", "ERROR and close"

@@ -16,6 +16,7 @@ from nebula.broker.limits import Limits
 from nebula.broker.messages import (
     HEAD_COST_BYTES,
     MESSAGE_COST_BYTES,
+    PRIORITIES,
     Content,
     Head,
     Kind,
@@ -27,12 +28,17 @@ from nebula.broker.placing import Placing
 from nebula.broker.rooms import Rooms
 from nebula.broker.session import Session
 from nebula.broker.transactions import HeldSend
-from nebula.headers import IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUEUE_PREFIX
+from nebula.headers import BROKER_QUEUE, IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUEUE_PREFIX
 
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
 _QUEUE: Final = Kind.QUEUE
 _TOPIC: Final = Kind.TOPIC
+
+# Levels of the broker's own queue: of who may call its verbs, and of all others.
+_OPERATORS: Final = PRIORITIES - 1
+_OTHERS: Final = 0
+_MOST_OWN_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +152,8 @@ class Sending:
             return self._wait_or_refuse(session, full, size_bytes, now, may_wait=may_wait)
         if not head.is_permitted:
             session.reply_rights.spend()
+        if queue is not None and head.destination == BROKER_QUEUE:
+            session.own_requests.append((message.number, message.size_bytes))
         return _ACCEPTED
 
     def commit(self, session: Session, sends: list[HeldSend], now: float) -> Outcome | list[Message]:
@@ -223,11 +231,7 @@ class Sending:
         now: float,
     ) -> Verdict:
         if head.judged_in != self.epoch:
-            head.judged_in = self.epoch
-            head.is_permitted = session.rights.may_publish(head.destination)
-            is_plain = head.check is None and head.wishes is None and head.copy_to is None
-            is_free = head.is_permitted and is_plain
-            head.free_in = self.epoch if is_free and head.kind is _QUEUE else -1
+            self._review(session, head)
         if not head.is_permitted:
             if queue is None and head.destination.startswith(INBOX_PREFIX):
                 return Verdict.NO_CONSUMER  # D.48: only its SUBSCRIBE creates it
@@ -242,9 +246,37 @@ class Sending:
                 return Verdict.ACCEPTED if self._places() > 0 else Verdict.FULL
             if head.requires_consumers and not queue.consumer_count:
                 return Verdict.NO_CONSUMER
+            if head.destination == BROKER_QUEUE:
+                return self._judge_own(session, head, body, queue, now)
         elif head.kind is Kind.LAST_VALUE:
             return self._judge_value(session, head, body)
         return Verdict.ACCEPTED
+
+    def _review(self, session: Session, head: Head) -> None:
+        """Find what is the same for all with this head, as long as the rights stay."""
+        head.judged_in = self.epoch
+        head.is_permitted = session.rights.may_publish(head.destination)
+        is_own = head.destination == BROKER_QUEUE
+        if is_own:
+            head.priority = _OPERATORS if session.rights.may_call_any else _OTHERS
+        is_plain = head.check is None and head.wishes is None and head.copy_to is None
+        is_free = head.is_permitted and is_plain and not is_own
+        head.free_in = self.epoch if is_free and head.kind is _QUEUE else -1
+
+    def _judge_own(self, session: Session, head: Head, body: bytes, queue: Queue, now: float) -> Verdict:
+        """A request of the broker itself: everybody may send one, so nobody may have too many waiting."""
+        if head.transaction is not None or (head.wishes is not None and head.wishes.due(now) > now):
+            return Verdict.INVALID  # many could come there at once, past what is looked at here
+        line, asked, limits = queue.lines[head.priority], session.own_requests, self._limits
+        # Numbers rise along a line: what is below the first that waits is being answered, or was.
+        while asked and line.depot is None and (not line.front or asked[0][0] < line.front[0].number):
+            asked.popleft()
+        has_share = len(asked) < limits.max_own_requests_per_session and (
+            not asked or sum(size_bytes for _, size_bytes in asked) + len(body) <= _MOST_OWN_BYTES
+        )
+        leaves_room = head.priority == _OPERATORS or queue.stored_bytes * 2 <= queue.rules.max_memory_bytes
+        has_room = len(line) < limits.max_own_requests and leaves_room
+        return Verdict.ACCEPTED if has_share and has_room else Verdict.FULL
 
     def _judge_value(self, session: Session, head: Head, body: bytes) -> Verdict:
         if not body and session.profile.needs_explicit_length and not head.deletes_explicitly:

@@ -38,6 +38,7 @@ class Session:
         outbox: what is to be written, in order: deliveries, and octets that the protocol has
             said itself in between.
         outbox_bytes: what the outbox counts for.
+        own_requests: what it asked of the broker itself and may not be taken up yet: numbers and sizes.
         held: RECEIPTs that wait for the store, each with the batch that it waits for; and
             subscriptions to last values that wait for theirs (D.43).
         held_bytes: what the RECEIPTs in `held` count for.
@@ -64,6 +65,7 @@ class Session:
         "max_outbox_bytes",
         "outbox",
         "outbox_bytes",
+        "own_requests",
         "profile",
         "reply_rights",
         "rights",
@@ -96,6 +98,7 @@ class Session:
         self.value_credit = value_credit
         self.outbox: list[Delivery | bytes] = []
         self.outbox_bytes = 0
+        self.own_requests: deque[tuple[int, int]] = deque()
         self.held: deque[tuple[int, bytes | Subscription]] = deque()
         self.held_bytes = 0
         self.high_water_bytes = high_water_bytes

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from nebula.broker.access import BROKERS_OWN
 from nebula.broker.limits import Limits
 from nebula.broker.messages import HEAD_COST_BYTES, HEADER_COST_BYTES, MESSAGE_COST_BYTES
 from nebula.broker.transactions import HELD_COST_BYTES
+from nebula.headers import BROKER_QUEUE
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 
@@ -125,6 +127,19 @@ def outbox(broker: BrokerHarness, size: int) -> bool:
 def queue_messages(broker: BrokerHarness, count: int) -> bool:
     broker.connect().publish(QUEUE, *map(str, range(count)))
     return not broker.broker.account.dropped
+
+
+def own_requests(broker: BrokerHarness, count: int, peers: int = 1) -> bool:
+    own = broker.connect(principal=BROKERS_OWN)
+    own.subscribe(BROKER_QUEUE, "ack:client-individual", "prefetch-count:1")
+    broker.connect().publish(BROKER_QUEUE, "is being answered")
+    for peer in [broker.connect() for _ in range(peers)]:
+        peer.publish(BROKER_QUEUE, *map(str, range(count // peers)))
+    return not broker.broker.account.dropped
+
+
+def own_requests_of_many(broker: BrokerHarness, count: int) -> bool:
+    return own_requests(broker, count, peers=count)
 
 
 def queue_bytes(broker: BrokerHarness, size: int) -> bool:
@@ -289,6 +304,8 @@ CASES: dict[str, Case] = {
         outbox,
     ),
     "max_queue_messages": (Limits(max_queue_messages=5), queue_messages),
+    "max_own_requests": (Limits(max_own_requests=5, max_own_requests_per_session=1), own_requests_of_many),
+    "max_own_requests_per_session": (Limits(max_own_requests_per_session=5), own_requests),
     "max_queue_bytes": (Limits(max_body_bytes=9000, max_queue_bytes=10_000), queue_bytes),
     "max_queue_memory_bytes": (Limits(max_body_bytes=9000, max_queue_memory_bytes=10_000), queue_memory),
     "queue_window_bytes": (Limits(queue_window_bytes=10_000), queue_window),

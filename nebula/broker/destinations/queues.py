@@ -83,7 +83,8 @@ class Queues:
             auto_delete=auto_delete or is_inbox,
             is_inbox=is_inbox,
             keeps_all=name in self._copies,
-            has_levels=has_levels,
+            # Operators' requests go before what anybody may send there.
+            has_levels=has_levels or name == names.BROKER_QUEUE,
         )
         return queue
 
