@@ -106,7 +106,7 @@ class Limits:
     min_free_disk_bytes: int = _limit(
         256 * 1024 * 1024,
         "left on the store's disk: the broker can still take things out, and stop well",
-        "persistent SENDs are `rejected-full`; consumers go on",
+        "persistent SENDs and last values are `rejected-full`; consumers go on",
     )
     max_commit_backlog_bytes: int = _limit(
         16 * 1024 * 1024,
@@ -124,7 +124,7 @@ class Limits:
     max_queue_memory_bytes: int = _limit(
         256 * 1024 * 1024,
         "of one queue in memory, counted likewise; persistent messages beyond a window are on disk alone",
-        "the sender waits, or `rejected-full`",
+        "the sender waits, or `rejected-full`; and no more is read from disk for who does not ACK",
     )
     queue_window_bytes: int = _limit(
         4 * 1024 * 1024,

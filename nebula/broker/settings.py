@@ -218,6 +218,8 @@ class BrokerSettings(Settings):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
+        if any(each.copy_to == self.dead_letter for each in self.destination):
+            raise ValueError("a [[destination]] has copy_to, which must not be the queue of dead letters")
         if self.schemas is None and any(each.avro is not None for each in self.destination):
             raise ValueError("a [[destination]] has avro, which needs schemas")
         return self

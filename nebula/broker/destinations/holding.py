@@ -9,7 +9,7 @@ from nebula.broker.destinations.base import Account
 from nebula.broker.destinations.line import Line, PriorityLine, paged_bytes
 from nebula.broker.journal import Journal
 from nebula.broker.messages import Message
-from nebula.broker.policies import QueueRules, WhenFull
+from nebula.broker.policies import QueueRules
 from nebula.broker.store import KeptLine, PageRequest
 
 Bury: TypeAlias = Callable[[Message, str, str, int], None]
@@ -109,51 +109,6 @@ class Holding:
             self._forget(message)
         if self.is_deep:
             self._refill()
-
-    # --- room ---
-
-    def has_room_for(self, size_bytes: int) -> bool:
-        """Whether a sender that waits may go on: with a margin, so that they do not flutter."""
-        return (
-            (self.stored_bytes + self.paged_bytes) * 8 < self.max_bytes * 7
-            and self.stored_bytes * 8 < self.rules.max_memory_bytes * 7
-            and self.depth * 8 < self.max_messages * 7
-            and self._account.stored_bytes * 8 < self._account.max_bytes * 7
-            # A message may be larger than the margin. What else could go to make room has gone already.
-            and self._has_room(1, size_bytes)
-            and not self._account.is_disk_low
-            and self._account.has_room_for(size_bytes)
-        )
-
-    def could_take(self, messages: int, size_bytes: int) -> bool:
-        """Whether so much more would find room, or make some."""
-        return self.rules.when_full is not WhenFull.REJECT or self._has_room(messages, size_bytes)
-
-    def could_keep(self, message: Message) -> bool:
-        """Whether it may be written to the disk, if it is to be."""
-        if not self._account.is_disk_low or self._journal is None:
-            return True
-        return message.head.is_moved or not self._keeps(message)
-
-    def _has_room(self, messages: int, size_bytes: int) -> bool:
-        return (
-            self.stored_bytes + self.paged_bytes + size_bytes <= self.max_bytes
-            and self.stored_bytes + size_bytes <= self.rules.max_memory_bytes
-            and self.depth + messages <= self.max_messages
-        )
-
-    def could_accept(self, message: Message, beside: Message) -> bool:
-        """Whether `message` would find room here when `beside` has taken some elsewhere."""
-        makes_room = self.rules.when_full is not WhenFull.REJECT and self.could_hold(message.size_bytes)
-        return (
-            (makes_room or not self._is_full(message))
-            and self.could_keep(message)
-            and self._account.has_room_for(message.size_bytes + beside.size_bytes)
-        )
-
-    def could_hold(self, size_bytes: int) -> bool:
-        """Whether there would be room for it if nothing else were held."""
-        return size_bytes <= min(self.max_bytes, self.rules.max_memory_bytes, self._account.max_bytes)
 
     # --- what is held ---
 
@@ -271,8 +226,8 @@ class Holding:
         is_scarce = self._account.stored_bytes >= self._account.max_bytes
         return self.rules.max_memory_bytes // (4 if is_scarce else 1)
 
-    def take_page(self, request: PageRequest, page: Sequence[tuple[Message, int]], now: float) -> None:
-        """Go on with a page that was asked for.
+    def put_page(self, request: PageRequest, page: Sequence[tuple[Message, int]]) -> None:
+        """Put a page that was asked for behind what waits in memory.
 
         Args:
             page: its messages, each with its deliveries that failed.
@@ -286,7 +241,6 @@ class Holding:
         self._arrive([each for each in page if each[0].number in fresh])
         self._line.refresh()
         self.is_deep = any(line.depot is not None for line in self.lines)
-        self._trim(now)
         self._refill()
 
     def _arrive(self, messages: Iterable[tuple[Message, int]]) -> None:
@@ -302,56 +256,7 @@ class Holding:
         # What came back has a count that its row may not have yet.
         return self._keeps(message) and message.number not in self._attempts
 
-    # --- the rest ---
-
-    def _is_full(self, message: Message) -> bool:
-        size_bytes = message.size_bytes
-        return (
-            self.stored_bytes + self.paged_bytes + size_bytes > self.max_bytes
-            or self.stored_bytes + size_bytes > self.rules.max_memory_bytes
-            or self._account.stored_bytes + size_bytes > self._account.max_bytes
-            or len(self._line) + self._unacked_count >= self.max_messages
-            or not self.could_keep(message)
-        )
-
-    def _make_room(self, message: Message, now: float) -> bool:
-        """Lose what waits longest, where that is the way of this queue, and helps."""
-        if (
-            self.rules.when_full is WhenFull.REJECT
-            or not self.could_hold(message.size_bytes)
-            or not self.could_keep(message)
-            or not self._could_free(message.size_bytes)
-        ):
-            return False
-        while self._line.front and self._is_full(message):
-            self._lose_oldest(now)
-        if self.is_deep:
-            self._refill()
-        # What waits longest may be on disk: it is lost when it comes from there.
-        return not self._is_full(message) or (
-            self.is_deep and self._account.has_room_for(message.size_bytes) and not self._account.is_disk_low
-        )
-
-    def _could_free(self, size_bytes: int) -> bool:
-        """Whether the broker's memory would have room if this queue lost what it holds."""
-        # What is dead is still held, by another queue.
-        freed_bytes = self.stored_bytes if self.rules.when_full is WhenFull.DROP_OLDEST else 0
-        return self._account.has_room_for(size_bytes - freed_bytes)
-
-    def _trim(self, now: float) -> None:
-        """Lose what was kept beyond the limits while it was on disk."""
-        while self._line.front and (
-            self.stored_bytes + self.paged_bytes > self.max_bytes or self.depth > self.max_messages
-        ):
-            self._lose_oldest(now)
-
-    def _lose_oldest(self, now: float) -> None:
-        message = self._line.shed()
-        attempts = self._attempts.get(message.number, 0)
-        if self.rules.when_full is WhenFull.DEAD_LETTER:
-            self._let_die(message, "full", attempts, now)
-        else:
-            self._drop([message], "full")
+    # --- one message ---
 
     def _take_back(self, messages: Iterable[Message], now: float, *, counted: bool) -> None:
         """Requeue what a subscription did not consume, at the front and in order of arrival."""

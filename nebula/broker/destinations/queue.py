@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 from nebula.broker.access import Rights
 from nebula.broker.destinations.base import Account
-from nebula.broker.destinations.holding import Bury, Holding
+from nebula.broker.destinations.bounded import Bounded
+from nebula.broker.destinations.holding import Bury
 from nebula.broker.journal import Journal
 from nebula.broker.messages import Message, Verdict
 from nebula.broker.policies import QueueRules
@@ -24,7 +25,7 @@ from nebula.broker.store import PageRequest
 from nebula.broker.subscriptions import AckMode, Subscription
 
 
-class Queue(Holding):
+class Queue(Bounded):
     """A FIFO queue with competing consumers, served in turn as far as their credit goes.
 
     Args:
