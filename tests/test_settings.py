@@ -86,6 +86,16 @@ WRONG_FILES = [
         "[[destination]]\npattern = '/queue/x'\nmax_bytes = 1",
     ),
     (
+        "[[destination]]\npattern = '/topic/x'\nwhen_full = 'drop-oldest'",
+        "[[destination]] 1 has limits, which only queues have: begin its pattern with /queue/",
+        "[[destination]]\npattern = '/queue/x'\nwhen_full = 'drop-oldest'",
+    ),
+    (
+        "[[destination]]\npattern = 'X/*'\ncopy_to = '/topic/record'",
+        "[[destination]] 1: copy_to \"/topic/record\" does not begin with /queue/",
+        "[[destination]]\npattern = 'X/*'\ncopy_to = '/queue/record'",
+    ),
+    (
         "limits = 5",
         "limits 5 is not a table",
         "[limits]\nmax_headers = 5",
@@ -136,6 +146,13 @@ def test_wrong_file_is_told_where_and_what_and_its_cure_passes(wrong: str, said:
 
     write(right)
     load_broker_settings()
+
+
+def test_copies_do_not_go_where_dead_letters_are() -> None:
+    write("dead_letter = '/queue/dead'\n[[destination]]\npattern = 'X/*'\ncopy_to = '/queue/dead'")
+
+    (complaint,) = complaints()
+    assert "a [[destination]] has copy_to, which must not be the queue of dead letters" in complaint
 
 
 def test_all_mistakes_of_all_sources_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
