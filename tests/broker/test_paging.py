@@ -205,7 +205,7 @@ def test_page_that_was_asked_for_before_a_purge_is_not_taken(disk: MemoryDisk) -
     broker = start(disk)
     fill(broker)
     deep = queue(broker)
-    deep.expire(0.0)
+    deep.expire(0.0, 1000)
     (line,) = deep.lines
     for _ in range(len(line.front)):
         line.pop()

@@ -194,6 +194,29 @@ def test_durable_subscription_buries_what_expired_while_it_was_away() -> None:
     assert dead(broker) == [("expired", "/topic/news", "x")]
 
 
+@pytest.mark.parametrize("has_priorities", [False, True])
+def test_much_that_waits_is_looked_at_in_portions(has_priorities: bool) -> None:
+    broker = world(has_priorities=has_priorities)
+    alice = broker.connect()
+    ends = [f"expires:{milliseconds(broker, 5)}"]
+    for number in range(50):
+        alice.publish(QUEUE, str(number), headers=[f"priority:{number % 5}", *(ends if number % 3 else [])])
+    queue = broker.broker.queues.get(QUEUE)
+    assert queue is not None
+    portions = []
+    while looked := queue.expire(6.0, 7):
+        portions.append(looked)
+    broker.settle()
+
+    assert sum(portions) == 50
+    assert max(portions) == 7
+    kept = [number for number in range(50) if not number % 3]
+    if has_priorities:
+        kept.sort(key=lambda number: -(number % 5))
+    assert len(dead(broker)) == 50 - len(kept)
+    assert drain(broker) == list(map(str, kept))
+
+
 @pytest.mark.parametrize("header", ["expires", "delay", "deliver-at", "priority"])
 @pytest.mark.parametrize("value", ["", "-1", "1.5", "soon", "12345678901234567"])
 def test_value_outside_its_form_is_a_verdict(header: str, value: str) -> None:

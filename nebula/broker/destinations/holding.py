@@ -18,10 +18,6 @@ Bury: TypeAlias = Callable[[Message, str, str, int], None]
 # Where memory is scarce, a window is so much smaller.
 SCARCE: Final = 16
 
-# A sweep for expired messages looks at all that waits in memory: at so many in a second at most, of which
-# the loop spends a tenth: half a microsecond for each.
-_SWEPT_PER_SECOND: Final = 200_000
-
 
 class Holding:
     """The messages of a queue, waiting and un-ACKed.
@@ -69,7 +65,8 @@ class Holding:
         # Of messages that came back: how many attempts failed. Few, so not on every message.
         self._attempts: dict[int, int] = {}
         self._next_expiry: float | None = None
-        self._next_sweep = 0.0
+        # How far a sweep for what has expired has come; None: there is none under way.
+        self._sweep_at: int | None = None
         self._small_window_bytes = rules.window_bytes // SCARCE
         # With more in memory it is looked at what may go.
         self._pages_at = 0
@@ -162,24 +159,41 @@ class Holding:
         self.is_deep = False
         return count
 
-    def expire(self, now: float) -> None:
+    def expire(self, now: float, most: int) -> int:
         """Let die what has expired and is in memory; what is on disk alone, when it comes from there.
 
-        Costs nothing until the earliest time has come.
+        Costs nothing until the earliest time has come. Then all that waits is looked at, over several calls
+        if it is much.
 
+        Args:
+            most: messages to be looked at.
+
+        Returns:
+            How many were.
         """
-        if self._next_expiry is None or self._next_expiry > now or self._next_sweep > now:
-            return
-        line = self._line
-        self._next_sweep = now + len(line.front) / _SWEPT_PER_SECOND
-        for message in line.remove(lambda message: message.has_expired(now)):
-            self._let_die(message, "expired", self._attempts.get(message.number, 0), now)
-        ends = (each.expires_at for each in line.in_memory())
-        self._next_expiry = min((at for at in ends if at is not None), default=None)
-        if self._next_expiry is None:
+        if self._sweep_at is None:
+            if self._next_expiry is None or self._next_expiry > now:
+                return 0
+            # Found anew as the sweep goes on.
+            self._sweep_at, self._next_expiry = 0, None
+        count = 0
+        while count < most:
+            kept, expired = self._line.sweep(self._sweep_at, most - count, lambda each: each.has_expired(now))
+            if not kept and not expired:
+                self._sweep_at = None
+                break
+            count += len(kept) + len(expired)
+            # What is taken from the front meanwhile shifts the others: who is missed waits for the next one.
+            self._sweep_at += len(kept)
+            for message in kept:
+                self._note_expiry(message)
+            for message in expired:
+                self._let_die(message, "expired", self._attempts.get(message.number, 0), now)
+        if self._sweep_at is None and self._next_expiry is None:
             self._account.expiring.pop(self, None)
         if self.is_deep:
             self._refill()
+        return count
 
     # --- paging: see `line` ---
 

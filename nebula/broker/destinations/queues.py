@@ -20,6 +20,9 @@ from nebula.broker.policies import DestinationPolicy, PolicyTable, QueueRules, W
 _RETIRED_INBOX_SECONDS = 3600.0
 _MAX_RETIRED_INBOXES = 100_000
 
+# Of messages that may have expired so many are looked at in one go, over all queues: some 10 ms.
+_SWEPT_AT_ONCE = 20_000
+
 
 class Queues:
     """The queues of a broker, by name.
@@ -151,8 +154,17 @@ class Queues:
     def advance(self, now: float) -> None:
         """Let time pass: drop what has expired."""
         self._now = now
-        for holding in list(self._account.expiring):
-            holding.expire(now)
+        expiring = self._account.expiring
+        left = _SWEPT_AT_ONCE
+        for holding in list(expiring):
+            if left <= 0:
+                break
+            count = holding.expire(now, left)
+            left -= count
+            if count and holding in expiring:
+                # To the end of the line: those that were not looked at come first the next time.
+                del expiring[holding]
+                expiring[holding] = None
             queue = self._by_name.get(holding.name)
             if queue is holding:
                 self.forget_if_idle(queue, now)
