@@ -62,7 +62,7 @@ def list_(
     output = Output(as_json=as_json)
     rows = letters["rows"]
     if not output.is_for_people:
-        output.json_line(rows)
+        output.json_line(letters)
         return
     output.console.print(table(_COLUMNS, rows) if rows else "no dead letters")
     if letters["on_disk"]:

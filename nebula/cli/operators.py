@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -28,6 +29,20 @@ Yes: TypeAlias = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Rows of a list of the broker's.
+
+    Attributes:
+        matched: how many there are.
+        may_grow: more are had by a higher limit. By rank only the first ones are.
+    """
+
+    rows: list[dict[str, Any]]
+    matched: int
+    may_grow: bool
+
+
 def tell(url: str | None, verb: str, parameters: Mapping[str, Any], timeout: float) -> Any:
     """What the broker answers to one of its verbs. Parameters that are None are left to it.
 
@@ -40,10 +55,8 @@ def tell(url: str | None, verb: str, parameters: Mapping[str, Any], timeout: flo
     return ask(url, lambda client: client.call(SERVICE, verb, given, timeout=timeout))
 
 
-def list_all(
-    url: str | None, verb: str, parameters: Mapping[str, Any], limit: int, timeout: float
-) -> tuple[list[dict[str, Any]], int]:
-    """Up to `limit` rows of one of the broker's lists, page by page; and how many there are.
+def list_all(url: str | None, verb: str, parameters: Mapping[str, Any], limit: int, timeout: float) -> Listed:
+    """Up to `limit` rows of one of the broker's lists, page by page.
 
     Raises:
         NebulaError: there is no answer, or it is an error.
@@ -52,7 +65,7 @@ def list_all(
 
     given = {name: value for name, value in parameters.items() if value is not None}
 
-    async def read(client: Client) -> tuple[list[dict[str, Any]], int]:
+    async def read(client: Client) -> Listed:
         rows: list[dict[str, Any]] = []
         after: dict[str, str] = {}
         while True:
@@ -60,22 +73,24 @@ def list_all(
             page = await client.call(SERVICE, verb, wanted, timeout=timeout)
             rows += page["rows"]
             if page["after"] is None or len(rows) >= limit:
-                return rows, page["matched"]
+                has_more = page["matched"] > len(rows)
+                may_grow = has_more and len(rows) >= limit and (page["after"] is not None or limit < _PAGE)
+                return Listed(rows, page["matched"], may_grow=may_grow)
             after = {"after": page["after"]}
 
     return ask(url, read)
 
 
-def show_list(
-    output: Output, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], matched: int, what: str
-) -> None:
-    """A table, or one line of JSON."""
+def show_list(output: Output, columns: Sequence[Column], listed: Listed, what: str) -> None:
+    """A table, or one line of JSON; each says how many there are."""
+    rows, matched = listed.rows, listed.matched
     if not output.is_for_people:
-        output.json_line(rows)
+        output.json_line({"rows": rows, "matched": matched})
         return
     output.console.print(table(columns, rows) if rows else f"no {what}")
     if matched > len(rows):
-        output.console.print(f"{len(rows):,} of {matched:,} {what}; --limit shows more", highlight=False)
+        way = "--limit shows more" if listed.may_grow else "an order has no more, --order name shows all"
+        output.console.print(f"{len(rows):,} of {matched:,} {what}; {way}", highlight=False)
 
 
 def show_details(

@@ -119,8 +119,8 @@ def connections(
         show_details(output, details, _CONNECTION_FACTS, SUBSCRIPTIONS)
         return
     wanted = {"pattern": name, "principal": principal, "order": order.value}
-    rows, matched = list_all(broker, "connections.list", wanted, limit, timeout)
-    show_list(output, CONNECTIONS, rows, matched, "connections")
+    listed = list_all(broker, "connections.list", wanted, limit, timeout)
+    show_list(output, CONNECTIONS, listed, "connections")
 
 
 def disconnect(
@@ -163,8 +163,8 @@ def sessions(
         facts = [Column(each.heading, f"summary.{each.field}", each.form) for each in SESSIONS]
         show_details(output, details, facts, DURABLES)
         return
-    rows, matched = list_all(broker, "sessions.list", {"pattern": name}, limit, timeout)
-    show_list(output, SESSIONS, rows, matched, "sessions with durable subscriptions")
+    listed = list_all(broker, "sessions.list", {"pattern": name}, limit, timeout)
+    show_list(output, SESSIONS, listed, "sessions with durable subscriptions")
 
 
 def topics(
@@ -194,5 +194,5 @@ def topics(
         show_details(output, details, facts, _SUBSCRIBERS)
         return
     wanted = {"pattern": name, "kind": None if kind is None else kind.value}
-    rows, matched = list_all(broker, "topics.list", wanted, limit, timeout)
-    show_list(output, TOPICS, rows, matched, "topics and last values")
+    listed = list_all(broker, "topics.list", wanted, limit, timeout)
+    show_list(output, TOPICS, listed, "topics and last values")

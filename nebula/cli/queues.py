@@ -88,8 +88,8 @@ def queues(
         show_details(output, details, _FACTS, CONSUMERS)
         return
     wanted = {"pattern": name, "order": order.value}
-    rows, matched = list_all(broker, "queues.list", wanted, limit, timeout)
-    show_list(output, COLUMNS, rows, matched, "queues")
+    listed = list_all(broker, "queues.list", wanted, limit, timeout)
+    show_list(output, COLUMNS, listed, "queues")
 
 
 def peek(

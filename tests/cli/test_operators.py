@@ -103,8 +103,8 @@ def test_queues_are_a_list_of_objects_off_a_terminal(ask: Ask, client: Client) -
     client.publish("/queue/listed.b", 2)
     client.publish("/queue/listed.b", 3)
 
-    rows = told(ask("queues", "listed.*"))
-    deepest = told(ask("queues", "/queue/listed.*", "--order", "depth", "--limit", "1"))
+    rows = told(ask("queues", "listed.*"))["rows"]
+    deepest = told(ask("queues", "/queue/listed.*", "--order", "depth", "--limit", "1"))["rows"]
 
     assert [(row["queue"], row["depth"]) for row in rows] == [("/queue/listed.a", 1), ("/queue/listed.b", 2)]
     assert [row["queue"] for row in deepest] == ["/queue/listed.b"]
@@ -122,9 +122,35 @@ def test_lists_are_read_page_by_page(ask: Ask, client: Client) -> None:
     for number in range(1_100):
         client.publish(f"X/page.{number:04}", number)
 
-    rows = told(ask("topics", "X/page.*", "--limit", "5000"))
+    rows = told(ask("topics", "X/page.*", "--limit", "5000"))["rows"]
 
     assert [row["topic"] for row in rows] == [f"X/page.{number:04}" for number in range(1_100)]
+
+
+def test_program_is_told_how_many_there_are_beside_the_rows(ask: Ask, client: Client) -> None:
+    for number in range(3):
+        client.publish(f"/queue/counted.{number}", number)
+    kill(client, "/queue/counted.dying", "one")
+
+    listed = told(ask("queues", "counted.*", "--limit", "2"))
+    letters = told(ask("dlq", "list", "--from", "/queue/counted.dying"))
+
+    assert (len(listed["rows"]), listed["matched"]) == (2, 3)
+    assert (len(letters["rows"]), letters["on_disk"]) == (1, 0)
+
+
+def test_who_wants_more_by_rank_than_is_told_is_not_sent_for_a_higher_limit(url: str, client: Client) -> None:
+    for number in range(1_100):
+        client.publish(f"/queue/ranked.{number:04}", number)
+    terminal = Terminal(url, "queues", "ranked.*", "--order", "depth", "--limit", "5000")
+
+    text = terminal.read_until(r"1,000 of 1,100 queues; .*\n")
+
+    assert terminal.end() == 0
+    assert "--order name shows all" in text
+    for number in range(1_100):
+        with client.subscribe(f"/queue/ranked.{number:04}") as queue:
+            next(queue)
 
 
 def test_table_is_for_people_and_says_what_is_left_out(url: str, client: Client) -> None:
@@ -172,11 +198,11 @@ def test_connections_and_topics_and_sessions_are_listed(ask: Ask, url: str) -> N
         Client(url, client_id="till-9") as client,
         client.subscribe("/topic/list.news", durable="news", ack=AckMode.CLIENT),
     ):
-        connections = told(ask("connections", "--order", "traffic"))
+        connections = told(ask("connections", "--order", "traffic"))["rows"]
         shown = told(ask("connections", "till-9"))
-        sessions = told(ask("sessions", "till-*"))
+        sessions = told(ask("sessions", "till-*"))["rows"]
         session = told(ask("sessions", "till-9"))
-        topics = told(ask("topics", "/topic/list.*", "--kind", "topic"))
+        topics = told(ask("topics", "/topic/list.*", "--kind", "topic"))["rows"]
         topic = told(ask("topics", "/topic/list.news"))
 
     assert {"till-9"} <= {row["session"] for row in connections}
@@ -244,7 +270,7 @@ def kill(client: Client, queue: str, *bodies: Any) -> None:
 def test_dead_letters_are_listed_shown_replayed_and_purged(ask: Ask, client: Client) -> None:
     kill(client, "/queue/dying", "one", "two", "three")
 
-    first, second, third = told(ask("dlq", "list", "--from", "/queue/dying"))
+    first, second, third = told(ask("dlq", "list", "--from", "/queue/dying"))["rows"]
     shown = told(ask("dlq", "show", str(first["number"])))
     replayed = told(ask("dlq", "replay", str(second["number"]), str(third["number"])))
     purged = told(ask("dlq", "purge", "--from", "/queue/dying"))
