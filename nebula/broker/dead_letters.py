@@ -284,9 +284,7 @@ class DeadLetters:
             None or up to `count` of them, and the number behind which to go on.
         """
         while (queue := self._queue) is not None:
-            looked_at = list(
-                islice((each for each in at_hand(queue) if each.number > after), _LOOKED_AT_AT_ONCE)
-            )
+            looked_at = list(islice(at_hand(queue, after), _LOOKED_AT_AT_ONCE))
             found = list(islice(filter(wanted.lets_through, looked_at), count))
             if found:
                 return found, found[-1].number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect, bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -250,9 +250,19 @@ def queue_row(queue: Queue, arrivals: Arrivals, now: float) -> QueueRow:
     )
 
 
-def at_hand(queue: Queue) -> Iterator[Message]:
-    """What waits in memory before anything that is on disk alone. To be looked at before anything changes."""
-    return chain.from_iterable(line.front for line in reversed(queue.lines))
+def at_hand(queue: Queue, after: int = 0) -> Iterator[Message]:
+    """What waits in memory before anything that is on disk alone. To be looked at before anything changes.
+
+    Args:
+        after: of each level only what has a higher number.
+    """
+    fronts = (line.front for line in reversed(queue.lines))
+    # Numbers rise along each: what comes before is skipped, not looked at.
+    return chain.from_iterable(islice(front, bisect(front, after, key=_by_number), None) for front in fronts)
+
+
+def _by_number(message: Message) -> int:
+    return message.number
 
 
 def paged_out(queue: Queue) -> int:

@@ -15,9 +15,9 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
-from bisect import bisect
+from bisect import bisect, bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from nebula.broker.messages import DEFAULT_PRIORITY, MESSAGE_COST_BYTES, PRIORITIES, Message
@@ -171,6 +171,20 @@ class Line:
         taken: list[Message] = []
         while front and len(taken) < most and may_go(front[0]):
             taken.append(front.popleft())
+        return taken
+
+    def take_out(self, numbers: Collection[int]) -> list[Message]:
+        """Take these out of `front`, and look at what lies between the first and the last of them alone."""
+        front = self.front
+        start = bisect_left(front, min(numbers), key=_by_number)
+        end = bisect(front, max(numbers), key=_by_number)
+        front.rotate(-start)
+        between = [front.popleft() for _ in range(end - start)]
+        front.extendleft([message for message in reversed(between) if message.number not in numbers])
+        front.rotate(start)
+        taken = [message for message in between if message.number in numbers]
+        if self.depot is not None:
+            self.depot.removed.update(message.number for message in taken)
         return taken
 
     def refresh(self) -> None:
