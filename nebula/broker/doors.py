@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import ssl
 from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias, cast
 
 from nebula.broker.connection import Connection
+from nebula.broker.doorway import Doorway
 from nebula.broker.http import HttpListener, Page
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
+from nebula.logs import PacedLog
 
 # Who does not answer the end of its TLS holds a file of ours. As long as `Connection` lets a peer take for
 # its last octets.
 _TLS_SHUTDOWN_SECONDS = 5.0
+
+_Maker: TypeAlias = Callable[[], asyncio.Protocol]
 
 
 class Doors:
@@ -20,23 +29,37 @@ class Doors:
 
     Args:
         make_connection: makes the broker's end of what a listener accepts.
+        doorway: where connections are counted; those of TLS from before their handshake.
         limits: what peers may use.
         pages: what HTTP listeners answer, by path.
     """
 
     def __init__(
-        self, make_connection: Callable[[Listener], Connection], limits: Limits, pages: dict[str, Page]
+        self,
+        make_connection: Callable[[Listener], Connection],
+        doorway: Doorway,
+        limits: Limits,
+        pages: dict[str, Page],
     ) -> None:
         self._make_connection = make_connection
+        self._doorway = doorway
         self._limits = limits
         self._pages = pages
+        self._log = PacedLog("nebula.broker")
         self._servers: list[asyncio.Server] = []
         self._http_listeners: list[HttpListener] = []
+        self._is_closed = False
+        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
 
     @property
     def are_open(self) -> bool:
         """At least one is."""
         return bool(self._servers)
+
+    @property
+    def have_handshakes(self) -> bool:
+        """A TLS handshake is under way."""
+        return bool(self._handshakes)
 
     async def open(self, listener: Listener) -> list[str]:
         """Listen there too; returns the URLs at which clients find it.
@@ -44,37 +67,100 @@ class Doors:
         Raises:
             OSError: the address cannot be had.
         """
-        make: Callable[[], asyncio.Protocol] = self._maker(listener)
-        context = None if listener.tls is None else listener.tls.context
         server = await asyncio.get_running_loop().create_server(
-            make,
-            listener.host,
-            listener.port,
-            backlog=1024,
-            ssl=context,
-            ssl_handshake_timeout=None if context is None else self._limits.connect_timeout,
-            ssl_shutdown_timeout=None if context is None else _TLS_SHUTDOWN_SECONDS,
+            self._maker(listener), listener.host, listener.port, backlog=1024
         )
         self._servers.append(server)
-        addresses = [socket.getsockname()[:2] for socket in server.sockets]
+        addresses = [each.getsockname()[:2] for each in server.sockets]
         return [
             f"{listener.scheme}://{f'[{host}]' if ':' in host else host}:{port}" for host, port in addresses
         ]
 
     def close(self) -> None:
-        """Listen no more. Who is there stays, but for those who have only asked by HTTP. Idempotent."""
+        """Listen no more. Who is there stays, but for those in a TLS handshake, and those who have only
+        asked by HTTP. Idempotent."""
+        self._is_closed = True
         for server in self._servers:
             server.close()
         self._servers.clear()
+        for peer in self._handshakes.values():
+            # They fail by it, and end as any other that fails.
+            with contextlib.suppress(OSError):
+                peer.shutdown(socket.SHUT_RDWR)
         for http in self._http_listeners:
             http.close()
 
-    def _maker(self, listener: Listener) -> Callable[[], asyncio.Protocol]:
-        def make() -> Connection:
-            return self._make_connection(listener)
+    def _greet(self, peer: socket.socket, make: _Maker, context: ssl.SSLContext, doorway: Doorway) -> None:
+        """Count in who has come to a TLS listener, and begin its handshake; or close its socket."""
+        try:
+            host, port = peer.getpeername()[:2]
+        except OSError:  # it is gone
+            peer.close()
+            return
+        guest = make()
+        refusal = "the broker is shutting down" if self._is_closed else doorway.enter(guest, host)
+        if refusal is not None:
+            self._log.warning("connection refused", address=f"{host}:{port}", reason=refusal)
+            peer.close()
+            return
+        handshake = asyncio.get_running_loop().create_task(self._shake_hands(peer, guest, context, doorway))
+        self._handshakes[handshake] = peer
+        handshake.add_done_callback(self._handshakes.pop)
 
-        if not listener.http:
+    async def _shake_hands(
+        self, peer: socket.socket, guest: asyncio.Protocol, context: ssl.SSLContext, doorway: Doorway
+    ) -> None:
+        """The guest keeps its place, and gives it back at its end, if it is told of its connection."""
+        is_made = False
+        # A stranger's handshake that fails is nobody's concern.
+        try:
+            with contextlib.suppress(OSError):
+                transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: guest,
+                    peer,
+                    ssl=context,
+                    ssl_handshake_timeout=self._limits.connect_timeout,
+                    ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS,
+                )
+                is_made = not transport.is_closing()
+        finally:
+            if not is_made:
+                doorway.leave(guest)
+
+    def _maker(self, listener: Listener) -> _Maker:
+        doorway = self._doorway
+        make: _Maker = partial(self._make_connection, listener)
+        if listener.http:
+            make = http = HttpListener(
+                partial(self._make_connection, listener),
+                origins=listener.origins,
+                limits=self._limits,
+                pages=self._pages,
+            )
+            doorway = http.doorway
+            self._http_listeners.append(http)
+        if listener.tls is None:
             return make
-        http = HttpListener(make, origins=listener.origins, limits=self._limits, pages=self._pages)
-        self._http_listeners.append(http)
-        return http
+        context = listener.tls.context
+        return lambda: _Arrival(lambda peer: self._greet(peer, make, context, doorway))
+
+
+class _Arrival(asyncio.Protocol):
+    """Who has come to a TLS listener. A loop tells of a connection only after its handshake, and who
+    keeps silent in it would be counted by nobody: so the listener takes TCP, and hands on the socket.
+    """
+
+    def __init__(self, greet: Callable[[socket.socket], None]) -> None:
+        self._greet = greet
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take its socket, before anything is read, and let go of the transport."""
+        found = transport.get_extra_info("socket")
+        try:
+            peer = socket.fromfd(found.fileno(), found.family, found.type)
+        except OSError:  # the process may have no more files
+            return
+        finally:
+            cast("asyncio.Transport", transport).abort()
+        peer.setblocking(False)
+        self._greet(peer)

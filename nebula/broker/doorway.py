@@ -34,7 +34,7 @@ class Doorway:
         return len(self._places)
 
     def enter(self, guest: object, address: str | None) -> str | None:
-        """Count one in.
+        """Count one in; who is in already stays, counted once.
 
         Args:
             address: where it comes from; None: this process, which there is only one of.
@@ -42,6 +42,8 @@ class Doorway:
         Returns:
             Why it may not come in, to be told to it; None: it may, and is to `leave`.
         """
+        if guest in self._places:
+            return None
         if len(self._places) >= self._most:
             return f"more than {self._most} connections"
         place = None if address is None else place_of(address)

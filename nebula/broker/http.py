@@ -54,6 +54,9 @@ class HttpListener:
             this machine and clients that are no browsers need not be named.
         limits: what peers may use.
         pages: what is answered, by path.
+
+    Attributes:
+        doorway: where those are counted who were not upgraded yet; over TLS, from before their handshake.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class HttpListener:
         self._asking: set[HttpConnection] = set()
         # Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
         most = self.limits.max_http_requests
-        self._doorway = Doorway(most, max(1, most // 2))
+        self.doorway = Doorway(most, max(1, most // 2))
 
     def __call__(self) -> HttpConnection:
         """The protocol of one more connection."""
@@ -86,12 +89,12 @@ class HttpListener:
     def admit(self, connection: HttpConnection, address: str | None) -> bool:
         """Count one in until it is upgraded or gone; False when there are too many, or of one address."""
         self._asking.add(connection)
-        return self._doorway.enter(connection, address) is None
+        return self.doorway.enter(connection, address) is None
 
     def dismiss(self, connection: HttpConnection) -> None:
         """Count it out."""
         self._asking.discard(connection)
-        self._doorway.leave(connection)
+        self.doorway.leave(connection)
 
     def trusts(self, origin: str, host: str) -> bool:
         """Whether a page of this origin may connect, who asked for this host.

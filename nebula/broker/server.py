@@ -111,10 +111,10 @@ class Server:
         self._dead_letter = dead_letter
         self._writer = None if store is None else Writer(store, self._on_committed, self._on_store_failed)
         self._on_failure = on_failure
-        self._doors = Doors(partial(Connection, self, None), self.limits, self.pages)
-        self._connections: set[Connection] = set()
         # Without those that were refused and are still being told so: they take nobody's place.
         self._doorway = Doorway(self.limits.max_connections, self.limits.max_connections_per_address)
+        self._doors = Doors(partial(Connection, self, None), self._doorway, self.limits, self.pages)
+        self._connections: set[Connection] = set()
         self.transit: Transit[Connection] = Transit(self.limits.max_transit_bytes)
         self._relieves_soon = False
         self._disk = free_disk_bytes and DiskWatch(free_disk_bytes, self.limits.min_free_disk_bytes)
@@ -225,7 +225,7 @@ class Server:
             connection.rest_for_good()
         await self._until(lambda: self._is_drained, seconds)
         self._end_all(_STOPPING)
-        await self._until(lambda: not self._connections, _STOP_SECONDS)
+        await self._until(lambda: not (self._connections or self._doors.have_handshakes), _STOP_SECONDS)
         for connection in list(self._connections):
             connection.abort()
         self.events.flush()
@@ -251,7 +251,7 @@ class Server:
         """Count a connection in, from this address of a peer; why it is to be ended, or None."""
         self._connections.add(connection)
         if self.is_stopping:
-            return _STOPPING  # it was in its TLS handshake when the doors were closed
+            return _STOPPING  # it was being accepted when the doors were closed
         return self._doorway.enter(connection, address)
 
     def dismiss(self, connection: Connection) -> None:

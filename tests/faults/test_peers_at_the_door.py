@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
@@ -9,9 +10,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 
 from nebula.broker.certificates import make_authority
 from nebula.broker.doorway import Doorway, place_of
@@ -168,14 +172,23 @@ def tls_listener(tmp_path_factory: pytest.TempPathFactory) -> Listener:
     return Listener("127.0.0.1", 0, tls=ServerTls(TlsFiles(Path(certificate), Path(key))))
 
 
+def trusting_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def port_of(broker: Served, number: int) -> int:
+    """Of one of its listeners."""
+    return int(broker.server.urls[number].rpartition(":")[2])
+
+
 class TlsWire(Wire):
     """A client behind TLS."""
 
     def connect(self, version: str, *, heart_beat: str = "0,0") -> tuple[str, dict[str, str], str]:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        self.socket = context.wrap_socket(self.socket)
+        self.socket = trusting_context().wrap_socket(self.socket)
         return super().connect(version, heart_beat=heart_beat)  # type: ignore[return-value]
 
 
@@ -194,6 +207,52 @@ def test_silence_and_nonsense_in_a_handshake_end_the_connection(
                 pass
         mallory.close()
         assert alice.is_in_order()
+
+
+def test_silent_handshakes_of_one_address_leave_room_for_others(tls_listener: Listener) -> None:
+    limits = Limits(max_connections=50, max_connections_per_address=5, connect_timeout=60)
+    with serve(limits, listeners=[Listener("127.0.0.1", 0), tls_listener]) as broker, innocent(broker):
+        port = port_of(broker, 1)
+        silent = [Wire(port) for _ in range(FLOOD)]
+        assert all(wire.next() is None for wire in silent[5:])
+
+        assert message_of(Wire(broker.port)) == "more than 5 connections from your address"
+        assert broker.connect(source=ELSEWHERE).is_in_order()
+        elsewhere = TlsWire(port, source=ELSEWHERE)
+        elsewhere.connect("1.2")
+        assert elsewhere.is_in_order()
+
+
+@pytest.mark.parametrize("run_loop", [uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])
+def test_silent_handshake_has_one_place_and_gives_it_back(tls_listener: Listener, run_loop: Any) -> None:
+    limits = Limits(max_connections_per_address=1, connect_timeout=1.0)
+    listeners = [Listener("127.0.0.1", 0), tls_listener]
+    with serve(limits, listeners=listeners, run_loop=run_loop) as broker, innocent(broker):
+        silent = Wire(port_of(broker, 1))
+        wait_until(lambda: broker.ask(lambda: len(broker.server._doorway)) == 2)
+        assert message_of(Wire(broker.port)) == "more than 1 connections from your address"
+
+        assert silent.next() is None
+        wait_until(lambda: broker.ask(lambda: len(broker.server._doorway)) == 1)
+        alice = TlsWire(port_of(broker, 1))
+        alice.connect("1.2")  # counted in its handshake, and not once more
+        assert alice.is_in_order()
+        assert message_of(Wire(broker.port)) == "more than 1 connections from your address"
+        alice.close()
+        wait_until(lambda: broker.ask(lambda: len(broker.server._doorway)) == 1)
+
+
+def test_silent_handshakes_for_websockets_leave_room_for_others(tls_listener: Listener) -> None:
+    listeners = [Listener("127.0.0.1", 0), replace(tls_listener, http=True)]
+    limits = Limits(max_http_requests=4, connect_timeout=60)
+    with serve(limits, listeners=listeners) as broker, innocent(broker):
+        silent = [Wire(port_of(broker, 1)) for _ in range(FLOOD)]
+        assert all(wire.next() is None for wire in silent[2:])
+
+        elsewhere = Browser(port_of(broker, 1), source=ELSEWHERE)
+        elsewhere.socket = trusting_context().wrap_socket(elsewhere.socket)
+        elsewhere.ask("/stomp", UPGRADE)
+        assert elsewhere.answer()[0] == 101
 
 
 def test_peer_cannot_keep_us_busy_with_renegotiations(tls_listener: Listener) -> None:
