@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # Whoever guesses a token of this length has more than the age of the universe to do it.
 _FEWEST_CHARACTERS: Final = 16
 
+# Who scrapes in a loop has all destinations walked over once in so long, however many do.
+METRICS_SECONDS: Final = 1.0
+
 
 class Token:
     """What whoever reads metrics has to show: `Authorization: Bearer …` (RFC 6750, 2.1).
@@ -63,16 +66,30 @@ class Token:
 
 
 class Shared:
-    """What is worked out once for all who ask for it meanwhile: that many ask must not cost more."""
+    """What is worked out once for all who ask for it meanwhile: that many ask must not cost more.
 
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, bytes]]) -> None:
+    Args:
+        make: works it out.
+        seconds: how long it is told once it is there.
+    """
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, bytes]], seconds: float) -> None:
         self._make = make
+        self._seconds = seconds
         self._making: asyncio.Task[bytes] | None = None
+        self._fresh_until = 0.0
+
+    async def _make_fresh(self) -> bytes:
+        self._fresh_until = 0.0  # until it is there, and if it fails
+        made = await self._make()
+        self._fresh_until = asyncio.get_running_loop().time() + self._seconds
+        return made
 
     async def get(self) -> bytes:
-        """What is being made, or else is made now."""
-        if self._making is None or self._making.done():
-            self._making = asyncio.get_running_loop().create_task(self._make())
+        """What is being made, or was made just now, or else is made now."""
+        loop = asyncio.get_running_loop()
+        if self._making is None or (self._making.done() and loop.time() >= self._fresh_until):
+            self._making = loop.create_task(self._make_fresh())
         # Who leaves must not take it from the others.
         return await asyncio.shield(self._making)
 
@@ -89,7 +106,7 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
     async def read_metrics() -> bytes:
         return metrics_text(await finish(server, status_of(server)), server.commits)
 
-    text = Shared(read_metrics)
+    text = Shared(read_metrics, METRICS_SECONDS)
 
     async def health(_authorization: str) -> Answer:
         # That it is answered at all says that the loop turns.

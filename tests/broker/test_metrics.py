@@ -17,6 +17,7 @@ import pytest
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
+from nebula.broker import pages
 from nebula.broker.administration import KindTotals, Steps
 from nebula.broker.assembly import Assembly
 from nebula.broker.counts import BOUNDS, Commits
@@ -76,6 +77,11 @@ def samples(text: str) -> dict[str, float]:
             labels = ",".join(f"{name}={value}" for name, value in sample.labels.items())
             found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
     return found
+
+
+@pytest.fixture(autouse=True)
+def _metrics_are_new_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "METRICS_SECONDS", 0.0)
 
 
 @contextmanager
@@ -206,7 +212,7 @@ def test_page_is_made_once_for_all_who_ask_meanwhile_and_anew_for_the_next() -> 
         return b"%d" % made[-1]
 
     async def ask() -> tuple[list[bytes], bytes]:
-        shared = Shared(make)
+        shared = Shared(make, 0.0)
         impatient = asyncio.ensure_future(shared.get())
         others = [asyncio.ensure_future(shared.get()) for _ in range(3)]
         await asyncio.sleep(0)
@@ -214,6 +220,35 @@ def test_page_is_made_once_for_all_who_ask_meanwhile_and_anew_for_the_next() -> 
         return await asyncio.gather(*others), await shared.get()
 
     assert asyncio.run(ask()) == ([b"0"] * 3, b"1")
+
+
+def test_page_that_was_made_just_now_is_told_again_and_one_that_failed_is_not() -> None:
+    made: list[int] = []
+
+    async def make() -> bytes:
+        made.append(len(made))
+        if len(made) == 1:
+            raise OSError
+        return b"%d" % made[-1]
+
+    async def ask() -> list[bytes]:
+        shared = Shared(make, 600.0)
+        with pytest.raises(OSError):  # noqa: PT011
+            await shared.get()
+        return [await shared.get() for _ in range(3)]
+
+    assert asyncio.run(ask()) == [b"1"] * 3
+
+
+def test_who_reads_metrics_in_a_loop_has_nothing_walked_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "METRICS_SECONDS", 600.0)
+    with observing(tmp_path) as broker:
+        before = broker.metrics()
+        broker.served.connect()
+
+        assert broker.metrics() == before
 
 
 def test_who_leaves_before_a_page_is_there_harms_nobody(broker: Observed) -> None:
