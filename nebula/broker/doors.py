@@ -47,14 +47,16 @@ class Doors:
         self._pages = pages
         self._log = PacedLog("nebula.broker")
         self._servers: list[asyncio.Server] = []
+        self._http_servers: list[asyncio.Server] = []
         self._http_listeners: list[HttpListener] = []
         self._is_closed = False
+        self._is_ended = False
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
 
     @property
     def are_open(self) -> bool:
-        """At least one is."""
-        return bool(self._servers)
+        """At least one lets peers in."""
+        return bool(self._servers or self._http_servers) and not self._is_closed
 
     @property
     def have_handshakes(self) -> bool:
@@ -70,25 +72,40 @@ class Doors:
         server = await asyncio.get_running_loop().create_server(
             self._maker(listener), listener.host, listener.port, backlog=1024
         )
-        self._servers.append(server)
+        (self._http_servers if listener.http else self._servers).append(server)
         addresses = [each.getsockname()[:2] for each in server.sockets]
         return [
             f"{listener.scheme}://{f'[{host}]' if ':' in host else host}:{port}" for host, port in addresses
         ]
 
     def close(self) -> None:
-        """Listen no more. Who is there stays, but for those in a TLS handshake, and those who have only
-        asked by HTTP. Idempotent."""
+        """Let no peers in any more. Who is there stays, but for those in a TLS handshake. Idempotent.
+
+        By HTTP pages are answered until `end`.
+        """
         self._is_closed = True
         for server in self._servers:
             server.close()
         self._servers.clear()
+        for http in self._http_listeners:
+            http.is_stopping = True
+        self._end_handshakes()
+
+    def end(self) -> None:
+        """Listen no more at all, and end those who have only asked by HTTP. Idempotent."""
+        self.close()
+        self._is_ended = True
+        for server in self._http_servers:
+            server.close()
+        self._http_servers.clear()
+        for http in self._http_listeners:
+            http.close()
+
+    def _end_handshakes(self) -> None:
         for peer in self._handshakes.values():
             # They fail by it, and end as any other that fails.
             with contextlib.suppress(OSError):
                 peer.shutdown(socket.SHUT_RDWR)
-        for http in self._http_listeners:
-            http.close()
 
     def _greet(self, peer: socket.socket, make: _Maker, context: ssl.SSLContext, doorway: Doorway) -> None:
         """Count in who has come to a TLS listener, and begin its handshake; or close its socket."""
@@ -98,7 +115,8 @@ class Doors:
             peer.close()
             return
         guest = make()
-        refusal = "the broker is shutting down" if self._is_closed else doorway.enter(guest, host)
+        is_closed = self._is_closed if doorway is self._doorway else self._is_ended
+        refusal = "the broker is shutting down" if is_closed else doorway.enter(guest, host)
         if refusal is not None:
             self._log.warning("connection refused", address=f"{host}:{port}", reason=refusal)
             peer.close()

@@ -57,6 +57,7 @@ class HttpListener:
 
     Attributes:
         doorway: where those are counted who were not upgraded yet; over TLS, from before their handshake.
+        is_stopping: nobody may have a WebSocket any more; pages are still answered.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class HttpListener:
         self.pages = pages or {}
         self.log = PacedLog("nebula.broker")
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+        self.is_stopping = False
         self._asking: set[HttpConnection] = set()
         # Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
         most = self.limits.max_http_requests
@@ -208,7 +210,9 @@ class HttpConnection(asyncio.Protocol):
 
     def _upgrade(self, request: h11.Request) -> None:
         """Become a WebSocket, or say why not."""
-        if self._http.trailing_data[0]:
+        if self._listener.is_stopping:
+            self.answer(503, "the broker is shutting down")
+        elif self._http.trailing_data[0]:
             # RFC 6455, 4.1: the client MUST wait for the answer before it sends any further data.
             self.answer(400, "a WebSocket begins after its upgrade was answered")
         elif not self._is_trusted(request):

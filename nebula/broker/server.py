@@ -57,6 +57,9 @@ _STOPPING = "the broker is shutting down"
 # How long clients may take to go when they were told why the broker ends them.
 _STOP_SECONDS = 0.5
 
+# What the store may take at least to write the last batch: a busy disk, not one that hangs.
+_STORE_SECONDS = 2.0
+
 
 class Server:
     """A broker with its listeners.
@@ -152,7 +155,7 @@ class Server:
             for listener in self._listeners:
                 self.urls += await self._doors.open(listener)
         except OSError:
-            self.close_doors()
+            self._doors.end()
             if self._writer is not None:
                 await self._writer.close([])
             raise
@@ -205,7 +208,10 @@ class Server:
             raise SettingsError("\n".join(problems))
 
     def close_doors(self) -> None:
-        """Listen no more; who is there stays. The begin of a stop that waits for something else first."""
+        """Let nobody in any more; who is there stays. The begin of a stop that waits for other things first.
+
+        By HTTP pages are answered until `stop` is done: `/readyz` says that the broker is stopping.
+        """
         self._doors.close()
 
     async def stop(self, drain_seconds: float | None = None) -> None:
@@ -216,9 +222,13 @@ class Server:
 
         Args:
             drain_seconds: how long peers may take to read that; None: as the limits say. Who is slower
-                is cut off half a second later.
+                is cut off half a second later. The store has what is left of it, or two seconds.
+
+        Raises:
+            StoreError: the store could not write what there was; `StoreStuck` where its disk hangs.
         """
         seconds = self.limits.drain_seconds if drain_seconds is None else drain_seconds
+        until = self.time() + seconds
         self.close_doors()
         self.is_stopping = True
         for connection in self._connections:
@@ -231,10 +241,14 @@ class Server:
         self.events.flush()
         if self._clock is not None:
             self._clock.cancel()
-        if self._writer is not None:
-            self.broker.standing.close()
-            assert self.broker.journal is not None
-            await self._writer.close(self.broker.journal.take()[1])
+        try:
+            if self._writer is not None:
+                self.broker.standing.close()
+                assert self.broker.journal is not None
+                left = max(until - self.time(), _STORE_SECONDS)
+                await self._writer.close(self.broker.journal.take()[1], left)
+        finally:
+            self._doors.end()
 
     @property
     def _is_drained(self) -> bool:

@@ -11,6 +11,11 @@ from typing import Any
 from nebula.broker.counts import Commits
 from nebula.broker.journal import Journal
 from nebula.broker.store import PageRequest, Snapshot, Store, StoredMessage, Write
+from nebula.errors import StoreError
+
+
+class StoreStuck(StoreError):
+    """The disk hangs. A thread that waits for it cannot be ended, so that the process has to be."""
 
 
 class Writer:
@@ -81,17 +86,28 @@ class Writer:
         self._reading.add(reading)
         reading.add_done_callback(partial(self._on_read, request, on_page))
 
-    async def close(self, last: Sequence[Write]) -> None:
+    async def close(self, last: Sequence[Write], seconds: float | None = None) -> None:
         """Write what there still is, and end the store's run: well, unless it has failed. Idempotent.
 
         Nothing else is written once it has been called.
 
+        Args:
+            seconds: how long that may take; None: as long as it takes.
+
         Raises:
+            StoreStuck: it was not done by then. Its threads go on for as long as the disk hangs.
             StoreError: what there was could not be written.
         """
         if self._is_closed:
             return
         self._is_closed = True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._close(last)
+        except TimeoutError:
+            raise StoreStuck(f"the disk has not taken what was to be kept within {seconds:.1f} s") from None
+
+    async def _close(self, last: Sequence[Write]) -> None:
         self._page_thread.shutdown(wait=False, cancel_futures=True)
         # The store must not close under a page that is being read.
         under_way: list[asyncio.Future[Any]] = [*self._reading]
@@ -103,9 +119,14 @@ class Writer:
         try:
             if last and not self.has_failed:
                 await loop.run_in_executor(self._thread, self._store.apply, last)
-        finally:
-            await loop.run_in_executor(self._thread, self._store.close)
-            self._thread.shutdown(wait=False)
+        except Exception:
+            await self._end_run()
+            raise
+        await self._end_run()
+
+    async def _end_run(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
+        self._thread.shutdown(wait=False)
 
     def _on_done(self, batch: int, rows: int, begun: float, writing: asyncio.Future[None]) -> None:
         self._writing = None

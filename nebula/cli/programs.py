@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import resource
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
@@ -16,8 +18,11 @@ import structlog
 from nebula import logs
 from nebula.broker.assembly import Assembly
 from nebula.broker.notify import READY, STOPPING, ServiceManager
+from nebula.broker.server import Server
 from nebula.broker.settings import BrokerSettings
+from nebula.broker.writer import StoreStuck
 from nebula.cli.arguments import find_app
+from nebula.cli.exits import Exit
 from nebula.cli.progress import StartView
 from nebula.errors import SettingsError
 from nebula.host.apps import App, hosting
@@ -111,7 +116,18 @@ async def _serve_broker(
                     server.close_doors()
         finally:
             with anyio.CancelScope(shield=True):
-                await server.stop(half)
+                await _stop(server, half)
+
+
+async def _stop(server: Server, seconds: float) -> None:
+    try:
+        await server.stop(seconds)
+    except StoreStuck as error:
+        _log.critical("store did not stop", error=str(error))
+        # The interpreter would wait for the store's thread, and that waits for the disk.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(Exit.FAILED)
 
 
 class _Failure:

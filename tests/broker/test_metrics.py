@@ -154,12 +154,23 @@ def test_broker_whose_store_has_failed_is_not_ready(broker: Observed) -> None:
 
 
 def test_stopping_broker_says_why_it_is_not_ready(broker: Observed) -> None:
+    assert broker.get("/readyz")[::2] == (200, "ready\n")
     server = broker.assembly.server
-    assert server.not_ready is None
 
+    broker.served.ask(server.close_doors)
+
+    assert broker.get("/readyz")[::2] == (503, "it is stopping\n")
+    assert broker.get("/healthz")[0] == 200
+    assert broker.get("/stomp")[0] == 503
+    with pytest.raises(ConnectionRefusedError):
+        broker.served.connect()
+
+
+def test_broker_that_has_stopped_answers_nothing(broker: Observed) -> None:
     broker.served.stop()
 
-    assert server.not_ready == "it is stopping"
+    with pytest.raises(ConnectionRefusedError):
+        broker.get("/readyz")
 
 
 @pytest.mark.parametrize(
@@ -449,11 +460,11 @@ scrape_configs:
     static_configs: [{targets: ["127.0.0.1:8080"]}]
 ```
 
-All is read off when it is asked for, and counts from the start of the broker. Nothing of it is named after a
-destination, session or principal: there are as many series whatever peers do. What single queues and
-connections do, `nebula top` and the [verbs for operators](operations.md) tell. There are also
-`process_resident_memory_bytes`, `process_open_fds`, `process_cpu_seconds_total` and the like, where the
-system tells them.
+All is read off when it is asked for, once a second at most, and counts from the start of the broker.
+Nothing of it is named after a destination, session or principal: there are as many series whatever peers
+do. What single queues and connections do, `nebula top` and the [verbs for operators](operations.md) tell.
+There are also `process_resident_memory_bytes`, `process_open_fds`, `process_cpu_seconds_total` and the
+like, where the system tells them.
 
 | metric | type | labels | |
 | --- | --- | --- | --- |

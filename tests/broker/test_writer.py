@@ -17,7 +17,7 @@ from nebula.broker.journal import Journal
 from nebula.broker.server import Listener, Server
 from nebula.broker.sqlite_store import SqliteStore
 from nebula.broker.store import PageRequest, PutMessage, PutSession, StoredMessage, Write
-from nebula.broker.writer import Writer
+from nebula.broker.writer import StoreStuck, Writer
 from nebula.errors import StoreError
 from tests.broker.stored import lines, message, reloaded
 
@@ -185,6 +185,23 @@ async def test_close_writes_the_last_batch_behind_the_one_under_way(tmp_path: Pa
     found = reloaded(partial(SqliteStore, tmp_path))
     assert found.sessions == [PutSession("a", "last", None)]
     assert found.is_clean
+
+
+@pytest.mark.parametrize("hangs_in", ["the batch under way", "the last one"])
+async def test_close_has_an_end_where_the_disk_hangs(tmp_path: Path, hangs_in: str) -> None:
+    store = Gated(tmp_path)
+    shell = Shell(store)
+    await shell.writer.start()
+    store.may_write.clear()
+    if hangs_in == "the batch under way":
+        shell.write("a")
+        await _until(store.is_writing.is_set)
+
+    try:
+        with anyio.fail_after(_SECONDS), pytest.raises(StoreStuck, match="the disk has not taken"):
+            await shell.writer.close([PutSession("a", "last", None)], 0.01)
+    finally:
+        store.may_write.set()
 
 
 async def test_store_that_failed_is_let_go(tmp_path: Path) -> None:

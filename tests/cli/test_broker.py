@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from nebula.sync import Client
-from tests.cli.programs import nebula, running
+from tests.cli.programs import DEADLINE, environment, nebula, running
 
 # Less than what a stop waits for where it has to (5 s each for a flush and a grace), and enough for a
 # busy machine.
@@ -49,6 +49,35 @@ def test_signal_ends_it_cleanly_though_clients_are_connected(number: signal.Sign
         assert process.wait(timeout=PATIENCE) == 0
         assert b"ERROR\n" in peer.recv(4096)
         peer.close()
+
+
+def test_signal_ends_it_with_status_1_and_why_where_the_disk_hangs(tmp_path: Path) -> None:
+    program = tmp_path / "hanging.py"
+    program.write_text(
+        "import threading\n"
+        "from nebula.broker.sqlite_store import SqliteStore\n"
+        "from nebula.cli import main\n"
+        "SqliteStore.close = lambda store: threading.Event().wait()\n"
+        "main()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, program, "broker", "--port", "0", "--data", tmp_path / "data"],
+        env=environment({"NEBULA_SERVER_LIMITS__DRAIN_SECONDS": "0.2"}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        _, log = process.communicate(timeout=DEADLINE)
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert process.returncode == 1
+    assert "store did not stop" in log
 
 
 def test_signal_ends_it_at_once_though_clients_send_without_a_pause() -> None:
