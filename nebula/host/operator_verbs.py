@@ -7,7 +7,8 @@ in pieces, so that nobody waits for an operator's question. Who changed what sta
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 import structlog
@@ -129,6 +130,24 @@ class Desk:
             # What was done stays done: each piece of work is whole.
             future.cancel()
             raise VerbError("busy", f"the broker was not done within {_SECONDS:g} s") from error
+
+
+@contextmanager
+def acting(request: Request, act: str, **facts: Any) -> Iterator[dict[str, Any]]:
+    """Have the log say who did what, also where it was cut off and is done in part.
+
+    Yields:
+        What is known of it in the end besides, for the log.
+    """
+    outcome: dict[str, Any] = {}
+    try:
+        yield outcome
+    except VerbError as error:
+        # What the core has refused has changed nothing.
+        if error.code == "busy":
+            _log.warning(f"{act} in part", principal=request.principal, reason=str(error), **facts)
+        raise
+    _log.info(act, principal=request.principal, **facts, **outcome)
 
 
 def add_operator_verbs(responder: Responder, server: Server, may_call: MayCall) -> None:
@@ -255,8 +274,8 @@ def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> Non
     def purge(request: Request, queue: str) -> int:
         """Drop all that waits in a queue; returns how many. What is un-ACKed stays."""
         may_call(request, "queue.purge")
-        count = desk.walk(lambda: desk.administration.purge(queue, desk.now))
-        _log.info("operator purged queue", principal=request.principal, queue=queue, count=count)
+        with acting(request, "operator purged queue", queue=queue) as known:
+            known["count"] = count = desk.walk(lambda: desk.administration.purge(queue, desk.now))
         return count
 
 
@@ -294,10 +313,9 @@ def _add_dead_letter_acts(responder: Responder, desk: Desk, may_call: MayCall) -
         """Put dead letters back where they came from, or into the queue `to`; each wholly or not at all."""
         may_call(request, "dlq.replay")
         wanted = Filter(_chosen(numbers), source, reason)
-        outcome = desk.walk(lambda: desk.dead_letters.replay(wanted, limit, desk.now, to=to))
-        _log.info(
-            "operator replayed dead letters", principal=request.principal, count=outcome.replayed, to=to
-        )
+        with acting(request, "operator replayed dead letters", to=to) as known:
+            outcome = desk.walk(lambda: desk.dead_letters.replay(wanted, limit, desk.now, to=to))
+            known["count"] = outcome.replayed
         return outcome
 
     @responder.verb(name="dlq.purge")
@@ -311,8 +329,9 @@ def _add_dead_letter_acts(responder: Responder, desk: Desk, may_call: MayCall) -
         """Drop dead letters."""
         may_call(request, "dlq.purge")
         wanted = Filter(_chosen(numbers), source, reason)
-        outcome = desk.walk(lambda: desk.dead_letters.drop(wanted, limit, desk.now))
-        _log.info("operator purged dead letters", principal=request.principal, count=outcome.purged)
+        with acting(request, "operator purged dead letters") as known:
+            outcome = desk.walk(lambda: desk.dead_letters.drop(wanted, limit, desk.now))
+            known["count"] = outcome.purged
         return outcome
 
 

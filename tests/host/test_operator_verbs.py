@@ -11,12 +11,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from nebula.broker.administration import Steps
 from nebula.errors import RemoteError
+from nebula.headers import BROKER_QUEUE
+from nebula.host import operator_verbs
+from nebula.host.operator_verbs import Desk, acting
+from nebula.rpc.context import Request
+from nebula.rpc.envelope import Envelope
+from nebula.rpc.errors import VerbError
 from nebula.stomp.client import AckMode
 from nebula.sync import Client
 from tests.cli.programs import running
-from tests.faults.served import Wire
+from tests.faults.served import Wire, serve
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "operations.md"
 
@@ -268,6 +276,27 @@ def test_log_says_who_changed_what() -> None:
         ("operator purged dead letters", "anonymous"),
     ]
     assert (acts[0]["queue"], acts[0]["count"]) == ("/queue/gone", 1)
+
+
+def test_log_says_who_began_what_took_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator_verbs, "_SECONDS", 0.05)
+    request = Request(Envelope("queue.purge"), {}, destination=BROKER_QUEUE, principal="rita")
+
+    def endless() -> Steps[int]:
+        while True:
+            yield
+
+    with serve() as broker, capture_logs() as logged:
+        with pytest.raises(VerbError, match="was not done"), acting(request, "operator purged", queue="q"):
+            Desk(broker.server).walk(endless)
+
+        # What was cut off holds up nobody after it.
+        assert Desk(broker.server).walk(broker.server.administration.totals)
+
+    acts = [each for each in logged if each["event"].startswith("operator ")]
+    assert [(each["event"], each["principal"], each["queue"]) for each in acts] == [
+        ("operator purged in part", "rita", "q")
+    ]
 
 
 def test_who_was_not_granted_a_verb_may_not_call_it(tmp_path: Path) -> None:
