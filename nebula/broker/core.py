@@ -356,6 +356,7 @@ class Broker:
     def advance(self, now: float) -> None:
         """Let time pass: drop what has expired, send what is due. Call it some times a second."""
         self.queues.advance(now)
+        self._sending.advance()
         self.placing.advance(now)
         self.values.advance()
         self._subscribing.expire(now)

@@ -88,6 +88,7 @@ class Sending:
         self._topics = topics
         self._values = values
         self.paused: dict[Session, tuple[Queue, int, float]] = {}
+        self._is_memory_stalled = False
 
     @property
     def delayed_count(self) -> int:
@@ -216,10 +217,16 @@ class Sending:
             elif until <= now:
                 # Its consumers had their time: nobody else waits for them until they move on.
                 queue.is_stalled = True
+                # Nor for anybody's, if that is the reason: see `advance`.
+                self._is_memory_stalled = self._account.is_nearly_full
                 resumed.append((session, True))
         for session, _ in resumed:
             del self.paused[session]
         return resumed
+
+    def advance(self) -> None:
+        """Let time pass: where memory has come free, publishers wait for it again."""
+        self._is_memory_stalled = self._is_memory_stalled and self._account.is_nearly_full
 
     def _judge(
         self,
@@ -325,7 +332,8 @@ class Sending:
         is_memory_full = not self._account.has_room_for(size_bytes)
         # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
         may_wait = may_wait and not session.subscriptions and queue.could_hold(size_bytes)
-        if may_wait and (queue.is_consumed or is_memory_full):
+        waits_for_memory = is_memory_full and not self._is_memory_stalled
+        if may_wait and (queue.is_consumed or waits_for_memory):
             self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds)
             self._account.notes.add(
                 PUBLISHERS_PAUSED,

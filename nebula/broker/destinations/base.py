@@ -96,6 +96,11 @@ class Account:
         self._refusals, self._uncounted = [], 0
         return taken
 
+    @property
+    def is_nearly_full(self) -> bool:
+        """So much is held that nobody who waits for room goes on."""
+        return self.stored_bytes * 8 >= self.max_bytes * 7
+
     def has_room_for(self, size_bytes: int) -> bool:
         """Whether so much more may be held."""
         return self.stored_bytes + size_bytes <= self.max_bytes

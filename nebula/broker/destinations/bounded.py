@@ -19,7 +19,7 @@ class Bounded(Holding):
             (self.stored_bytes + self.paged_bytes) * 8 < self.max_bytes * 7
             and self.stored_bytes * 8 < self.rules.max_memory_bytes * 7
             and self.depth * 8 < self.max_messages * 7
-            and self._account.stored_bytes * 8 < self._account.max_bytes * 7
+            and not self._account.is_nearly_full
             # A message may be larger than the margin. What else could go to make room has gone already.
             and self._has_room(1, size_bytes)
             and not self._account.is_disk_low
