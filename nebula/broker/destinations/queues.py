@@ -201,7 +201,13 @@ class Queues:
             is_moved: a queue had it.
         """
         self._account.notes.add(MESSAGES_DEAD, reason, principal=message.head.sender, destination=source)
-        queue = self._by_name.get(self.dead_letter) or self.create(self.dead_letter)
+        queue = self._by_name.get(self.dead_letter)
+        if queue is None:
+            if not self._account.has_room_for(message.size_bytes):
+                # A flood of them must not make a queue for each.
+                self._account.dropped["dead-letter-full"] += 1
+                return
+            queue = self.create(self.dead_letter)
         is_persistent = message.head.is_persistent or was_kept
         dead = self._dead(message, source, reason, deliveries, is_persistent=is_persistent, is_moved=is_moved)
         if queue.send(dead, self._now) is not Verdict.ACCEPTED:
