@@ -92,7 +92,7 @@ WRONG_FILES = [
     ),
     (
         "[[destination]]\npattern = 'X/*'\ncopy_to = '/topic/record'",
-        "[[destination]] 1: copy_to \"/topic/record\" does not begin with /queue/",
+        '[[destination]] 1: copy_to "/topic/record" does not begin with /queue/',
         "[[destination]]\npattern = 'X/*'\ncopy_to = '/queue/record'",
     ),
     (

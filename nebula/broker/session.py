@@ -125,9 +125,7 @@ class Session:
 
         Not who consumes: its ACKs come by the same stream.
         """
-        return (
-            self.held_bytes >= self.high_water_bytes and not self.subscriptions
-        ) or self.is_backlogged
+        return (self.held_bytes >= self.high_water_bytes and not self.subscriptions) or self.is_backlogged
 
     def choke(self) -> None:
         """The high-water mark is reached: no more from queues, and an end to what is far above it."""
