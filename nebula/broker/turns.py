@@ -58,14 +58,14 @@ class Turns:
         self._in_line: deque[Connection] = deque()
         self._reads_on_soon = False
         self._unwritten: deque[Connection] = deque()
-        # Who was read last, and when that was another one than before.
-        self._reader: Connection | None = None
+        # Who was read last (its id: itself it would live on by this), and when that was another than before.
+        self._reader = 0
         self._changed_at = float("-inf")
 
     def frames_at_once(self, connection: Connection, now: float) -> int:
         """How many frames of a connection that is read now are handled before the others have their turn."""
-        if connection is not self._reader:
-            self._reader, self._changed_at = connection, now
+        if id(connection) != self._reader:
+            self._reader, self._changed_at = id(connection), now
         return _FEW_FRAMES if now - self._changed_at < _AT_WORK_SECONDS else MANY_FRAMES
 
     def is_long_read(self, size: int) -> bool:
