@@ -78,7 +78,7 @@ class Placing:
         if head.wishes is not None or head.copy_to is not None:
             return self._put_with_wishes(session, message, now)
         if head.kind is _QUEUE:
-            queue = self._queues.get(head.destination) or self._queues.create(head.destination)
+            queue = self._queues.ensure(head.destination)
             return None if queue.send(message, now) is _ACCEPTED else queue
         self._publish(session, message, now)
         return None
@@ -87,22 +87,26 @@ class Placing:
         head = message.head
         count = 0 if self._journal is None else self._journal.count
         copy = self._copy_of(message, now)
-        copies = None if copy is None else self._queues.get(copy.head.destination)
-        if copy is not None and copies is None:
-            copies = self._queues.create(copy.head.destination)
-        if copy is not None and copies is not None and not copies.could_accept(copy, beside=message):
-            return copies
-        full = self._put_when_due(session, message, now)
-        if full is not None:
-            if copies is not None:
-                self._queues.forget_if_idle(copies, now)
-            return full
-        if copy is not None and copies is not None and copies.send(copy, now) is not _ACCEPTED:
-            self._queues.bury(copy, copy.head.destination, "full", 0, was_kept=True)
-        if head.wishes is not None and head.wishes.dedup_id is not None:
+        if copy is None:
+            full = self._put_when_due(session, message, now)
+        else:
+            full = self._put_with_copy(session, message, copy, now)
+        if full is None and head.wishes is not None and head.wishes.dedup_id is not None:
             is_kept = self._journal is not None and self._journal.count != count
             until = now + self._dedup_window(head.destination)
             self._duplicates.add(head.destination, head.wishes.dedup_id, until, is_kept=is_kept)
+        return full
+
+    def _put_with_copy(self, session: Session, message: Message, copy: Message, now: float) -> Queue | None:
+        copies = self._queues.ensure(copy.head.destination)
+        if not copies.could_accept(copy, beside=message):
+            return copies
+        full = self._put_when_due(session, message, now)
+        if full is not None:
+            self._queues.forget_if_idle(copies, now)
+            return full
+        if copies.send(copy, now) is not _ACCEPTED:
+            self._queues.bury(copy, copies.name, "full", 0, was_kept=True)
         return None
 
     def _put_when_due(self, session: Session, message: Message, now: float) -> Queue | None:
@@ -120,10 +124,10 @@ class Placing:
             self._publish(session, message, now)
         elif due > now:
             if not self.delayed.has_room_for(message):
-                return self._queues.get(head.destination) or self._queues.create(head.destination)
+                return self._queues.ensure(head.destination)
             self.delayed.add(message, due)
         else:
-            queue = self._queues.get(head.destination) or self._queues.create(head.destination)
+            queue = self._queues.ensure(head.destination)
             return None if queue.send(message, now) is _ACCEPTED else queue
         return None
 
@@ -182,7 +186,7 @@ class Placing:
                 self._expire_at_once(message)
             elif queue is None and name.startswith(INBOX_PREFIX):
                 self._account.drop(message.head, Verdict.NO_CONSUMER.value)
-            elif (queue or self._queues.create(name)).send(message, now) is not _ACCEPTED:
+            elif self._queues.ensure(name).send(message, now) is not _ACCEPTED:
                 self._queues.bury(message, name, "full", 0)
 
     def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[PutDuplicate]) -> None:

@@ -66,6 +66,10 @@ class Queues:
         """All of them."""
         return self._by_name
 
+    def ensure(self, name: str) -> Queue:
+        """The queue of this name; if it is new, follow it up as after `create`."""
+        return self._by_name.get(name) or self.create(name)
+
     def create(self, name: str, *, auto_delete: bool = False, has_levels: bool = False) -> Queue:
         """A queue that is new. Follow it with what it is to hold or feed, or `forget_if_idle`.
 
