@@ -260,8 +260,11 @@ class DeadLetters:
             self._check_target(to)
         counts = dict.fromkeys(("replayed", "full", "without_queue", "not_permitted"), 0)
         left, after = limit, wanted.after
+        # What is put back may push others out of a full queue, to here: they are not this work's.
+        last = self._broker.values.next_number()
         while left:
-            found, after = yield from self._next(wanted, after, min(_PUT_BACK_AT_ONCE, left))
+            letters, after = yield from self._next(wanted, after, min(_PUT_BACK_AT_ONCE, left))
+            found = [each for each in letters if each.number <= last]
             if not found:
                 break
             left -= len(found)

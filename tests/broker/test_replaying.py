@@ -8,7 +8,7 @@ from nebula.broker.access import Capability, Grants
 from nebula.broker.dead_letters import DeadLetters, Filter, Replayed
 from nebula.broker.limits import Limits
 from nebula.broker.messages import Head, Kind, Message
-from nebula.broker.policies import DestinationPolicy
+from nebula.broker.policies import DestinationPolicy, WhenFull
 from nebula.broker.rows import Arrivals
 from nebula.broker.store import DropMessage, PageRequest, PutMessage
 from nebula.errors import Refused
@@ -56,6 +56,17 @@ def test_list_says_from_where_why_when_and_how_often(broker: BrokerHarness) -> N
     assert [each.source for each in others.rows] == [OTHER]
     assert [each.number for each in behind.rows] == [letters.rows[1].number]
     assert dead_bodies(broker) == ["one", "two", "three"]
+
+
+def test_replay_into_a_full_queue_that_buries_its_oldest_comes_to_an_end() -> None:
+    policy = DestinationPolicy(pattern=QUEUE, max_messages=2, when_full=WhenFull.DEAD_LETTER)
+    broker = BrokerHarness(policies=[policy])
+    broker.connect().publish(QUEUE, *"abcdef")
+
+    # Each pushes out another, which is a dead letter in its turn.
+    assert replay(broker).replayed == 4
+    assert bodies_in(broker, QUEUE) == ["c", "d"]
+    assert sorted(dead_bodies(broker)) == ["a", "b", "e", "f"]
 
 
 def test_replayed_message_is_as_it_was_sent(broker: BrokerHarness) -> None:
