@@ -54,10 +54,14 @@ class Limits:
         "without four answers, a quarter of it apart each, the connection is lost",
     )
     max_connections: int = _limit(
-        10_000, "some 10 KB each; the process needs as many files", "ERROR and close"
+        10_000,
+        "some 10 KB each; the process needs as many files",
+        "ERROR and close; before a TLS handshake, close",
     )
     max_connections_per_address: int = _limit(
-        5_000, "of one address, or one subnet (/64) of IPv6: half, so that others come in", "ERROR and close"
+        5_000,
+        "of one address, or one subnet (/64) of IPv6: half, so that others come in",
+        "ERROR and close; before a TLS handshake, close",
     )
     max_http_requests: int = _limit(
         1_000, "HTTP connections that were not answered yet; each holds a file", "close"
