@@ -13,6 +13,7 @@ from tests.cli.programs import nebula, running
 SHOP = '''
 import time
 from decimal import Decimal
+from pathlib import Path
 
 from nebula import Job, JobError, Responder, VerbError
 
@@ -31,8 +32,10 @@ async def price(item: str, qty: int = 1) -> Decimal:
 
 
 @app.verb
-def nap(seconds: float) -> str:
-    """Sleep."""
+def nap(seconds: float, begun: str | None = None) -> str:
+    """Sleep; a file of that name says that it has begun."""
+    if begun:
+        Path(begun).touch()
     time.sleep(seconds)
     return "slept"
 

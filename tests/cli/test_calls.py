@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -90,19 +91,21 @@ def test_run_says_where_it_serves_and_answers(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_service_answers_the_request_under_way_and_exits_0(
-    folder: Path, number: signal.Signals
+    folder: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
+    begun = tmp_path / "begun"
     with running("broker", "--port", "0") as (_, broker):
         env = {"NEBULA_BROKER": broker["url"], **state(folder)}
         with running("run", "shop:app", env=env, cwd=folder) as (service, _):
             asking = subprocess.Popen(
-                [*NEBULA, "call", "shop", "nap", "seconds:=1"],
+                [*NEBULA, "call", "shop", "nap", "seconds:=0.5", f"begun={begun}"],
                 env=environment(env),
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            while json.loads(nebula("call", "shop", "stats", env=env).stdout)["busy"] < 2:
+            while not begun.exists():
                 assert asking.poll() is None
+                time.sleep(0.01)
             service.send_signal(number)
 
             assert asking.communicate(timeout=10)[0] == '"slept"\n'
