@@ -276,12 +276,14 @@ class Administration:
             Refused: there is no such queue.
         """
         queue = self.find_queue(name)
-        last = self._next_number()
-        purged = queue.clear_paged("purged")
-        while count := queue.clear_first("purged", last, _AT_ONCE):
-            purged += count
-            yield
-        self._broker.queues.forget_if_idle(queue, now)
+        # Out of the queue at once: what is still to be dropped must not be paged out or delivered meanwhile.
+        purged = queue.doom("purged")
+        try:
+            while queue.forget_doomed("purged", _AT_ONCE):
+                yield
+        finally:
+            queue.forget_doomed("purged", len(queue.doomed))
+            self._broker.queues.forget_if_idle(queue, now)
         return purged
 
     def end_session(self, name: str) -> None:

@@ -105,10 +105,10 @@ def _check_queue(queue: Queue) -> None:
         assert line.depot is None or line.depot.count, "a depot of nothing"
     assert queue.paged_bytes == sum(depot.size_bytes for depot in paged)
     unacked = [message for each in queue.subscriptions for message in each.unacked.values()]
-    held = waiting + unacked
+    held = waiting + unacked + list(queue.doomed)
     numbers = [message.number for message in held]
     assert len(numbers) == len(set(numbers)), "a message is in two places"
-    assert queue.depth == len(held) + sum(depot.count for depot in paged)
+    assert queue.depth == len(waiting) + len(unacked) + sum(depot.count for depot in paged)
     assert queue.stored_bytes == sum(message.size_bytes for message in held)
     assert queue.stored_bytes <= queue.rules.max_memory_bytes
     assert paged or queue.stored_bytes <= queue.max_bytes

@@ -9,11 +9,13 @@ import pytest
 
 from nebula.broker.administration import MOST_ROWS, Administration, Selection
 from nebula.broker.dead_letters import peek
+from nebula.broker.limits import Limits
 from nebula.broker.messages import Kind
 from nebula.broker.policies import DestinationPolicy
 from nebula.broker.rows import Arrivals
 from nebula.errors import Refused
 from tests.broker.harness import BrokerHarness
+from tests.broker.memory_store import MemoryDisk, MemoryStore
 
 T = TypeVar("T")
 
@@ -381,11 +383,80 @@ def test_purge_pauses_and_leaves_what_came_after_it_began(broker: BrokerHarness)
     next(steps)
     alice.publish(QUEUE, "late")
 
-    assert counted(steps) == (2_500, 2)
+    assert counted(steps) == (2_500, 1)
     assert broker.broker.account.dropped["purged"] == 2_500
     bob = broker.connect()
     bob.subscribe(QUEUE)
     assert bob.bodies() == ["late"]
+
+
+@pytest.mark.parametrize("has_priorities", [False, True])
+def test_purge_beside_paging_drops_all_that_was_there_and_nothing_else(*, has_priorities: bool) -> None:
+    disk = MemoryDisk()
+    policy = DestinationPolicy(pattern=QUEUE, has_priorities=has_priorities)
+    broker = BrokerHarness(Limits(queue_window_bytes=2000), [policy], store=MemoryStore(disk))
+    administration = looking_at(broker)
+    alice = broker.connect()
+    persistent = ["persistent:true"]
+    # Some on disk alone, some written but not known to be, some not even that.
+    alice.publish(QUEUE, *map(str, range(100)), headers=persistent)
+    broker.commit()
+    alice.publish(QUEUE, *map(str, range(100, 1_400)), headers=persistent)
+    journal = broker.broker.journal
+    assert journal is not None
+    batch, writes = journal.take()
+    alice.publish(QUEUE, *map(str, range(1_400, 2_800)), headers=[*persistent, "priority:9"])
+
+    steps = administration.purge(QUEUE, broker.now)
+    next(steps)
+    late = [f"late {number}" for number in range(100)]
+    alice.publish(QUEUE, *late, headers=persistent)
+    assert broker.store is not None
+    broker.store.apply(writes)
+    broker.broker.committed(batch)
+    broker.settle()
+    broker.commit()
+    bob = broker.connect()
+    bob.subscribe(QUEUE, "ack:client-individual", "prefetch-count:10")
+    assert bob.bodies() == late[:10]
+
+    assert result(steps) == 2_800
+    broker.settle()
+    broker.commit()
+    assert [row.body.decode() for row in disk.messages.values()] == late
+    assert broker.broker.account.dropped["purged"] == 2_800
+    bob.lose()
+    carol = broker.connect()
+    carol.subscribe(QUEUE)
+    assert carol.bodies() == late
+
+
+def test_purge_leaves_what_came_back_after_it_began(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice, bob = broker.connect(), broker.connect()
+    bob.subscribe(QUEUE, "ack:client", "prefetch-count:1")
+    alice.publish(QUEUE, *map(str, range(2_500)))
+    steps = administration.purge(QUEUE, broker.now)
+    next(steps)
+    bob.lose()
+
+    assert result(steps) == 2_499
+    carol = broker.connect()
+    carol.subscribe(QUEUE)
+    assert carol.bodies() == ["0"]
+
+
+def test_purge_that_nobody_ends_is_done_all_the_same(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    broker.connect().publish(QUEUE, *map(str, range(2_500)))
+    steps = administration.purge(QUEUE, broker.now)
+    next(steps)
+    steps.close()
+    broker.settle()
+
+    assert broker.broker.account.dropped["purged"] == 2_500
+    assert broker.broker.account.stored_bytes == 0
+    assert broker.broker.destinations == {}
 
 
 def test_session_that_is_ended_hears_why_and_its_messages_go_to_others(broker: BrokerHarness) -> None:

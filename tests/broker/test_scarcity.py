@@ -148,25 +148,6 @@ def test_queue_that_was_deep_keeps_to_its_length() -> None:
     assert len(bob.bodies()) == 40
 
 
-def test_purge_in_portions_asks_for_what_was_paged_out_meanwhile() -> None:
-    broker = world(MemoryDisk(), Limits(queue_window_bytes=2000))
-    alice = broker.connect()
-    alice.publish(QUEUE, "1", "2", "3", headers=PERSISTENT)
-    found = broker.broker.queues.get(QUEUE)
-    assert found is not None
-    for number in range(4, 30):
-        alice.publish(QUEUE, str(number), headers=PERSISTENT)
-        broker.commit()
-    assert found.is_deep
-
-    while found.clear_first("purged", 10, 100):
-        pass
-    broker.settle()
-    bob = broker.connect()
-    bob.subscribe(QUEUE)
-    assert bob.bodies()[-1:] == ["29"]
-
-
 @pytest.mark.parametrize("has_priorities", [False, True])
 def test_what_a_policy_gives_levels_or_takes_them_is_settled_for_good(*, has_priorities: bool) -> None:
     disk = MemoryDisk()

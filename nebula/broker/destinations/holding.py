@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
@@ -35,6 +36,7 @@ class Holding:
         stored_bytes: what its messages in memory count for.
         paged_bytes: what those on disk alone count for.
         is_deep: some are on disk alone.
+        doomed: in memory, but in no line any more: what is still to be dropped.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Holding:
         self.max_messages = rules.max_messages
         self.max_bytes = rules.max_bytes
         self.is_deep = False
+        self.doomed: deque[Message] = deque()
         self.stored_bytes = 0
         self.paged_bytes = 0
         self._account = account
@@ -128,22 +131,31 @@ class Holding:
 
     def clear(self, reason: str) -> int:
         """Drop and count all that waits. Returns how many that were."""
-        count = len(self._line)
-        self.clear_paged(reason)
-        self._drop(self._line.remove(lambda _: True), reason)
+        count = self.doom(reason)
+        self.forget_doomed(reason, count)
         return count
 
-    def clear_first(self, reason: str, up_to: int, most: int) -> int:
-        """Drop and count so many of those in memory that come first. Returns how many that were.
+    def doom(self, reason: str) -> int:
+        """Take out all that waits, to be dropped by `forget_doomed`: from now on nobody gets it.
 
-        Args:
-            up_to: the highest number that is dropped.
+        What is on disk alone is dropped and counted at once.
+
+        Returns:
+            How many that were.
         """
-        taken = self._line.take_first(lambda message: message.number <= up_to, most)
-        self._drop(taken, reason)
-        if self.is_deep:
-            self._refill()
-        return len(taken)
+        count = len(self._line)
+        self.clear_paged(reason)
+        for line in self.lines:
+            self.doomed.extend(line.front)
+            line.front.clear()
+        self._line.refresh()
+        return count
+
+    def forget_doomed(self, reason: str, most: int) -> bool:
+        """Drop and count so many of what was taken out. Returns whether some are left."""
+        doomed = self.doomed
+        self._drop([doomed.popleft() for _ in range(min(most, len(doomed)))], reason)
+        return bool(doomed)
 
     def clear_paged(self, reason: str) -> int:
         """Drop and count what is on disk alone. Returns how many that were."""

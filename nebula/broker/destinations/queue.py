@@ -83,7 +83,7 @@ class Queue(Bounded):
         """It may be forgotten: nobody is subscribed, and nothing waits (or is to go with the last)."""
         if self.subscriptions:
             return False
-        return self.auto_delete or not len(self._line)
+        return self.auto_delete or not (len(self._line) or self.doomed)
 
     @property
     def is_consumed(self) -> bool:
