@@ -56,8 +56,8 @@ class Delayed:
     def take_due(self, now: float) -> Iterator[Message]:
         """Hand over what is due, in order; what is due at once in that of arrival."""
         while self._heap and self._heap[0][0] <= now:
-            _, number, message = heappop(self._heap)
+            *_, message = heappop(self._heap)
             self._account.stored_bytes -= message.size_bytes
             if message.head.is_persistent and self._journal is not None:
-                self._journal.drop_delayed(number)
+                self._journal.drop_delayed(message)
             yield message

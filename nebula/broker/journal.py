@@ -108,16 +108,19 @@ class Journal:
     def put_delayed(self, message: Message, due: float) -> None:
         """`message` is to be sent to its queue when it is due."""
         self.count += 1
+        self.backlog_bytes += message.size_bytes
         self._rows["delayed", "", message.number] = PutDelayed(
             self._stored(message, 0), due + self.wall_offset
         )
 
-    def drop_delayed(self, number: int) -> None:
+    def drop_delayed(self, message: Message) -> None:
         """It has been sent, or never will be."""
-        key = ("delayed", "", number)
+        key = ("delayed", "", message.number)
         self.count += 1
-        if not isinstance(self._rows.pop(key, None), PutDelayed):
-            self._rows[key] = DropDelayed(number)
+        if isinstance(self._rows.pop(key, None), PutDelayed):
+            self.backlog_bytes -= message.size_bytes
+        else:
+            self._rows[key] = DropDelayed(message.number)
 
     def put_duplicate(self, destination: str, dedup_id: str, until: float) -> None:
         """A `dedup-id` may not be used there again until then."""

@@ -160,6 +160,25 @@ def test_delay_means_nothing_on_a_topic() -> None:
     assert bob.bodies() == ["x"]
 
 
+@pytest.mark.parametrize("is_written", [False, True])
+def test_what_is_for_later_counts_once_until_the_store_has_it(disk: MemoryDisk, *, is_written: bool) -> None:
+    broker = start(disk)
+    journal = broker.broker.journal
+    assert journal is not None
+    broker.connect().publish(QUEUE, "x", headers=["delay:1000", PERSISTENT])
+    size_bytes = journal.backlog_bytes
+    assert size_bytes > 0
+    if is_written:
+        broker.commit()
+        assert journal.backlog_bytes == 0
+
+    # Out of the one place, and into the other.
+    broker.advance(2)
+    assert journal.backlog_bytes == size_bytes
+    broker.commit()
+    assert journal.backlog_bytes == 0
+
+
 # --- dedup-id ---
 
 
