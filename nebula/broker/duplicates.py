@@ -12,7 +12,7 @@ class Duplicates:
 
     Args:
         max_ids: that are remembered; beyond it the one whose time is over first may be used again.
-        journal: is told of those whose message is on disk, so that a crash does not forget them.
+        journal: is told of those that a crash must not forget.
     """
 
     def __init__(self, max_ids: int, journal: Journal | None) -> None:
@@ -34,7 +34,7 @@ class Duplicates:
         """A message with this id was accepted.
 
         Args:
-            is_kept: it is on disk.
+            is_kept: it is to be known after a crash.
         """
         self._know(destination, dedup_id, until, is_kept=is_kept)
         if is_kept and self._journal is not None:
@@ -52,8 +52,11 @@ class Duplicates:
             self._forget_first()
 
     def _know(self, destination: str, dedup_id: str, until: float, *, is_kept: bool) -> None:
-        self._known[destination, dedup_id] = (until, is_kept)
-        heappush(self._ends, (until, (destination, dedup_id)))
+        key = (destination, dedup_id)
+        # The store may still have it from a time that is over, and is to be told when it is forgotten.
+        _, was_kept = self._known.get(key, (until, False))
+        self._known[key] = (until, is_kept or was_kept)
+        heappush(self._ends, (until, key))
 
     def _forget_first(self) -> None:
         until, key = heappop(self._ends)

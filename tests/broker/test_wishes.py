@@ -248,6 +248,45 @@ def test_id_is_known_after_a_crash_though_its_message_is_gone(disk: MemoryDisk) 
     assert disk.duplicates == {}
 
 
+@pytest.mark.parametrize("ack", ["auto", "client"])
+def test_id_is_known_after_a_crash_though_its_message_never_touched_the_disk(
+    disk: MemoryDisk, ack: str
+) -> None:
+    broker = start(disk)
+    bob = broker.connect()
+    bob.subscribe(QUEUE, f"ack:{ack}")
+    alice = broker.connect()
+    alice.publish(QUEUE, "x", headers=["dedup-id:a", PERSISTENT, "receipt:r"])
+    (message,) = bob.received()
+    if ack == "client":
+        bob.ack(message)
+    assert alice.received() == []
+    broker.commit()
+    assert verdicts(alice) == [("accepted", False)]
+    assert disk.messages == {}
+
+    again = start(disk)
+    alice = again.connect()
+    alice.publish(QUEUE, "x", headers=["dedup-id:a", PERSISTENT, "receipt:r"])
+    again.commit()
+    assert verdicts(alice) == [("accepted", True)]
+
+
+def test_id_that_was_on_disk_goes_from_there_though_it_is_used_again_by_another_kind(
+    disk: MemoryDisk,
+) -> None:
+    broker = start(disk, [DestinationPolicy(pattern=QUEUE, dedup_window=0.1)])
+    alice = broker.connect()
+    alice.publish(QUEUE, "x", headers=["dedup-id:a", PERSISTENT])
+    broker.commit()
+    broker.now += 0.2
+    alice.publish(QUEUE, "x", headers=["dedup-id:a"])
+    broker.advance(1)
+    broker.commit()
+
+    assert disk.duplicates == {}
+
+
 def test_receipt_of_a_duplicate_waits_for_the_first_ones_commit(disk: MemoryDisk) -> None:
     broker = start(disk)
     broker.connect().publish(QUEUE, "x", headers=["dedup-id:a", PERSISTENT])

@@ -197,10 +197,8 @@ class StoreMachine(StoreWorld):
             peer.say(self.send(peer, PLAIN, entry, f"dedup-id:{dedup_id}"))
             batch = self.broker.batch
             self.collect()
-            # What a reader consumed at once never was on disk, and nor is its id.
-            is_kept = persistent and entry.place != "gone"
             until = self.broker.now + DEDUP_SECONDS
-            self.model.used[PLAIN, dedup_id] = Used(until, batch, is_kept)
+            self.model.used[PLAIN, dedup_id] = Used(until, batch, is_kept=persistent)
 
     @precondition(lambda self: not self.is_narrow)
     @rule(who=WHO, queue=st.sampled_from(list(SHEDDING)), persistent=st.booleans())
