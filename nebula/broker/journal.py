@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Final
 
 from nebula.broker.messages import Head, Kind, Message, wanted_priority
@@ -23,10 +25,31 @@ from nebula.headers import REPLY_TO, SENDER
 # Heads of restored messages that are remembered at most.
 _KNOWN_HEADS: Final = 1024
 
+# A run of so many drops is one statement of its own: half the work for the store. For a shorter one that
+# costs more than it saves, as statements cost more than rows (docs/decisions/0010).
+_LONG_RUN: Final = 64
+
 _Key = tuple[str, str, str | int]
 
 _Held = tuple[str, Message, int]
 """A row that is still to be made: of which queue (empty: a value), of what, and its failed deliveries."""
+
+
+class _Run:
+    """Messages of a line that were dropped, whose numbers follow each other without a gap."""
+
+    __slots__ = ("after", "line", "up_to")
+
+    def __init__(self, line: str, number: int) -> None:
+        self.line = line
+        self.after = number - 1
+        self.up_to = number
+
+    def rows(self) -> Sequence[Write]:
+        """What the store is told of it."""
+        if self.up_to - self.after >= _LONG_RUN:
+            return (DropMessages(self.line, self.after, self.up_to),)
+        return [DropMessage(self.line, number) for number in range(self.after + 1, self.up_to + 1)]
 
 
 class Journal:
@@ -56,6 +79,8 @@ class Journal:
         self.taken_number = 0
         self._last_number = 0
         self._rows: dict[_Key, Write | _Held] = {}
+        # Before all rows: what is put again after it was dropped is there.
+        self._runs: list[_Run] = []
         self._heads: dict[tuple[object, ...], tuple[Head, object]] = {}
         # Of `_rows` those messages that the store has already, with another count.
         self._again: set[_Key] = set()
@@ -63,12 +88,12 @@ class Journal:
     @property
     def pending_count(self) -> int:
         """Rows that wait to be taken."""
-        return len(self._rows)
+        return len(self._rows) + sum(run.up_to - run.after for run in self._runs)
 
     @property
     def is_empty(self) -> bool:
         """Nothing waits to be taken."""
-        return not self._rows
+        return not self._rows and not self._runs
 
     def put_message(self, queue: str, message: Message) -> None:
         """A queue holds `message`, which is newer than all before it."""
@@ -87,18 +112,23 @@ class Journal:
 
     def drop_message(self, queue: str, message: Message) -> None:
         """A queue holds it no more."""
-        key = ("message", queue, message.number)
-        row = self._rows.pop(key, None)
-        # Only what the store has not heard of yet can be taken back.
-        if type(row) is not tuple or key in self._again:
+        self.count += 1
+        number = message.number
+        # Older ones are in no row, unless with another count.
+        if number > self.taken_number or self._again:
+            key = ("message", queue, number)
+            row = self._rows.pop(key, None)
+            # Only what the store has not heard of yet can be taken back. It may have come from elsewhere on
+            # the disk: who settled it waits until it is known there that it has left.
+            if row is not None and key not in self._again:
+                self.backlog_bytes -= message.size_bytes
+                return
             self._again.discard(key)
-            self.count += 1
-            self._rows[key] = DropMessage(queue, message.number)
+        runs = self._runs
+        if runs and runs[-1].up_to == number - 1 and runs[-1].line == queue:
+            runs[-1].up_to = number
         else:
-            self.backlog_bytes -= message.size_bytes
-            # It may have come from elsewhere on the disk: who settled it waits until it is known there that
-            # it has left.
-            self.count += 1
+            runs.append(_Run(queue, number))
 
     def drop_messages(self, line: str, after: int, up_to: int) -> None:
         """All that the store has of a line between these numbers is gone."""
@@ -157,17 +187,19 @@ class Journal:
 
     def take(self) -> tuple[int, list[Write]]:
         """The batch and its number. What comes from now on is the next one."""
-        number, rows = self.batch, self._rows
+        number, rows, runs = self.batch, self._rows, self._runs
         self.batch += 1
         self.taken_number = self._last_number
         self._taken_bytes = self.backlog_bytes
-        self._rows = {}
+        self._rows, self._runs = {}, []
         self._again.clear()
+        writes: list[Write] = list(chain.from_iterable(run.rows() for run in runs))
         # A plain tuple is what is still to be made a row of; rows are tuples with a name, or none.
-        return number, [
+        writes += [
             self._row(*row) if type(row) is tuple else row  # type: ignore[misc]  # not narrowed by `type`
             for row in rows.values()
         ]
+        return number, writes
 
     def committed(self) -> None:
         """The store has the batch that was taken last."""

@@ -33,8 +33,7 @@ _DECODED: Final = 256
 
 _Headers: TypeAlias = tuple[tuple[str, str], ...]
 
-# Of first pages, bodies and what a message costs beside its own: half of what the broker may hold.
-_MOST_FIRST_BYTES: Final = 512 * 1024 * 1024
+# What a message of a first page costs beside its body.
 _ROW_BYTES: Final = 320
 
 # What the lines hold, without a look at the bodies: LENGTH reads the heads of rows only.
@@ -46,21 +45,32 @@ _SHALLOW: Final = """
 SELECT * FROM messages WHERE line NOT IN (SELECT value FROM JSON_EACH(?)) ORDER BY line, number
 """
 
-# How large the rows of a page are, found likewise. (A window's running sum took three times as long.)
-_SIZES: Final = """
-SELECT GROUP_CONCAT(size_bytes) FROM (SELECT LENGTH(body) AS size_bytes FROM messages
-    WHERE line = ? AND number > ? AND number <= ? ORDER BY number LIMIT ?)
+# The rows of a page, in order of number: as many as may be in it.
+_PAGE: Final = """
+FROM (SELECT * FROM messages WHERE line = ? AND number > ? AND number <= ? ORDER BY number LIMIT ?)
 """
+
+# What a page is like: how large its bodies are, and the extremes of all else.
+_OUTLINE: Final = f"""
+SELECT GROUP_CONCAT(LENGTH(body)), MIN(destination), MAX(destination), MIN(headers), MAX(headers),
+    COUNT(expires_at), MIN(attempts), MAX(attempts), MIN(is_request), MAX(is_request) {_PAGE}
+"""
+
+# Each statement says it all of its rows: some may go after the one before it.
+_BODIES: Final = "GROUP_CONCAT(number), GROUP_CONCAT(LENGTH(body)), CAST(GROUP_CONCAT(body, '') AS BLOB)"
+
+# Rows that differ in nothing else, as one.
+_ALIKE: Final = f"SELECT {_BODIES} {_PAGE}"
 
 # All rows as one, a column of them as one text. Row by row, this thread would let go of the interpreter for
 # each, and wait for up to 5 ms to have it back from a busy loop (docs/decisions/0010). JSON has no bare line
 # feed; QUOTE gives all digits of a number; and a BLOB that is taken for text stays as it is in UTF-8.
-_PACKED: Final = """
-SELECT GROUP_CONCAT(number), GROUP_CONCAT(JSON_QUOTE(destination), CHAR(10)),
-    GROUP_CONCAT(headers, CHAR(10)), GROUP_CONCAT(LENGTH(body)), CAST(GROUP_CONCAT(body, '') AS BLOB),
-    GROUP_CONCAT(QUOTE(expires_at)), GROUP_CONCAT(attempts), GROUP_CONCAT(is_request)
-FROM (SELECT * FROM messages WHERE line = ? AND number > ? AND number <= ? ORDER BY number LIMIT ?)
+_PACKED: Final = f"""
+SELECT {_BODIES}, GROUP_CONCAT(JSON_QUOTE(destination), CHAR(10)), GROUP_CONCAT(headers, CHAR(10)),
+    GROUP_CONCAT(QUOTE(expires_at)), GROUP_CONCAT(attempts), GROUP_CONCAT(is_request) {_PAGE}
 """
+
+_DISAGREE: Final = "a table and its index disagree"
 
 
 # --- at a start ---
@@ -102,13 +112,14 @@ def read_into(
     snapshot: Snapshot,
     db: sqlite3.Connection,
     on_line: Callable[[int, int], None],
-    most_bytes: int = _MOST_FIRST_BYTES,
+    most_bytes: int,
 ) -> None:
     """Add all rows to a snapshot, of each line the first page.
 
     Args:
         on_line: called for each line with how many messages the lines so far have, and all have.
-        most_bytes: of all pages together, about: where the lines are many, their pages are smaller.
+        most_bytes: of all pages together, about: where the lines are many, their pages are smaller, and
+            where they begin with large bodies some have none.
 
     Raises:
         sqlite3.Error, ValueError, TypeError: the file is broken.
@@ -137,26 +148,47 @@ def _read_lines(
     total = sum(extent.count for extent in extents.values())
     done = 0
     most = _first_page(extents.values(), most_bytes)
-    for line, page in _first_pages(db, extents, most):
+    for line, page in _first_pages(db, extents, most, most_bytes):
         extent = extents[line]
-        if not page or (not extent.exceeds(most) and len(page) != extent.count):
-            raise ValueError("a table and its index disagree")
+        if not extent.exceeds(most) and len(page) != extent.count:
+            raise ValueError(_DISAGREE)
         snapshot.lines[line] = KeptLine(page, extent.count, extent.body_bytes, extent.last)
         done += extent.count
         on_line(done, total)
 
 
 def _first_pages(
-    db: sqlite3.Connection, extents: Mapping[str, _Extent], most: _Page
+    db: sqlite3.Connection, extents: Mapping[str, _Extent], most: _Page, left_bytes: int
 ) -> Iterator[tuple[str, list[StoredMessage]]]:
     deep = {line: extent for line, extent in extents.items() if extent.exceeds(most)}
+    left_bytes -= sum(extent.body_bytes for line, extent in extents.items() if line not in deep)
     # The shallow ones together: a statement for each of a hundred thousand took as long as all else.
     rows = db.execute(_SHALLOW, (json.dumps(list(deep)),))
     for line, group in groupby(rows, itemgetter(0)):
         yield line, [_message(*row) for _, *row in group]
     for line, extent in deep.items():
+        if _size_of(db, line, extent.first) > max(left_bytes, most.size_bytes):
+            # It would be there alone: it is read when it is its turn.
+            yield line, []
+            continue
         first, last = extent.first - 1, extent.last
-        yield line, read_page(db, PageRequest(line, first, last, most.messages, most.size_bytes))
+        page = read_page(db, PageRequest(line, first, last, most.messages, most.size_bytes))
+        if not page:
+            raise ValueError(_DISAGREE)
+        left_bytes -= sum(len(message.body) for message in page)
+        yield line, page
+
+
+def _size_of(db: sqlite3.Connection, line: str, number: int) -> int:
+    """How large the body of a message is."""
+    with closing(
+        db.execute("SELECT LENGTH(body) FROM messages WHERE line = ? AND number = ?", (line, number))
+    ) as found:
+        row = found.fetchone()
+    if row is None:
+        raise ValueError(_DISAGREE)
+    size_bytes: int = row[0]
+    return size_bytes
 
 
 # --- pages ---
@@ -168,34 +200,52 @@ def read_page(db: sqlite3.Connection, request: PageRequest) -> list[StoredMessag
     Raises:
         sqlite3.Error, ValueError, TypeError: the file is broken.
     """
-    with closing(db.execute(_SIZES, _bounds(request))) as found:
-        sizes = found.fetchone()[0]
+    sizes, destination, last_destination, headers, last_headers, *others = _one(db, _OUTLINE, request)
     if sizes is None:
         return []
     totals = accumulate(map(int, sizes.split(",")))
     # The first one is in the page, however large it is.
     count = max(1, sum(total <= request.max_bytes for total in totals))
-    return _rows(db, replace(request, max_messages=count))
+    page = replace(request, max_messages=count)
+    if destination == last_destination and headers == last_headers and others == _PLAIN:
+        return _alike(db, page, destination, headers)
+    return _various(db, page)
 
 
-def _bounds(request: PageRequest) -> tuple[str, int, int, int]:
-    return request.line, request.after, request.up_to, request.max_messages
+# No time, no attempts, no request.
+_PLAIN: Final = [0, 0, 0, 0, 0]
 
 
-def _rows(db: sqlite3.Connection, request: PageRequest) -> list[StoredMessage]:
-    """As `read_page`, however many bytes it is."""
-    with closing(db.execute(_PACKED, _bounds(request))) as found:
-        numbers, *packed = found.fetchone()
+def _one(db: sqlite3.Connection, statement: str, page: PageRequest) -> Any:
+    with closing(db.execute(statement, (page.line, page.after, page.up_to, page.max_messages))) as found:
+        return found.fetchone()
+
+
+def _alike(db: sqlite3.Connection, page: PageRequest, destination: str, headers: str) -> list[StoredMessage]:
+    """The rows of a page that differ in their bodies alone, as most do: half the work."""
+    name, headed = sys.intern(destination), _headers(headers)
+    numbers, sizes, bodies = _one(db, _ALIKE, page)
     if numbers is None:
         return []
-    destinations, headers, sizes, bodies, expiries, attempts, requests = packed
-    if None in (destinations, headers, sizes, attempts, requests):
+    return [
+        StoredMessage(number, name, headed, body, None, 0, False)
+        for number, body in zip(map(int, numbers.split(",")), _cut(bodies, sizes), strict=True)
+    ]
+
+
+def _various(db: sqlite3.Connection, page: PageRequest) -> list[StoredMessage]:
+    """The rows of a page, whatever they are."""
+    numbers, sizes, bodies, *packed = _one(db, _PACKED, page)
+    if numbers is None:
+        return []
+    if None in packed:
         raise ValueError("a row lacks a column")
+    destinations, headers, expiries, attempts, requests = packed
     columns = zip(
         map(int, numbers.split(",")),
         map(_text, destinations.split("\n")),
         map(_headers, headers.split("\n")),
-        _cut(bodies or b"", map(int, sizes.split(","))),
+        _cut(bodies, sizes),
         map(_time, expiries.split(",")),
         map(int, attempts.split(",")),
         map(bool, map(int, requests.split(","))),
@@ -204,9 +254,11 @@ def _rows(db: sqlite3.Connection, request: PageRequest) -> list[StoredMessage]:
     return list(map(StoredMessage._make, columns))
 
 
-def _cut(bodies: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
-    begin = 0
-    for size in sizes:
+def _cut(bodies: bytes | None, sizes: str | None) -> Iterator[bytes]:
+    if sizes is None:
+        raise ValueError("a row lacks a body")
+    bodies, begin = bodies or b"", 0
+    for size in map(int, sizes.split(",")):
         yield bodies[begin : begin + size]
         begin += size
     if begin != len(bodies):

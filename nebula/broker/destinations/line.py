@@ -276,7 +276,7 @@ class Line:
         depot.after = last
         depot.count -= len(fresh)
         depot.size_bytes -= size_bytes
-        depot.low_mark = len(fresh) // 2
+        depot.low_mark = len(fresh)
         self.front.extend(sorted((*between, *fresh), key=_by_number) if between else fresh)
         if last >= depot.up_to:
             self.front.extend(depot.behind)
@@ -289,7 +289,7 @@ class Line:
         self.front.extend(messages)
         body_bytes = sum(len(message.body) for message in self.front)
         if kept.count > len(self.front):
-            depot = self.depot = Depot(self.front[-1].number, len(self.front) // 2)
+            depot = self.depot = Depot(self.front[-1].number if self.front else 0, len(self.front))
             depot.up_to = kept.last_number
             depot.count = kept.count - len(self.front)
             depot.size_bytes = paged_bytes(depot.count, kept.body_bytes - body_bytes)
