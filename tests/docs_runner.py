@@ -11,7 +11,6 @@ import os
 import pty
 import re
 import select
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.ports import free_port
 
 _FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
@@ -75,7 +76,7 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._port = str(_free_port())
+        self._port = str(free_port())
         self._running = ExitStack()
         plain = {name: value for name, value in os.environ.items() if not name.startswith("NEBULA_")}
         commands = Path(sys.executable).parent
@@ -156,10 +157,3 @@ class _Terminal:
 
     def _text(self) -> str:
         return _CONTROL.sub("", self._said).replace(f":{self._port}", f":{_USUAL_PORT}").strip()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -17,6 +17,7 @@ from nebula.broker.connection import Connection
 from nebula.broker.limits import Limits
 from nebula.broker.server import Listener, Server
 from tests.faults.served import Served, Wire, serve
+from tests.ports import free_port
 
 LIMITS = Limits(
     max_body_bytes=1 << 20,
@@ -118,9 +119,7 @@ def test_stop_twice_is_stop_once(broker: Served) -> None:
 def test_address_that_cannot_be_had_is_an_error_and_nothing_listens() -> None:
     async def start() -> None:
         taken = socket.create_server(("127.0.0.1", 0))
-        free = socket.create_server(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
+        port = free_port()
         with taken:
             server = Server([Listener(port=port), Listener(port=taken.getsockname()[1])])
             with pytest.raises(OSError, match="address already in use"):

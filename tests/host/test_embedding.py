@@ -19,6 +19,7 @@ from nebula.host.pipe import HIGH_WATER_BYTES, AppEnd
 from nebula.stomp.client import StompClient
 from nebula.stomp.link import Link
 from tests.host.raw_app import RawApp
+from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -463,8 +464,7 @@ async def test_errors_of_verbs_cross_like_any_others() -> None:
 
 
 async def test_address_is_where_it_was_asked_to_listen() -> None:
-    with anyio.fail_after(DEADLINE), socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
-        reserved.close()
+    port = free_port()
+    with anyio.fail_after(DEADLINE):
         async with nebula.embedded(host="127.0.0.1", port=port) as url:
             assert url == f"stomp://127.0.0.1:{port}"

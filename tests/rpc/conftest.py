@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,6 +15,7 @@ import pytest
 from nebula.broker.server import Listener, Server
 from nebula.rpc.client import Client
 from nebula.rpc.responder import Responder
+from tests import ports
 
 Serving = Callable[..., AbstractAsyncContextManager[None]]
 
@@ -87,7 +87,4 @@ async def client(broker_url: str) -> AsyncGenerator[Client]:
 @pytest.fixture
 def free_port() -> int:
     """A port where nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+    return ports.free_port()
