@@ -16,6 +16,7 @@ LIMITS = Limits(
     outbox_high_water_bytes=50_000,
     max_outbox_bytes=1_000_000,
     max_transit_bytes=2_000_000,
+    drain_seconds=0.1,  # the deaf would have it wait to the end
 )
 _NO_ROOM = b"the broker has no room for what is on its way"
 _HALF = b"SEND\ndestination:/queue/a\ncontent-length:900000\n\n"
