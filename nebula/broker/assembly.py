@@ -96,7 +96,12 @@ class Assembly:
     def _store(self, on_progress: OnProgress | None) -> SqliteStore | None:
         if self._settings.store == "memory":
             return None
-        return SqliteStore(store_folder(self._settings), on_progress=on_progress)
+        return SqliteStore(
+            store_folder(self._settings),
+            on_progress=on_progress,
+            # The other half is for what comes.
+            most_first_bytes=self._settings.limits.max_memory_bytes // 2,
+        )
 
     # A broker that uses none of it need not load cryptography, argon2 and fastavro.
 

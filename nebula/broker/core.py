@@ -157,6 +157,7 @@ class Broker:
         self.commit = self._committing.commit
         if journal is not None:
             restoring = Restoring(
+                self.account,
                 journal,
                 self.access,
                 self.queues,

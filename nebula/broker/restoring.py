@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nebula.broker.access import AccessPolicy
+from nebula.broker.destinations.base import Account
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.line import level_name, level_of, queue_name
 from nebula.broker.destinations.queue import Queue
@@ -21,6 +22,7 @@ class Restoring:
     """Makes messages, values and sessions of rows.
 
     Args:
+        account: what all destinations hold together.
         journal: made the rows.
         access: who may do what.
         queues, values, standing, subscribing, placing: what takes them.
@@ -30,6 +32,7 @@ class Restoring:
 
     def __init__(
         self,
+        account: Account,
         journal: Journal,
         access: AccessPolicy,
         queues: Queues,
@@ -41,6 +44,7 @@ class Restoring:
         kind_of: Callable[[str], Kind],
         check_of: Callable[[str], ContentCheck | None],
     ) -> None:
+        self.account = account
         self.journal = journal
         self.access = access
         self.queues = queues
@@ -64,17 +68,30 @@ class Restoring:
         for row in kept.subscriptions:
             known = kept.pending.get((row.session, row.id), ()) if kept.is_clean else None
             self._subscribing.restore(row, self.kind_of(row.destination), known)
-        for name, line in kept.lines.items():
-            queue = self._queue_of(name, kept)
-            queue.restore(line, name, self._restored(name, line.first))
         self.placing.restore(
             [(self.journal.restore(row.message, Kind.QUEUE), row.deliver_at) for row in kept.delayed],
             kept.duplicates,
         )
         self.values.sweep()
+        # At last, for what is above has to be in memory, and of these none has to.
+        for name, line in kept.lines.items():
+            self._queue_of(name, kept).restore(line, name, self._fitting(self._restored(name, line.first)))
         # What did not fit into the window was on disk alone, and is so again.
         self.journal.begin(kept.first_number - 1)
         self.queues.page_out(self.journal.taken_number)
+
+    def _fitting(self, page: Iterable[tuple[Message, int]]) -> list[tuple[Message, int]]:
+        """Of a line's first page what may be in memory: of all together half of that, but one of each line
+        as long as there is room at all. The others stay on disk until it is their turn."""
+        account = self.account
+        room_bytes = account.max_bytes // 2 - account.stored_bytes
+        taken: list[tuple[Message, int]] = []
+        for message, attempts in page:
+            room_bytes -= message.size_bytes
+            if room_bytes < 0 and (taken or not account.has_room_for(message.size_bytes)):
+                break
+            taken.append((message, attempts))
+        return taken
 
     def _queue_of(self, line: str, kept: Snapshot) -> Queue:
         name = queue_name(line)
@@ -89,14 +106,14 @@ class Restoring:
             queue = self.queues.create(name, has_levels=has_levels)
         return queue
 
-    def _restored(self, line: str, rows: Iterable[StoredMessage]) -> list[tuple[Message, int]]:
+    def _restored(self, line: str, rows: Iterable[StoredMessage]) -> Iterator[tuple[Message, int]]:
         restore = self.journal.restore
         is_dead = line == self.queues.dead_letter
         level = level_of(line)
-        return [(restore(row, Kind.QUEUE, is_dead=is_dead, priority=level), row.attempts) for row in rows]
+        return ((restore(row, Kind.QUEUE, is_dead=is_dead, priority=level), row.attempts) for row in rows)
 
     def take_page(self, request: PageRequest, rows: Sequence[StoredMessage], now: float) -> None:
         """Go on with a page that the store has read."""
         queue = request.purpose
         assert isinstance(queue, Queue)
-        queue.take_page(request, self._restored(request.line, rows), now)
+        queue.take_page(request, list(self._restored(request.line, rows)), now)

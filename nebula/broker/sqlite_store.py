@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from nebula.broker.limits import Limits
 from nebula.broker.sqlite_backup import OnFraction, back_up, check_pages
 from nebula.broker.sqlite_reads import read_into, read_page
 from nebula.broker.sqlite_rows import MIGRATIONS, VERSION, Batch
@@ -38,6 +39,7 @@ class SqliteStore:
         folder: where; made for this user alone, with its parents, if it is not there.
         connect: opens the file: for what is written, for pages, and for each backup.
         on_progress: of `load`, on its thread.
+        most_first_bytes: of what waits in lines, `load` brings about so much at most.
     """
 
     def __init__(
@@ -46,11 +48,13 @@ class SqliteStore:
         *,
         connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
         on_progress: OnProgress | None = None,
+        most_first_bytes: int = Limits().max_memory_bytes // 2,
     ) -> None:
         self.folder = folder.absolute()
         self._file = self.folder / STORE_FILE
         self._connect = connect
         self._on_progress = on_progress
+        self._most_first_bytes = most_first_bytes
         self._lock: int | None = None
         self._opened: sqlite3.Connection | None = None
         self._pages: sqlite3.Connection | None = None
@@ -212,7 +216,9 @@ class SqliteStore:
                 incarnation = secrets.token_hex(_INCARNATION_BYTES)
             snapshot = Snapshot(run, incarnation, bool(is_clean))
             self._tell("reading", 0.0)
-            read_into(snapshot, db, lambda done, total: self._tell("reading", done / total))
+            read_into(
+                snapshot, db, lambda done, total: self._tell("reading", done / total), self._most_first_bytes
+            )
             begin = "UPDATE broker SET incarnation = ?, runs = ?, is_clean = 0, is_copy = 0"
             db.execute(begin, (incarnation, run + 1))
         return snapshot

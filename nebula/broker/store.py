@@ -227,7 +227,7 @@ class KeptLine:
     """What a line held.
 
     Attributes:
-        first: its first messages, in order of number: a page, or all.
+        first: its first messages, in order of number: a page, or all, or none where there is no room.
         count: of all of them.
         body_bytes: of all of them.
         last_number: of the last one.

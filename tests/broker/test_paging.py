@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from nebula.broker.administration import Administration
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.limits import Limits
 from nebula.broker.policies import DestinationPolicy, WhenFull
@@ -118,6 +119,57 @@ def test_restart_with_a_deep_queue_reads_a_page_and_gives_all(disk: MemoryDisk) 
     assert in_memory(broker) == 3
     assert queue(broker).depth == COUNT
     assert drain(broker) == bodies
+
+
+def fill_many(broker: BrokerHarness, body: str) -> dict[str, list[str]]:
+    """Forty queues of ten messages, beside values and delayed ones that have to be in memory."""
+    alice = broker.connect()
+    alice.say(*(f"SEND destination:X/{number} | {body}" for number in range(10)))
+    alice.publish("/queue/late", *[body] * 10, headers=["delay:3600000", *PERSISTENT])
+    bodies: dict[str, list[str]] = {}
+    for line in range(40):
+        name = f"/queue/{line:02}"
+        bodies[name] = [f"{line}.{number} {body}" for number in range(10)]
+        alice.publish(name, *bodies[name], headers=[*PERSISTENT, f"line:{line}"])
+    broker.commit()
+    return bodies
+
+
+@pytest.mark.parametrize(("body", "pages"), [("", "some"), ("large" * 500, "none")])
+def test_restart_takes_no_more_into_memory_than_half_of_what_the_broker_may_hold(
+    disk: MemoryDisk, body: str, pages: str
+) -> None:
+    bodies = fill_many(BrokerHarness(store=MemoryStore(disk)), body)
+    limits = Limits(max_memory_bytes=240_000, max_body_bytes=10_000, queue_window_bytes=100_000)
+    broker = BrokerHarness(limits, store=MemoryStore(disk))
+
+    stored_bytes = broker.broker.account.stored_bytes
+    with_pages = [name for name in bodies if in_memory_of(broker, name)]
+    if pages == "some":
+        assert len(with_pages) == 40
+        assert stored_bytes <= 120_000
+    else:
+        # Not even one of each: half of it is values and delayed ones.
+        assert 0 < len(with_pages) < 40
+        assert stored_bytes <= 240_000
+    # An operator reaches what is on disk alone, it keeps its order, and what comes is behind it.
+    last = "/queue/39"
+    assert Administration(broker.broker, broker.now).queue(last, broker.now).summary.depth == 10
+    purged = Administration(broker.broker, broker.now).purge(last, broker.now)
+    with pytest.raises(StopIteration) as end:
+        next(purged)
+    assert end.value.value == len(bodies.pop(last))
+    for name, expected in bodies.items():
+        broker.connect().publish(name, "behind")
+        bob = broker.connect()
+        bob.subscribe(name)
+        assert bob.bodies() == [*expected, "behind"]
+    broker.commit()
+    assert disk.messages == {}
+
+
+def in_memory_of(broker: BrokerHarness, name: str) -> int:
+    return len(list(queue(broker, name).waiting))
 
 
 def test_what_comes_after_a_restart_waits_behind(disk: MemoryDisk) -> None:

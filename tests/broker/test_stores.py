@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nebula.broker.assembly import Assembly
+from nebula.broker.settings import BrokerSettings, LimitsSettings
 from nebula.broker.sqlite_reads import read_into
 from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
 from nebula.broker.store import (
@@ -388,3 +390,29 @@ def test_first_pages_of_many_lines_are_small_together(tmp_path: Path) -> None:
     assert all(snapshot.lines[f"/queue/{line}"].first[0].number == 1 + line for line in range(many))
     first = [each for line in snapshot.lines.values() for each in line.first]
     assert many <= len(first) < 400
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_load_keeps_to_half_of_the_brokers_memory_whatever_lines_begin_with(
+    tmp_path: Path, count: int
+) -> None:
+    folder, body, many = tmp_path / "data", bytes(100_000), 20
+    puts: list[Write] = [
+        PutMessage(f"/queue/{line:02}", message(1 + number * many + line, body))
+        for number in range(count)
+        for line in range(many)
+    ]
+    reloaded(partial(SqliteStore, folder), puts)
+    limits = LimitsSettings(max_memory_bytes=1_000_000, max_body_bytes=100_000)
+    settings = BrokerSettings(data=folder, limits=limits)
+
+    store = Assembly(settings, lambda error: None).store
+    assert store is not None
+    kept = store.load()
+    first = [each for line in kept.lines.values() for each in line.first]
+    assert 0 < sum(len(each.body) for each in first) <= 500_000
+    assert {line.count for line in kept.lines.values()} == {count}
+    assert [len(store.page(PageRequest(name, 0, 1 << 62, 9, 1 << 30))) for name in kept.lines] == [
+        count
+    ] * many
+    store.close()
