@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
@@ -195,6 +196,12 @@ class Head:
         text_bytes = len(text) * (2 if text.isascii() else 8)
         self.cost_bytes = HEAD_COST_BYTES + HEADER_COST_BYTES * len(self.headers) + text_bytes
         self.blocks: dict[Any, bytes] = {}
+
+    def as_moved(self) -> Head:
+        """The same, of what was elsewhere on the disk."""
+        moved = copy(self)
+        moved.is_moved = True
+        return moved
 
 
 class Message:

@@ -134,7 +134,7 @@ class Placing:
             return None if queue.send(message, now) is _ACCEPTED else queue
         return None
 
-    def _expire_at_once(self, message: Message) -> None:
+    def _expire_at_once(self, message: Message, *, is_moved: bool = False) -> None:
         if (
             message.is_request
             or message.head.kind is not _QUEUE
@@ -142,7 +142,7 @@ class Placing:
         ):
             self._account.drop(message.head, "expired")
         else:
-            self._queues.bury(message, message.head.destination, "expired", 0)
+            self._queues.bury(message, message.head.destination, "expired", 0, is_moved=is_moved)
 
     def _copy_of(self, message: Message, now: float) -> Message | None:
         """What a recorder gets of it (PROTOCOL G, "Copies")."""
@@ -181,16 +181,21 @@ class Placing:
     def advance(self, now: float) -> None:
         """Let time pass: put what is due into its queue, as the newest there."""
         self._duplicates.advance(now)
+        moved: dict[Head, Head] = {}
         for message in islice(self.delayed.take_due(now), _DUE_AT_ONCE):
             name = message.head.destination
             message.number = self._next_number()
+            if self._account.is_disk_low:
+                # It is on the disk, in another place: there it takes no more room than it did.
+                head = message.head
+                message.head = moved.get(head) or moved.setdefault(head, head.as_moved())
             queue = self._queues.get(name)
             if message.has_expired(now):
-                self._expire_at_once(message)
+                self._expire_at_once(message, is_moved=True)
             elif queue is None and name.startswith(INBOX_PREFIX):
                 self._account.drop(message.head, Verdict.NO_CONSUMER.value)
             elif self._queues.ensure(name).send(message, now) is not _ACCEPTED:
-                self._queues.bury(message, name, "full", 0)
+                self._queues.bury(message, name, "full", 0, is_moved=True)
 
     def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[PutDuplicate]) -> None:
         """Take up what an earlier run has left. Times are those of the wall clock."""

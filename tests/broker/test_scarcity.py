@@ -11,7 +11,7 @@ from nebula.broker.messages import Head, Kind, Message
 from nebula.broker.policies import DestinationPolicy, WhenFull
 from nebula.broker.rows import Arrivals
 from nebula.headers import DEAD_LETTER_QUEUE
-from tests.broker.harness import BrokerHarness, Peer
+from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 
 QUEUE = "/queue/orders"
@@ -54,6 +54,32 @@ def test_low_disk_does_not_empty_a_queue_that_loses_its_oldest(when_full: WhenFu
 
     assert dispositions(alice) == ["rejected-full"]
     assert take(broker) == ["1", "2"]
+
+
+@pytest.mark.parametrize("end", ["", "full", "expired"])
+def test_low_disk_loses_nothing_of_what_was_for_later(end: str) -> None:
+    disk = MemoryDisk()
+    broker = world(disk, max_messages=1)
+    alice = broker.connect()
+    headers = [*PERSISTENT, "delay:1000"]
+    if end == "expired":
+        headers.append(f"expires:{round((WALL_OFFSET + 0.5) * 1000)}")
+    alice.publish(QUEUE, "later", headers=headers)
+    if end == "full":
+        alice.publish(QUEUE, "is there", headers=PERSISTENT)
+    broker.commit()
+
+    broker.broker.account.is_disk_low = True
+    broker.advance(2.0)
+    broker.commit()
+
+    assert take(broker, DEAD_LETTER_QUEUE if end else QUEUE) == ["later"]
+    assert disk.delayed == {}
+    # Others with the same headers are refused as before.
+    alice.publish(QUEUE, "new", headers=[*headers[:2], "receipt:r"])
+    alice.publish(QUEUE, "new", headers=[*PERSISTENT, "receipt:r"])
+    broker.commit()
+    assert dispositions(alice) == ["rejected-full", "rejected-full"]
 
 
 def test_low_disk_loses_no_dead_letter() -> None:
