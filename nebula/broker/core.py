@@ -169,6 +169,7 @@ class Broker:
                 check_of=self.check_of,
             )
             self.restore = restoring.restore
+            self.page_after = restoring.page_after
             self.take_page = restoring.take_page
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
 

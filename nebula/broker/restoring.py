@@ -112,6 +112,12 @@ class Restoring:
         level = level_of(line)
         return ((restore(row, Kind.QUEUE, is_dead=is_dead, priority=level), row.attempts) for row in rows)
 
+    def page_after(self, request: PageRequest, rows: Sequence[StoredMessage]) -> PageRequest | None:
+        """What else is to be read, at once, while `take_page` is called with what was."""
+        queue = request.purpose
+        assert isinstance(queue, Queue)
+        return queue.page_after(request, rows[-1].number) if rows else None
+
     def take_page(self, request: PageRequest, rows: Sequence[StoredMessage], now: float) -> None:
         """Go on with a page that the store has read."""
         queue = request.purpose

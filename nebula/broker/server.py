@@ -323,6 +323,8 @@ class Server:
             take_work = self.broker.take_work
             work = take_work(now)
             while work.dirty or work.resumed or work.pages:
+                for request in work.pages:
+                    self._read(request)
                 for session in work.dirty:
                     outbox_bytes = session.outbox_bytes
                     if outbox_bytes >= LARGE_BYTES:
@@ -332,9 +334,6 @@ class Server:
                     self._flush(session.connection, now)
                 for session, in_vain in work.resumed:
                     session.connection.go_on(now, in_vain=in_vain)
-                for request in work.pages:
-                    assert self._writer is not None, "only what the store has is on disk alone"
-                    self._writer.read(request, self._on_page)
                 work = take_work(now)
         finally:
             self._is_working = False
@@ -342,6 +341,10 @@ class Server:
         # What was dropped again before it was written leaves no row, but its RECEIPT still waits.
         if journal is not None and self._writer is not None and (not journal.is_empty or self.broker.waiting):
             self._writer.write(journal)
+
+    def _read(self, request: PageRequest) -> None:
+        assert self._writer is not None, "only what the store has is on disk alone"
+        self._writer.read(request, self._on_page)
 
     def _work_now(self) -> None:
         self.work(self.time())
@@ -358,6 +361,9 @@ class Server:
 
     def _on_page(self, request: PageRequest, rows: list[StoredMessage]) -> None:
         now = self.time()
+        following = self.broker.page_after(request, rows)
+        if following is not None:
+            self._read(following)
         self.broker.take_page(request, rows, now)
         self.work(now)
 

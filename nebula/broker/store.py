@@ -61,7 +61,7 @@ class DropMessage(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class DropMessages:
     """All messages of a line with `after < number <= up_to` are gone. All of them were put in earlier
-    batches, and none of them is named elsewhere in this one."""
+    batches, and what this one puts of them comes after it."""
 
     line: str
     after: int

@@ -268,7 +268,11 @@ class BrokerHarness:
     def fetch(self, page: PageRequest) -> None:
         """Read a page of a deep queue, at once: override this to be late."""
         assert self.store is not None
-        self.broker.take_page(page, self.store.page(page), self.now)
+        rows = self.store.page(page)
+        following = self.broker.page_after(page, rows)
+        self.broker.take_page(page, rows, self.now)
+        if following is not None:
+            self.fetch(following)
 
     def stop(self) -> None:
         """Stop as the shell does: everybody is ended, and what is pending is kept."""

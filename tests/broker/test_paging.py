@@ -376,3 +376,68 @@ def test_what_was_taken_out_does_not_come_back_with_its_page(disk: MemoryDisk) -
     broker.settle()
 
     assert drain(broker) == [*bodies, *late[:5], *late[6:]]
+
+
+class Reading(BrokerHarness):
+    """One whose pages are read when the test says so."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        super().__init__(SMALL, store=MemoryStore(disk, page_messages=3))
+        self.asked: list[PageRequest] = []
+
+    def fetch(self, page: PageRequest) -> None:
+        self.asked.append(page)
+
+    def hand_in(self) -> PageRequest | None:
+        """Read the page that was asked for first; which one is asked for before it is taken."""
+        assert self.store is not None
+        request = self.asked.pop(0)
+        rows = self.store.page(request)
+        following = self.broker.page_after(request, rows)
+        if following is not None:
+            self.asked.append(following)
+        self.broker.take_page(request, rows, self.now)
+        self.settle()
+        return following
+
+
+def test_page_that_somebody_waits_for_is_read_while_the_one_before_it_is_taken(disk: MemoryDisk) -> None:
+    broker = Reading(disk)
+    bodies = fill(broker)
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    found = bob.bodies()
+
+    request = broker.asked[0]
+    following = broker.hand_in()
+    assert following is not None
+    assert following.after == request.after + 3
+    # Only this one: taking the page asks for no third.
+    assert broker.asked == [following]
+    while broker.asked:
+        broker.hand_in()
+    assert found + bob.bodies() == bodies
+
+
+def test_no_page_is_read_ahead_for_a_consumer_that_has_yet_to_ack(disk: MemoryDisk) -> None:
+    broker = Reading(disk)
+    fill(broker)
+    broker.connect().subscribe(QUEUE, INDIVIDUAL)
+
+    assert broker.hand_in() is None
+
+
+def test_page_that_was_read_ahead_of_a_purge_is_not_taken(disk: MemoryDisk) -> None:
+    broker = Reading(disk)
+    fill(broker)
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    assert broker.hand_in() is not None
+    bob.bodies()
+
+    queue(broker).clear("purged")
+    broker.commit()
+    last = fill(broker, 1)
+    broker.hand_in()
+    assert bob.bodies() == last
+    assert queue(broker).depth == 0

@@ -51,13 +51,15 @@ class LateBroker(BrokerHarness):
         assert self.store is not None
         self.pages = [(page, self.store.page(page) if rows is None else rows) for page, rows in self.pages]
 
-    def hand_in_pages(self) -> None:
-        """Give the broker the pages that were asked for until now."""
+    def hand_in_page(self) -> None:
+        """Give the broker the first of the pages that were asked for."""
         self.read_pages()
-        pages, self.pages = self.pages, []
-        for page, rows in pages:
-            assert rows is not None
-            self.broker.take_page(page, rows, self.now)
+        page, rows = self.pages.pop(0)
+        assert rows is not None
+        following = self.broker.page_after(page, rows)
+        if following is not None:
+            self.fetch(following)
+        self.broker.take_page(page, rows, self.now)
         self.settle()
 
     def begin_commit(self) -> None:

@@ -247,6 +247,13 @@ class Holding:
             if page is not None:
                 self._account.pages.append(page)
 
+    def page_after(self, request: PageRequest, last: int) -> PageRequest | None:
+        """Ask for the page behind one that was just read, before it is put here; see `Line.page_after`."""
+        if self._unacked_count:
+            return None  # nobody drinks them as they come, and two might be too much for the memory
+        line = next(each for each in self.lines if each.name == request.line)
+        return line.page_after(request, last)
+
     @property
     def _most_from_disk_bytes(self) -> int:
         # Consumers that ACK in groups must go on where the broker's memory is used up by others.

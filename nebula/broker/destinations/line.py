@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect, bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 
 from nebula.broker.messages import DEFAULT_PRIORITY, MESSAGE_COST_BYTES, PRIORITIES, Message
@@ -37,11 +38,12 @@ class Depot:
         count, size_bytes: of them.
         behind: in memory: what came later, or may not be paged.
         asked: the page that is on its way, or None.
+        ahead: the one behind it, asked for before that was taken; or None.
         low_mark: with so few in front the next page is asked for.
         removed: numbers of what was taken out from `behind`: a page may still bring its row.
     """
 
-    __slots__ = ("after", "asked", "behind", "count", "low_mark", "removed", "size_bytes", "up_to")
+    __slots__ = ("after", "ahead", "asked", "behind", "count", "low_mark", "removed", "size_bytes", "up_to")
 
     def __init__(self, after: int, low_mark: int) -> None:
         self.after = self.up_to = after
@@ -49,6 +51,7 @@ class Depot:
         self.size_bytes = 0
         self.behind: deque[Message] = deque()
         self.asked: PageRequest | None = None
+        self.ahead: PageRequest | None = None
         self.low_mark = low_mark
         self.removed: set[int] = set()
 
@@ -254,6 +257,16 @@ class Line:
         depot.asked = PageRequest(self.name, depot.after, depot.up_to, count, size_bytes, purpose)
         return depot.asked
 
+    def page_after(self, request: PageRequest, last: int) -> PageRequest | None:
+        """The page behind one that was just read, up to the number `last`: it is read while that one is
+        taken, if somebody waits for both. None: nobody does, or there is no more.
+        """
+        depot = self.depot
+        if depot is None or depot.asked is not request or self.front or last >= depot.up_to:
+            return None
+        depot.ahead = replace(request, after=last, up_to=depot.up_to)
+        return depot.ahead
+
     def take_page(self, request: PageRequest, page: Sequence[Message]) -> tuple[set[int], int] | None:
         """Put a page that was read behind the front.
 
@@ -264,7 +277,7 @@ class Line:
         depot = self.depot
         if depot is None or depot.asked is not request:
             return None
-        depot.asked = None
+        depot.asked, depot.ahead = depot.ahead, None
         last = page[-1].number if page else request.up_to
         between = []
         while depot.behind and depot.behind[0].number <= last:
