@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,9 +13,10 @@ import anyio
 import structlog
 
 from nebula import headers as names
-from nebula.errors import NebulaError
+from nebula.errors import NebulaError, Refused
 from nebula.rpc.answering import Answerer, AnswerRules
 from nebula.rpc.brokers import Brand, brand_of
+from nebula.rpc.jobs.elsewhere import instance_queue
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.lane import Lane
 from nebula.rpc.verbs import Endpoint
@@ -23,13 +25,16 @@ from nebula.stomp.client import AckMode, StompClient
 _log = structlog.get_logger()
 
 
-# Workers of an instance's own queue. Enough for all that may wait in `job.wait` there, so that the other
-# verbs of jobs never wait for a worker (DESIGN 5).
+# Workers of an instance's own queue, where there are jobs. Enough for all that may wait in `job.wait` there,
+# so that the other verbs of jobs never wait for a worker (DESIGN 5).
 _INSTANCE_CONCURRENCY: Final = 64
 
 # Brokers of MaXaM's profile do not answer the SUBSCRIBE that they do not permit: the service ends, and
 # whoever started it hears why.
 _LISTEN_SECONDS: Final = 30.0
+
+# The same for what a service can do without.
+_OPTIONAL_LISTEN_SECONDS: Final = 5.0
 
 
 class Serving:
@@ -46,6 +51,10 @@ class Serving:
         jobs: takes the jobs among the entries, if there are any.
         concurrency: workers per queue.
         grace: seconds that begun requests have when it is stopped.
+
+    Attributes:
+        instance: the name of this one among the instances of the service.
+        instance_queue: where it alone is asked.
     """
 
     def __init__(
@@ -63,8 +72,12 @@ class Serving:
         self.entries = {one.name: one for one in [*entries, *(jobs.verbs() if jobs is not None else ())]}
         self.answerer = Answerer(self.entries, rules, anyio.CapacityLimiter(concurrency))
         self.lanes = {one: Lane(self.answerer.serve, concurrency) for one in destinations}
-        if jobs is not None:
-            self.lanes[jobs.via] = Lane(self.answerer.serve, _INSTANCE_CONCURRENCY)
+        self.instance = jobs.instance if jobs is not None else secrets.token_hex(4)
+        self.instance_queue = instance_queue(name, self.instance)
+        # The broker's own service is one alone.
+        if names.BROKER_QUEUE not in self.lanes:
+            workers = concurrency if jobs is None else max(concurrency, _INSTANCE_CONCURRENCY)
+            self.lanes[self.instance_queue] = Lane(self.answerer.serve, workers)
         self._name = name
         self._jobs = jobs
         self._grace = grace
@@ -135,6 +148,9 @@ class Serving:
         for destination, lane in self.lanes.items():
             # Enough for each worker to find its next request waiting when it has answered one.
             headers = {brand.prefetch_count: str(2 * lane.concurrency)}
+            if destination == self.instance_queue and self._jobs is None:
+                await self._listen_as_instance(client, lane, headers)
+                continue
             await client.listen(
                 destination,
                 lane.put,
@@ -144,3 +160,20 @@ class Serving:
             )
         if names.BROKER_QUEUE not in self.lanes:  # that a broker has its own verbs is no news
             _log.info("service started", service=self._name, queues=list(self.lanes))
+
+    async def _listen_as_instance(self, client: StompClient, lane: Lane, headers: dict[str, str]) -> None:
+        """Listen to the queue of this instance alone, which nobody else will ever read.
+
+        With jobs the queue is there for the next process that takes the name; without, it goes with us.
+        """
+        try:
+            await client.listen(
+                self.instance_queue,
+                lane.put,
+                ack=AckMode.CLIENT_INDIVIDUAL,
+                headers={**headers, names.AUTO_DELETE: "true"},
+                timeout=_OPTIONAL_LISTEN_SECONDS,
+            )
+        except Refused:
+            # Requests come by the other queues all the same.
+            _log.warning("instance not reachable by itself", service=self._name, queue=self.instance_queue)

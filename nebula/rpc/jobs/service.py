@@ -73,6 +73,7 @@ class JobService:
         connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
     ) -> None:
         self.name = service
+        self.instance = state.instance
         self.via = instance_queue(service, state.instance)
         self._others = OtherInstances(service, state)
         self.limits = limits or JobLimits()
