@@ -1,0 +1,30 @@
+"""When a request's time is over: what a handler hands on to the calls it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Final
+
+from nebula import headers as names
+
+AMBIENT: Final[ContextVar[float | None]] = ContextVar("nebula_deadline", default=None)
+"""When the request ends that is being handled, on `time.monotonic`'s clock, or None.
+
+Set for each handler, on the loop or in a thread, and read by each call: what is called from within a handler
+never waits longer than the handler's own caller. A task that a handler leaves behind inherits it, as it does
+all context; one that has to outlive the request begins with `AMBIENT.set(None)`.
+"""
+
+
+def deadline_of(headers: Mapping[str, str], arrived: float) -> float | None:
+    """When a request's caller stops waiting, by its `neb-timeout`; None if it does not say.
+
+    Args:
+        headers: of the request.
+        arrived: when it came, on `time.monotonic`'s clock. Durations travel, never times of the day.
+    """
+    text = headers.get(names.TIMEOUT)
+    if text is None or not (text.isascii() and text.isdigit()):
+        return None  # foreign brokers pass on what they do not check
+    return arrived + int(text) / 1000
