@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, overload
 
 from nebula.errors import NebulaError, RemoteError
 from nebula.rpc.envelope import Envelope
 
-__all__ = ["CODES", "ErrorCode", "UnexpectedReply", "VerbError", "remote_error"]
+__all__ = ["CODES", "ErrorCode", "UnexpectedReply", "VerbError", "as_declared", "meaning_of", "remote_error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +65,95 @@ _KEBAB_CASE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 class VerbError(NebulaError):
     """Raised by a handler to answer `error` with a code and a text of its own.
 
+    A verb's own errors are best declared, as classes that both sides may share:
+
+        class OutOfStock(VerbError):
+            "There are not so many left."
+            code = "out-of-stock"
+
+        @app.verb(errors=[OutOfStock])
+        async def order(...): ... raise OutOfStock("two are left", details={"left": 2})
+
+    `describe` then lists them with their docstrings, and who calls the function has to catch just that class.
+    A class with a `code` takes the message alone, and without one says what its docstring says first.
+
     Args:
-        code: kebab-case: one of `CODES`, or the verb's own word.
+        code: kebab-case: one of `CODES`, or the verb's own word. Not for classes that have one.
         message: a text for the caller. It goes out as it is: no secrets.
         details: anything JSON can hold.
-        retryable: the same request may succeed later; by default what `CODES` says of the code.
+        retryable: the same request may succeed later; by default what the class says, else `CODES` of the
+            code.
+
+    Raises:
+        ValueError: the code is not kebab-case.
+        TypeError: there is no code, or one too many.
     """
 
+    code: str = ""
+    retryable: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.code:
+            _require_kebab_case(cls.code)
+
+    @overload
+    def __init__(self, message: str = "", /, *, details: Any = ..., retryable: bool | None = ...) -> None: ...
+    @overload
     def __init__(
-        self, code: str, message: str, *, details: Any = None, retryable: bool | None = None
+        self, code: str, message: str, *, details: Any = ..., retryable: bool | None = ...
+    ) -> None: ...
+    def __init__(
+        self,
+        code: str = "",
+        message: str | None = None,
+        *,
+        details: Any = None,
+        retryable: bool | None = None,
     ) -> None:
-        if not _KEBAB_CASE.fullmatch(code):
-            raise ValueError(f"error code {code!r} is not kebab-case, like `sold-out`")
+        declared = type(self)
+        if declared.code:
+            if message is not None:
+                raise TypeError(f"{declared.__name__} has a code: it takes the message alone")
+            code, message = declared.code, code or meaning_of(declared)
+        elif message is None:
+            raise TypeError(f"{declared.__name__} takes a code and a message; a class of its own may have a code")
+        else:
+            _require_kebab_case(code)
         super().__init__(message)
         known = CODES.get(code)
         self.code = code
         self.message = message
         self.details = details
-        self.retryable = retryable if retryable is not None else known is not None and known.is_retryable
+        if retryable is None:
+            retryable = declared.retryable or (known is not None and known.is_retryable)
+        self.retryable = retryable
+
+
+def meaning_of(kind: type[VerbError]) -> str:
+    """What an error class says of itself: the first line of its own docstring, else its code."""
+    return next(iter((kind.__doc__ or "").strip().splitlines()), "") or kind.code
+
+
+def _require_kebab_case(code: str) -> None:
+    if not _KEBAB_CASE.fullmatch(code):
+        raise ValueError(f"error code {code!r} is not kebab-case, like `sold-out`")
+
+
+def as_declared(error: RemoteError, kinds: Iterable[type[VerbError]]) -> NebulaError:
+    """The error as the verb declares it: of the class that has its code, else as it is.
+
+    Args:
+        error: what the service answered.
+        kinds: the classes of `@verb(errors=…)`.
+    """
+    for kind in kinds:
+        if kind.code == error.code:
+            # Not by calling the class: what its own constructor takes is not on the wire.
+            declared = kind.__new__(kind)
+            VerbError.__init__(declared, error.message, details=error.details, retryable=error.retryable)
+            return declared
+    return error
 
 
 class UnexpectedReply(NebulaError):

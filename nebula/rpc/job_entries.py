@@ -40,6 +40,8 @@ class JobEntry:
         self.signature = job.signature
         self.response = "success"
         self.queue = None
+        # Accepting is quick; what jobs may run at once is their engine's affair.
+        self.concurrency = None
         self._job = job
         self._jobs = jobs
         self._allow = allow

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from nebula.rpc.context import Request
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.signature import Signature, job_signature
-from nebula.rpc.verbs import Target, target_of, verb_name_of
+from nebula.rpc.verbs import Target, promises_of, target_of, verb_name_of
 
 
 class Resolved(NamedTuple):
@@ -34,7 +34,8 @@ def resolve(function: Callable[..., Any], service: str | None, *, as_job: bool) 
     contract_of = _contract_of_job if as_job else _contract_of
     if service is not None:
         name = verb_name_of(function) if known is None else known.verb
-        return Resolved(Target(service, destination_of(service), name), contract_of(function))
+        target = Target(service, destination_of(service), name, options=promises_of(function))
+        return Resolved(target, contract_of(function))
     if known is None:
         name = getattr(function, "__qualname__", repr(function))
         raise TypeError(

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 import anyio
 
 from nebula.rpc.answering import AnswerRules
+from nebula.rpc.errors import VerbError
 from nebula.rpc.job_entries import DEFAULT_ENGINE, Engine, JobEntries
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.resolving import destination_of
@@ -106,6 +107,9 @@ class Responder:
         response: str | None = None,
         allow: Iterable[str] | None = None,
         queue: str | None = None,
+        errors: Iterable[type[VerbError]] = (),
+        idempotent: bool = False,
+        concurrency: int | None = None,
     ) -> Callable[[_F], _F]: ...
     def verb(
         self,
@@ -116,6 +120,9 @@ class Responder:
         response: str | None = None,
         allow: Iterable[str] | None = None,
         queue: str | None = None,
+        errors: Iterable[type[VerbError]] = (),
+        idempotent: bool = False,
+        concurrency: int | None = None,
     ) -> Any:
         """Declare a function as a verb, with or without parentheses.
 
@@ -129,12 +136,27 @@ class Responder:
             allow: the principals that may call it, by default everybody. Only our broker vouches for
                 principals: elsewhere a list lets nobody in.
             queue: the one of the service's queues where callers should ask for it, by default the first.
+            errors: classes of errors that it may raise, see `VerbError`. `describe` lists them, and who calls
+                the function catches just those. Others may be raised all the same.
+            idempotent: asking twice has the effect of asking once: callers with a retry policy ask again.
+                It only says so; the handler has to keep it.
+            concurrency: how many requests for it are handled at once; the others wait, and hold no worker
+                meanwhile. By default as many as the service handles.
 
         Raises:
             TypeError: the function cannot be a verb.
-            ValueError: the name is reserved or taken, or the queue is not one of the service's.
+            ValueError: the name is reserved or taken, the queue is not one of the service's, an error's code
+                cannot be used, or concurrency is below 1.
         """
-        options = VerbOptions(name, response, None if allow is None else frozenset(allow), queue)
+        options = VerbOptions(
+            name,
+            response,
+            None if allow is None else frozenset(allow),
+            queue,
+            tuple(errors),
+            idempotent,
+            concurrency,
+        )
 
         def declare(function: _F) -> _F:
             self._declare(function, options)
@@ -213,7 +235,7 @@ class Responder:
         one = Verb(function, options)
         destination = self._announced_at(one)
         self._registry.declare(one)
-        set_target(function, Target(self.name, destination, one.name))
+        set_target(function, Target(self.name, destination, one.name, options=options))
 
     def _announced_at(self, one: Endpoint) -> str:
         if one.queue is None:

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar, overload
 
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import ERROR, SUCCESS
+from nebula.rpc.errors import CODES, VerbError, meaning_of
 from nebula.rpc.signature import Arguments, Signature
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -34,12 +35,33 @@ class VerbOptions:
         response: the verb of its value replies, by default `<name>response`.
         allow: the principals that may call it; None: everybody.
         queue: the one of its service's queues where it is announced, by default the first.
+        errors: the errors of its own that it may answer with.
+        idempotent: asking twice has the effect of asking once, so that callers may ask again.
+        concurrency: how many of it are handled at once, None for as many as its service handles.
+
+    Raises:
+        ValueError: an error's code is missing, taken by the framework or given twice; or concurrency below 1.
     """
 
     name: str | None = None
     response: str | None = None
     allow: frozenset[str] | None = None
     queue: str | None = None
+    errors: tuple[type[VerbError], ...] = ()
+    idempotent: bool = False
+    concurrency: int | None = None
+
+    def __post_init__(self) -> None:
+        codes = [kind.code for kind in self.errors]
+        for kind in self.errors:
+            if not kind.code:
+                raise ValueError(f"error {kind.__name__} has no code: give the class one, code = 'sold-out'")
+            if kind.code in CODES:
+                raise ValueError(f"error {kind.__name__}: {kind.code!r} means something already, see CODES")
+            if codes.count(kind.code) > 1:
+                raise ValueError(f"errors: two of them have the code {kind.code!r}")
+        if self.concurrency is not None and self.concurrency < 1:
+            raise ValueError("concurrency is 1 or more, or None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +72,7 @@ class Target:
     destination: str
     verb: str
     is_job: bool = False
+    options: VerbOptions = VerbOptions()
 
 
 class Endpoint(Protocol):
@@ -75,6 +98,10 @@ class Endpoint(Protocol):
     def queue(self) -> str | None:
         """Where it is announced, None for the service's first queue."""
 
+    @property
+    def concurrency(self) -> int | None:
+        """How many requests for it are handled at once, None for as many as there are workers."""
+
     def may_be_called_by(self, principal: str | None) -> bool:
         """Whether this principal is let in."""
 
@@ -96,6 +123,9 @@ class Verb:
         response: the verb of its value replies.
         allow: the principals that may call it; None: everybody.
         queue: where it is announced, None for the service's first queue.
+        errors: what it may answer with, beside the framework's own.
+        idempotent: callers may ask again.
+        concurrency: how many of it are handled at once, or None.
         description: the docstring's text.
 
     Raises:
@@ -104,7 +134,8 @@ class Verb:
     """
 
     __slots__ = (
-        "allow", "description", "function", "is_async", "name", "queue", "response", "signature",
+        "allow", "concurrency", "description", "errors", "function", "idempotent", "is_async", "name", "queue",
+        "response", "signature",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], options: VerbOptions | None = None) -> None:
@@ -120,6 +151,9 @@ class Verb:
         self.response = options.response or f"{self.name}response"
         self.allow = options.allow
         self.queue = options.queue
+        self.errors = options.errors
+        self.idempotent = options.idempotent
+        self.concurrency = options.concurrency
         self.description = inspect.getdoc(function) or ""
 
     def invoke(self, arguments: Arguments, request: Request) -> Any:
@@ -148,6 +182,11 @@ class Verb:
             "parameters": self.signature.parameters_schema(),
             "result": self.signature.result_schema(),
             "response": self.response,
+            "errors": [
+                {"code": kind.code, "description": meaning_of(kind), "retryable": kind.retryable}
+                for kind in self.errors
+            ],
+            "idempotent": self.idempotent,
         }
 
 
@@ -199,7 +238,13 @@ def refuse_reserved(name: str) -> None:
 def verb(function: _F, /) -> _F: ...
 @overload
 def verb(
-    *, name: str | None = None, response: str | None = None, allow: Iterable[str] | None = None
+    *,
+    name: str | None = None,
+    response: str | None = None,
+    allow: Iterable[str] | None = None,
+    errors: Iterable[type[VerbError]] = (),
+    idempotent: bool = False,
+    concurrency: int | None = None,
 ) -> Callable[[_F], _F]: ...
 def verb(
     function: _F | None = None,
@@ -208,6 +253,9 @@ def verb(
     name: str | None = None,
     response: str | None = None,
     allow: Iterable[str] | None = None,
+    errors: Iterable[type[VerbError]] = (),
+    idempotent: bool = False,
+    concurrency: int | None = None,
 ) -> _F | Callable[[_F], _F]:
     """Mark a function or method as a verb; `Responder.include` collects what is marked.
 
@@ -219,8 +267,16 @@ def verb(
         name: the verb, by default the function's name.
         response: the verb of its value replies, by default `<name>response`.
         allow: the principals that may call it, by default everybody.
+        errors, idempotent, concurrency: as for `Responder.verb`.
     """
-    options = VerbOptions(name, response, None if allow is None else frozenset(allow))
+    options = VerbOptions(
+        name,
+        response,
+        None if allow is None else frozenset(allow),
+        errors=tuple(errors),
+        idempotent=idempotent,
+        concurrency=concurrency,
+    )
 
     def mark(function: _F) -> _F:
         # On the function: nothing is registered at import, and a method has no object yet.
@@ -234,6 +290,12 @@ def options_of(function: Any) -> VerbOptions | None:
     """What `@verb` said of a function or method, or None if it is not marked."""
     options = getattr(function, _OPTIONS, None)
     return options if isinstance(options, VerbOptions) else None
+
+
+def promises_of(function: Callable[..., Any]) -> VerbOptions:
+    """What a function's declaration or mark promises its callers: its errors, and whether to ask again."""
+    target = target_of(function)
+    return (target and target.options) or options_of(function) or VerbOptions()
 
 
 def verb_name_of(function: Callable[..., Any]) -> str:
