@@ -11,7 +11,7 @@ from typing import Any, Final, overload
 from nebula.errors import NebulaError, RemoteError
 from nebula.rpc.envelope import Envelope
 
-__all__ = ["CODES", "ErrorCode", "UnexpectedReply", "VerbError", "as_declared", "meaning_of", "remote_error"]
+__all__ = ["CODES", "ErrorCode", "StreamBroken", "UnexpectedReply", "VerbError", "as_declared", "meaning_of", "remote_error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +158,13 @@ def as_declared(error: RemoteError, kinds: Iterable[type[VerbError]]) -> NebulaE
 
 class UnexpectedReply(NebulaError):
     """A reply came in time, but its value is not of the type that the caller asked for."""
+
+
+class StreamBroken(NebulaError):
+    """A stream has a gap, or began anew because its service died: the rest of it cannot be had.
+
+    What was read before is right. Ask again for what is missing, if the verb lets you say from where.
+    """
 
 
 def remote_error(envelope: Envelope, header_code: str | None = None) -> RemoteError:
