@@ -91,6 +91,11 @@ def brand_of(server: str | None) -> Brand:
     return {"nebula": NEBULA, "RabbitMQ": RABBITMQ, "ActiveMQ": ACTIVEMQ}.get(name, OTHER)
 
 
+def instance_queue(service: str, instance: str) -> str:
+    """The queue of one instance of a service, which it alone listens to."""
+    return f"/queue/{service}.{instance}"
+
+
 def whole_milliseconds(seconds: float) -> int:
     """Seconds as the wire has them: whole milliseconds, never 0, which would be over before it began."""
     return max(1, int(seconds * 1000))

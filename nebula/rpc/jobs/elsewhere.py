@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import anyio.to_thread
 
+from nebula.rpc.brokers import instance_queue
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry, peek
 from nebula.rpc.jobs.state_folder import StateFolder
 
-__all__ = ["Elsewhere", "OtherInstances", "instance_queue"]
+__all__ = ["Elsewhere", "OtherInstances"]
 
 
 class Elsewhere(NamedTuple):
@@ -19,11 +20,6 @@ class Elsewhere(NamedTuple):
 
     via: str
     record: JobRecord
-
-
-def instance_queue(service: str, instance: str) -> str:
-    """The queue of one instance of a service."""
-    return f"/queue/{service}.{instance}"
 
 
 class OtherInstances:

@@ -12,11 +12,11 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from nebula.rpc.brokers import NEBULA, Brand
+from nebula.rpc.brokers import NEBULA, Brand, instance_queue
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.board import JobBoard
-from nebula.rpc.jobs.elsewhere import OtherInstances, instance_queue
+from nebula.rpc.jobs.elsewhere import OtherInstances
 from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
 from nebula.rpc.jobs.limits import Clock, JobLimits
 from nebula.rpc.jobs.listening import BoardListener

@@ -1,0 +1,134 @@
+"""What verbs did since their service started, told by one instance and added up over several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nebula.rpc.histogram import Histogram
+from nebula.rpc.replies import reading
+
+__all__ = ["Statistics", "Tally", "merged", "without_buckets"]
+
+# Of a reply to `stats`: what is no count, or told of each verb.
+_LONGEST_COUNTS: Final = frozenset({"uptime_seconds"})
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one verb did since the service started; times in seconds."""
+
+    requests: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+    latency: Histogram = field(default_factory=Histogram)
+
+    def add(self, seconds: float) -> None:
+        """Count the time of one request; requests and errors are counted apart."""
+        self.seconds += seconds
+        if seconds > self.longest:
+            self.longest = seconds
+        self.latency.add(seconds)
+
+    def merge(self, other: Tally) -> None:
+        """Count all that another instance's tally has."""
+        self.requests += other.requests
+        self.errors += other.errors
+        self.seconds += other.seconds
+        self.longest = max(self.longest, other.longest)
+        self.latency.merge(other.latency)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `stats` tells it. `latency` is there to be added up, see `Histogram.to_json`."""
+        return {
+            "requests": self.requests,
+            "errors": self.errors,
+            "mean_seconds": self.seconds / self.requests if self.requests else 0.0,
+            "longest_seconds": self.longest,
+            "p50_seconds": self.latency.quantile(0.5),
+            "p99_seconds": self.latency.quantile(0.99),
+            "latency": self.latency.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Tally:
+        """What `to_json` gave; of a peer that tells no `latency`, without it.
+
+        Raises:
+            TypeError, ValueError, LookupError: it is something else.
+        """
+        requests = int(told["requests"])
+        return cls(
+            requests,
+            int(told["errors"]),
+            float(told["mean_seconds"]) * requests,
+            float(told["longest_seconds"]),
+            Histogram.from_json(told.get("latency", ())),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What an instance did since it started, and what it has to do now.
+
+    Attributes:
+        uptime_seconds: since the start.
+        busy: requests that are being handled.
+        waiting: requests that came and are not begun.
+        unanswered: how many messages no verb was run for, by why.
+        tallies: what each verb did.
+    """
+
+    uptime_seconds: float
+    busy: int
+    waiting: int
+    unanswered: Mapping[str, int]
+    tallies: Mapping[str, Tally]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `stats` tells it: of the verbs those that were asked for."""
+        return {
+            "uptime_seconds": self.uptime_seconds,
+            "waiting": self.waiting,
+            "busy": self.busy,
+            **self.unanswered,
+            "verbs": {name: tally.to_json() for name, tally in self.tallies.items() if tally.requests},
+        }
+
+
+def merged(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The replies of several instances to `stats` as one: counts added up, the longest of times.
+
+    Quantiles are those of all requests together.
+
+    Args:
+        replies: as instances gave them.
+
+    Raises:
+        UnexpectedReply: one is no reply to `stats`.
+    """
+    counts: dict[str, float] = {}
+    verbs: dict[str, Tally] = {}
+    instances = 0
+    with reading("an instance's answer to stats"):
+        for reply in replies:
+            instances += 1
+            for name, told in reply["verbs"].items():
+                verbs.setdefault(name, Tally()).merge(Tally.from_json(told))
+            for name, value in reply.items():
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    before = counts.get(name, 0)
+                    counts[name] = max(before, value) if name in _LONGEST_COUNTS else before + value
+    told = {name: tally.to_json() for name, tally in sorted(verbs.items())}
+    return {"instances": instances, **counts, "verbs": told}
+
+
+def without_buckets(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """A reply to `stats`, or several merged, without what is there only to be added up."""
+    verbs = {
+        name: {key: value for key, value in told.items() if key != "latency"}
+        for name, told in reply["verbs"].items()
+    }
+    return {**reply, "verbs": verbs}
