@@ -63,12 +63,19 @@ IN_REPLY_TO: Final = "neb-in-reply-to"
 # Ours, on requests.
 TIMEOUT: Final = "neb-timeout"
 NO_REPLY: Final = "neb-no-reply"
+IDEMPOTENCY_KEY: Final = "neb-idempotency-key"
 JOB_ID: Final = "neb-job-id"
 JOB_DEDUPE: Final = "neb-job-dedupe"
 JOB_TIMEOUT: Final = "neb-job-timeout"
 JOB_NOTIFY: Final = "neb-job-notify"
 JOB_PRIORITY: Final = "neb-job-priority"
 JOB_PROGRESS_EVERY: Final = "neb-job-progress-every"
+
+# Ours, on requests for a stream, its replies, and what gives credit for more of them.
+STREAM: Final = "neb-stream"
+STREAM_SEQ: Final = "neb-stream-seq"
+STREAM_END: Final = "neb-stream-end"
+CREDIT: Final = "neb-credit"
 
 # Ours, on replies.
 RESPONSE: Final = "neb-response"

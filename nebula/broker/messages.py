@@ -115,6 +115,7 @@ class Head:
         copy_to: the queue that gets a copy of each, or None; `copy` is the head of those, once made.
         transaction: the transaction that its SENDs belong to, or None.
         reply_to: where the answer to these requests is wanted, or None.
+        is_stream: they ask for a stream, or are parts of one that goes on.
         deletes_explicitly: the SEND had a `content-length`, so that an empty body deletes under any
             profile (D.28).
         check: what bodies are judged by, or None.
@@ -140,6 +141,7 @@ class Head:
         "is_moved",
         "is_permitted",
         "is_persistent",
+        "is_stream",
         "judged_in",
         "kind",
         "priority",
@@ -165,6 +167,7 @@ class Head:
         time_to_live: float | None = None,
         transaction: str | None = None,
         reply_to: str | None = None,
+        is_stream: bool = False,
         deletes_explicitly: bool = True,
         check: ContentCheck | None = None,
         wishes: Wishes | None = None,
@@ -182,6 +185,7 @@ class Head:
         self.time_to_live = time_to_live
         self.transaction = transaction
         self.reply_to = reply_to
+        self.is_stream = is_stream
         self.deletes_explicitly = deletes_explicitly
         self.check = check
         self.wishes = wishes

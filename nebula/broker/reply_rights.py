@@ -19,15 +19,17 @@ _MAX_CHARACTERS = 16 * 1024 * 1024
 _Key: TypeAlias = tuple[str, str | None]
 """Where an answer goes, and which request it names."""
 
-_Right: TypeAlias = tuple[float, str]
-"""Until when, and whose request it is."""
+_Right: TypeAlias = tuple[float, str, float | None]
+"""Until when, whose request it is, and, where it asked for a stream, for how many more seconds each part of
+that is a reason to expect the next."""
 
 
 class ReplyRights:
     """What one connection may answer. They belong to it alone and survive the ACK of the request.
 
     Each delivery of a request gives one right, so requests without an id, or with the same one, can
-    be answered once each.
+    be answered once each. One that asked for a stream is answered by parts: what ends the stream, be it its
+    last part or an error, spends the right.
     """
 
     __slots__ = ("_characters", "_count", "_found", "_rights")
@@ -50,8 +52,10 @@ class ReplyRights:
         else:
             reply_id = message.header(REPLY_ID)
         until = message.expires_at
+        # A stream may last longer than anybody waits for an answer, but not than its caller said.
+        more = None if not head.is_stream else _SECONDS if until is None else 0.0
         assert head.reply_to is not None
-        self._add((head.reply_to, reply_id), (now + _SECONDS if until is None else until, head.sender))
+        self._add((head.reply_to, reply_id), (now + _SECONDS if until is None else until, head.sender, more))
 
     def find(self, destination: str, reply_id: str | None, now: float) -> str | None:
         """Whose request may be answered at `destination` with this id; None: nobody's.
@@ -60,7 +64,7 @@ class ReplyRights:
         """
         key = (destination, reply_id)
         while (held := self._rights.get(key)) is not None:
-            until, requester = held[0] if isinstance(held, list) else held
+            until, requester, _ = _first(held)
             if until > now:
                 self._found = key
                 return requester
@@ -72,10 +76,26 @@ class ReplyRights:
         """The next SEND needs no right, so that `spend` spends none."""
         self._found = None
 
-    def spend(self) -> tuple[_Key, _Right] | None:
-        """The answer was accepted. Returns what it took, if it took any."""
+    def spend(self, now: float, *, goes_on: bool = False) -> tuple[_Key, _Right] | None:
+        """The answer was accepted. Returns what it took, if it took any.
+
+        Args:
+            now: the time.
+            goes_on: it is a part of a stream, and not the last one.
+        """
         key, self._found = self._found, None
-        return None if key is None else (key, self._take(key))
+        if key is None:
+            return None
+        held = self._rights[key]
+        until, requester, more = _first(held)
+        if not goes_on or more is None:
+            return key, self._take(key)
+        right = (max(until, now + more), requester, more)
+        if isinstance(held, list):
+            held[0] = right
+        else:
+            self._rights[key] = right
+        return None
 
     def give_back(self, spent: tuple[_Key, _Right]) -> None:
         """Nothing came of the answer after all."""
@@ -104,6 +124,10 @@ class ReplyRights:
             return held.pop(0)
         del self._rights[key]
         return held[0] if isinstance(held, list) else held
+
+
+def _first(held: _Right | list[_Right]) -> _Right:
+    return held[0] if isinstance(held, list) else held
 
 
 def _length(key: _Key) -> int:

@@ -92,7 +92,9 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         is_ephemeral=is_ephemeral and kind is Kind.LAST_VALUE,
         time_to_live=timeout if may_expire else None,
         transaction=fields.get("transaction"),
-        reply_to=fields.get(names.REPLY_TO),
+        # An answer of ours is never answered (D.46): what it names is where credit goes.
+        reply_to=None if fields.get(names.RESPONSE) == "true" else fields.get(names.REPLY_TO),
+        is_stream=fields.get(names.STREAM) == "true" and fields.get(names.STREAM_END) != "true",
         deletes_explicitly="content-length" in fields or frame.exchange is not None,
         check=None if policy is None else policy.check,
         wishes=wishes,

@@ -152,7 +152,7 @@ class Sending:
             may_wait = may_wait and len(self._placing.delayed) < self._limits.max_delayed_messages
             return self._wait_or_refuse(session, full, size_bytes, now, may_wait=may_wait)
         if not head.is_permitted:
-            session.reply_rights.spend()
+            session.reply_rights.spend(now, goes_on=head.is_stream)
         if queue is not None and head.destination == BROKER_QUEUE:
             session.own_requests.append((message.number, message.size_bytes))
         return _ACCEPTED
@@ -176,7 +176,7 @@ class Sending:
             if verdict is not Verdict.ACCEPTED:
                 break
             if not head.is_permitted:
-                spent.append(session.reply_rights.spend())
+                spent.append(session.reply_rights.spend(now, goes_on=head.is_stream))
             message = Message(head, send.body, self._next_number(), now, send.exchange)
             messages.append(message)
             if not rooms.take(message):

@@ -194,6 +194,68 @@ def test_redelivery_gives_a_right_to_who_receives_it_then(world: BrokerHarness) 
     assert answer(carol) == ACCEPTED
 
 
+PART, LAST = "neb-stream:true", ("neb-stream:true", "neb-stream-end:true")
+
+
+@pytest.mark.parametrize("end", [LAST, ()], ids=["last part", "error"])
+def test_parts_of_a_stream_spend_no_right_but_its_end_does(
+    world: BrokerHarness, end: tuple[str, ...]
+) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, PART)
+
+    assert [answer(bob, PART) for _ in range(3)] == [ACCEPTED] * 3
+    assert [answer(bob, *end), answer(bob, PART)] == [ACCEPTED, UNAUTHORISED]
+
+
+def test_request_for_one_answer_gets_no_stream(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice)
+
+    assert [answer(bob, PART), answer(bob, PART)] == [ACCEPTED, UNAUTHORISED]
+
+
+def test_parts_of_a_stream_in_a_transaction_spend_no_right(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, PART)
+    bob.say("BEGIN transaction:t")
+    for _ in range(2):
+        bob.publish(INBOX, "item", headers=["neb-in-reply-to:1", PART, "transaction:t"])
+    bob.say("COMMIT transaction:t")
+
+    assert alice.bodies() == ["item", "item"]
+
+
+def test_right_to_a_stream_lasts_while_the_stream_goes_on(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, PART)
+    for _ in range(3):
+        world.now += 3599
+        assert answer(bob, PART) == ACCEPTED
+    world.now += 3600
+
+    assert answer(bob, PART) == UNAUTHORISED
+
+
+def test_right_to_a_stream_ends_with_its_requests_time_to_live(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, PART, "neb-timeout:2000")
+
+    assert answer(bob, PART) == ACCEPTED
+    world.advance(2)
+    assert answer(bob, PART) == UNAUTHORISED
+
+
+def test_answer_of_ours_gives_no_right_to_answer_it(world: BrokerHarness) -> None:
+    alice, bob = caller(world), service(world)
+    bob.subscribe("/queue/nebula.inbox.bob", "exclusive:true", id="inbox")
+    ask(alice, PART)
+    part = answer(bob, PART, "neb-response:true", "neb-reply-to:/queue/nebula.inbox.bob")
+
+    assert part == ACCEPTED
+    assert answer(alice, to="/queue/nebula.inbox.bob", id=None) == UNAUTHORISED
+
+
 # How long
 
 

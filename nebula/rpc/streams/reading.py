@@ -1,0 +1,318 @@
+"""The caller's side: a stream in flight, and what iterates over it."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
+
+from nebula import headers as names
+from nebula.errors import CallTimeout, LocalProtocolError, NebulaError, Rejected, RemoteError
+from nebula.rpc.envelope import content_type_of, parse
+from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError, as_declared
+from nebula.rpc.replies import read_checked, read_value
+from nebula.rpc.streams.inflow import Inflow
+from nebula.stomp.messages import Message
+from nebula.stomp.waiter import Waiter, new_waiter
+
+T_co = TypeVar("T_co", covariant=True)
+
+DEFAULT_CREDIT: Final = 256
+
+# A service tells every ten seconds that it is there, see `Responder`; one that has said nothing for so long
+# is gone, or has all hands full.
+_SILENCE: Final = 30.0
+
+# So often we tell it, while the reader has not got on.
+_BEAT: Final = 10.0
+
+
+class Line(Protocol):
+    """What a stream speaks through: the inbox of its connection."""
+
+    def post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """SEND at once."""
+
+    def leave(self, number: str, *, withdraw_from: str | None, seconds: float | None) -> None:
+        """Expect nothing more; tell the service, where it is named, that nobody reads this any more."""
+
+
+class Incoming:
+    """One stream in flight: the messages that have come, and what is said back. Belongs to the loop's thread.
+
+    Args:
+        destination: where the request goes.
+        credit: items that may be under way or unread.
+        timeout: seconds for all of it, or None.
+
+    Attributes:
+        destination: where the request went.
+        deadline: when it wants to be looked at, see `look`.
+    """
+
+    def __init__(self, destination: str, credit: int, timeout: float | None) -> None:
+        now = monotonic()
+        self.destination = destination
+        self.flow = Inflow(credit)
+        self.is_dropped = False
+        self._until = math.inf if timeout is None else now + timeout
+        self._messages: deque[Message] = deque()
+        self._arrival: Waiter[None] | None = None
+        self._error: NebulaError | None = None
+        self._is_complete = False
+        self._line: Line | None = None
+        self._number = ""
+        self._peer: str | None = None
+        self._heard_at = self._told_at = now
+        self.deadline = self._next_look()
+
+    def begin(self, line: Line, number: str) -> None:
+        """The request was sent, with this id."""
+        self._line, self._number = line, number
+
+    # --- for the inbox ---
+
+    def set(self, message: Message) -> None:
+        """Take a message of this stream."""
+        if self._is_complete or self._error is not None:
+            return
+        self._heard_at = monotonic()
+        headers = message.headers
+        if headers.get(names.STREAM) != "true":
+            self._is_complete = True  # one reply: an error, or all of it
+        else:
+            self._peer = headers.get(names.REPLY_TO) or self._peer
+            seq = headers.get(names.STREAM_SEQ)
+            if seq is None:
+                return  # a sign of life
+            self._is_complete = headers.get(names.STREAM_END) == "true"
+            try:
+                self.flow.arrive(_number(seq), is_end=self._is_complete)
+            except StreamBroken as error:
+                self.fail(error)
+                return
+        self._messages.append(message)
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """End it with an error, after what has come."""
+        if self._error is None and not self._is_complete:
+            assert isinstance(error, NebulaError)
+            self._error = error
+            self.deadline = math.inf
+            self._wake()
+
+    def lose(self, error: NebulaError) -> None:
+        """Its connection is at its end: the service is told, if that can be."""
+        self._leave()
+        self.fail(error)
+
+    def look(self, now: float) -> None:
+        """Its deadline is over: see what that means, and set the next one."""
+        if self.is_dropped:
+            self.close()
+        elif now >= self._until:
+            self.fail(CallTimeout(f"{self.destination}: the time for the stream is over"))
+        elif self._is_complete or self._error is not None:
+            self.deadline = math.inf
+        elif now - self._heard_at >= _SILENCE:
+            self.fail(CallTimeout(f"{self.destination} has said nothing for {_SILENCE:g} s"))
+        else:
+            if now - self._told_at >= _BEAT:
+                self._told_at = now
+                self._tell(self.flow.give())
+            self.deadline = self._next_look()
+
+    def _next_look(self) -> float:
+        return min(self._until, self._heard_at + _SILENCE, self._told_at + _BEAT)
+
+    # --- for the reader ---
+
+    async def next(self) -> Message:
+        """The next message, once it is there. Not after the last one.
+
+        Raises:
+            NebulaError: the stream is over before its end.
+        """
+        while not self._messages:
+            if self._error is not None:
+                raise self._error
+            self._arrival = new_waiter()
+            await self._arrival.wait()
+        return self._messages.popleft()
+
+    def consume(self, count: int) -> None:
+        """The reader is done with so many items, and comes for more."""
+        more = self.flow.consume(count)
+        if more and not self._is_complete and self._error is None:
+            self._told_at = monotonic()
+            self._tell(more)
+
+    def close(self) -> None:
+        """Nobody reads it any more: if it is not complete the service is told. Idempotent; raises nothing."""
+        self._leave()
+        self.fail(LocalProtocolError("the stream was closed"))
+        self._messages.clear()
+
+    def _leave(self) -> None:
+        line, self._line = self._line, None
+        if line is None:
+            return
+        # Whoever refused the request runs nothing.
+        is_open = not self._is_complete and not isinstance(self._error, Rejected)
+        seconds = None if self._until == math.inf else max(0.0, self._until - monotonic())
+        line.leave(self._number, withdraw_from=self._service_queue() if is_open else None, seconds=seconds)
+
+    def _service_queue(self) -> str:
+        # An instance's own name has its service's in it, whatever queue the request went to.
+        return self._peer if self._peer is not None and self._peer.startswith("/queue/") else self.destination
+
+    def _tell(self, more: int) -> None:
+        """Give credit; none says that we are there."""
+        if self._peer is None or self._line is None:
+            return
+        # A connection that has ended ends the stream by itself.
+        with suppress(NebulaError):
+            self._line.post(self._peer, b"", {names.CREDIT: str(more), names.IN_REPLY_TO: self._number})
+
+    def _wake(self) -> None:
+        if self._arrival is not None:
+            self._arrival.set(None)
+
+
+class Stream(AsyncIterator[T_co], Generic[T_co]):
+    """What a verb yields, as it comes: `async for item in client.stream(…)`.
+
+    Made by `Client.stream`. The request goes out when the first item is asked for. A reader that is slow
+    slows the handler: no more items are under way or unread than credit was given for. Leaving the loop (by
+    `break`, by an error, or cancelled) tells the service that nobody reads any more, and its handler is
+    closed. That happens at once where nothing else holds the stream; `async with client.stream(…) as items:`
+    makes sure.
+
+    It is read once, by one task at a time.
+
+    Raises:
+        RemoteError: the handler raised an error, or it cannot be asked so; the items before it were given.
+        NoResponder, Rejected: nobody listens there; the broker refused the request.
+        CallTimeout: the time for the stream is over, or its service says nothing any more.
+        StreamBroken: items are missing, as the instance that sent them is gone.
+        UnexpectedReply: what comes is no stream, or items are not of the type asked for.
+        ConnectionLost, ServerError: the connection ended.
+    """
+
+    def __init__(
+        self,
+        open: Callable[[], Awaitable[Incoming]],  # noqa: A002
+        read: Callable[[Any], Any] | None,
+        errors: Sequence[type[VerbError]] = (),
+    ) -> None:
+        self._open = open
+        self._read = read
+        self._errors = errors
+        self._incoming: Incoming | None = None
+        self._thread = threading.get_ident()
+        self._is_over = False
+        # What was read and not given yet; what was given and is being worked on; and how much that is.
+        self._items: Sequence[T_co] = ()
+        self._ready: Iterator[T_co] = iter(())
+        self._given = 0
+
+    async def __anext__(self) -> T_co:
+        for item in self._ready:
+            return item
+        batch = await self.next_batch()
+        if not batch:
+            raise StopAsyncIteration
+        self._ready = iter(batch)
+        return next(self._ready)
+
+    async def next_batch(self) -> Sequence[T_co]:
+        """The items that are there, at least one, for who works on several at once; empty at the end.
+
+        To ask for more says that the batch before is done with.
+        """
+        try:
+            while not self._items and not self._is_over:
+                await self._fetch()
+        except RemoteError as error:
+            await self.aclose()
+            raise as_declared(error, self._errors) from None
+        except BaseException:
+            await self.aclose()
+            raise
+        incoming = self._incoming
+        if incoming is None or not self._items:
+            await self.aclose()
+            return ()
+        self._consume(incoming)
+        step = incoming.flow.step
+        batch, self._items = self._items[:step], self._items[step:]
+        self._given = len(batch)
+        return batch
+
+    def _consume(self, incoming: Incoming) -> None:
+        given, self._given = self._given, 0
+        if given:
+            incoming.consume(given)
+
+    async def _fetch(self) -> None:
+        incoming = self._incoming
+        if incoming is None:
+            incoming = self._incoming = await self._open()
+        # Before anything is waited for: it may be all the credit there is.
+        self._consume(incoming)
+        message = await incoming.next()
+        headers = message.headers
+        if headers.get(names.STREAM) != "true":
+            # An error is raised here; and a service that knows nothing of streams answers with all of it.
+            items = read_value(message, None)
+            self._is_over = True
+        else:
+            envelope = parse(content_type_of(headers), message.body)
+            items = envelope.parameters
+            self._is_over = headers.get(names.STREAM_END) == "true"
+        if not isinstance(items, list):
+            raise UnexpectedReply(f"{incoming.destination} answered with one value: use client.call(…)")
+        if headers.get(names.STREAM) == "true":
+            incoming.flow.read(_number(headers[names.STREAM_SEQ]), len(items))
+        self._items = read_checked(items, self._read)
+
+    async def aclose(self) -> None:
+        """Read no further. Idempotent."""
+        self._is_over = True
+        self._items, self._ready = (), iter(())
+        if self._incoming is not None:
+            self._incoming.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        # A loop that is left drops it, there and then. The collector may come by on any thread: then the
+        # loop's own finds it when it looks next.
+        incoming = self._incoming
+        if incoming is None:
+            return
+        if threading.get_ident() == self._thread:
+            incoming.close()
+        else:
+            incoming.is_dropped = True
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+        raise StreamBroken(f"{text[:20]!r} is no number of an item")
+    return int(text)
+
+
+_MOST_DIGITS: Final = 15

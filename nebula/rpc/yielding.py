@@ -1,0 +1,39 @@
+"""What a handler's annotations say of a stream: what it yields."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+)
+from typing import Annotated, Any, Final, get_args, get_origin
+
+_ITERABLES: Final = (AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator)
+
+
+def is_stream(function: Callable[..., Any]) -> bool:
+    """Whether a handler yields: a generator function, async or plain."""
+    # `@deprecated` wraps it in a plain function.
+    inner = getattr(function, "__wrapped__", function) if hasattr(function, "__deprecated__") else function
+    return inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner)
+
+
+def items_of(hint: Any) -> Any:
+    """The type of the items, by the return annotation of a handler that yields; Any where it does not say."""
+    if get_origin(hint) is Annotated:
+        return items_of(get_args(hint)[0])
+    if get_origin(hint) not in _ITERABLES:
+        return Any
+    return get_args(hint)[0]
+
+
+def item_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """JSON Schema of one item, from that of the list of all."""
+    only: dict[str, Any] = dict(schema["items"])
+    return only | ({"$defs": schema["$defs"]} if "$defs" in schema else {})

@@ -1,0 +1,748 @@
+"""Streams from a handler that yields to a loop that reads, over a broker."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sqlite3
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+import pytest
+from pydantic import BaseModel
+
+from nebula.errors import CallTimeout, ConnectionLost, NoResponder, RemoteError, ServerError
+from nebula.rpc.client import Client
+from nebula.rpc.context import Request
+from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError
+from nebula.rpc.responder import Responder
+from nebula.stomp.client import AckMode, StompClient
+from nebula.stomp.messages import Message
+from tests.rpc.conftest import RunningBroker, Serving
+
+pytestmark = pytest.mark.anyio
+
+
+class Tick(BaseModel):
+    symbol: str
+    cents: int
+
+
+class SoldOut(VerbError):
+    """There is nothing left."""
+
+    code = "sold-out"
+
+
+class Watch:
+    """What handlers tell of themselves: how far they got, and whether they were closed."""
+
+    def __init__(self) -> None:
+        self.yielded = 0
+        self.begun = anyio.Event()
+        self.closed = anyio.Event()
+        self.thread_closed = threading.Event()
+
+
+watch = Watch()
+app = Responder(f"prices-{uuid4().hex}")
+impatient = Responder(f"impatient-{uuid4().hex}", stream_idle=0.3)
+
+
+@pytest.fixture(autouse=True)
+async def _fresh_watch() -> None:
+    global watch
+    watch = Watch()
+
+
+@app.verb
+async def ticks(symbol: str, count: int) -> AsyncIterator[Tick]:
+    for number in range(count):
+        yield Tick(symbol=symbol, cents=number)
+
+
+@app.verb
+def plain_ticks(request: Request, symbol: str, count: int) -> Iterator[Tick]:
+    for number in range(count):
+        yield Tick(symbol=symbol, cents=number)
+
+
+@app.verb
+async def endless() -> AsyncGenerator[int, None]:
+    watch.begun.set()
+    try:
+        while True:
+            yield watch.yielded
+            watch.yielded += 1
+    finally:
+        watch.closed.set()
+
+
+@app.verb
+def plain_endless() -> Iterator[int]:
+    try:
+        while True:
+            yield watch.yielded
+            watch.yielded += 1
+    finally:
+        watch.thread_closed.set()
+
+
+@app.verb
+async def quiet() -> AsyncIterator[int]:
+    yield 0
+    watch.begun.set()
+    try:
+        await anyio.sleep_forever()
+    finally:
+        watch.closed.set()
+
+
+@app.verb(errors=[SoldOut])
+async def failing(count: int, kind: str = "declared") -> AsyncIterator[int]:
+    for number in range(count):
+        yield number
+    if kind == "declared":
+        raise SoldOut("none left", details={"left": 0})
+    raise ZeroDivisionError("secret")
+
+
+@app.verb
+def plain_failing(count: int) -> Iterator[int]:
+    yield from range(count)
+    raise VerbError("sold-out", "none left")
+
+
+@app.verb
+async def odd() -> AsyncIterator[Any]:
+    yield 1
+    yield object()
+
+
+@app.verb
+async def large(size: int, count: int) -> AsyncIterator[str]:
+    for _ in range(count):
+        yield "x" * size
+
+
+@app.verb
+async def numbers() -> list[int]:
+    return [1, 2, 3]
+
+
+@app.verb
+async def one() -> int:
+    return 1
+
+
+@app.verb
+def rows(count: int) -> Iterator[int]:
+    # Bound to its thread: another one may not touch it.
+    with sqlite3.connect(":memory:") as database:
+        found = database.execute(
+            "with recursive n(x) as (values(0) union all select x + 1 from n where x < ?) select x from n",
+            (count - 1,),
+        )
+        for (number,) in found:
+            yield number
+
+
+@pytest.fixture
+async def prices(serving: Serving) -> AsyncGenerator[str]:
+    async with serving(app):
+        yield app.name
+
+
+async def read(
+    stream: AsyncIterator[Any], most: int | None = None, into: list[Any] | None = None
+) -> list[Any]:
+    found: list[Any] = [] if into is None else into
+    with anyio.fail_after(20):
+        async for item in stream:
+            found.append(item)
+            if len(found) == most:
+                break
+    return found
+
+
+async def wait(event: anyio.Event) -> None:
+    with anyio.fail_after(10):
+        await event.wait()
+
+
+async def wait_thread(event: threading.Event) -> None:
+    assert await anyio.to_thread.run_sync(event.wait, 10)
+
+
+# --- what a reader gets ---
+
+
+@pytest.mark.parametrize("function", [ticks, plain_ticks])
+async def test_items_come_in_order_as_the_handler_typed_them(
+    client: Client, prices: str, function: Callable[..., Any]
+) -> None:
+    found = await read(client.stream(function, "ABC", count=2000))
+
+    assert found == [Tick(symbol="ABC", cents=number) for number in range(2000)]
+
+
+async def test_stream_by_name_gives_json_or_the_type_asked_for(client: Client, prices: str) -> None:
+    asked = partial(client.stream, prices, "ticks", {"symbol": "A", "count": 2})
+
+    assert await read(asked()) == [{"symbol": "A", "cents": 0}, {"symbol": "A", "cents": 1}]
+    assert await read(asked(result=Tick)) == [Tick(symbol="A", cents=0), Tick(symbol="A", cents=1)]
+
+
+@pytest.mark.parametrize("verb", ["ticks", "plain_ticks"])
+async def test_empty_stream_ends_at_once(client: Client, prices: str, verb: str) -> None:
+    assert await read(client.stream(prices, verb, ["A", 0])) == []
+
+
+@pytest.mark.parametrize("credit", [1, 2, 3, 1000])
+@pytest.mark.parametrize("verb", ["ticks", "plain_ticks"])
+async def test_any_credit_brings_all_items(client: Client, prices: str, verb: str, credit: int) -> None:
+    found = await read(client.stream(prices, verb, ["A", 700], credit=credit))
+
+    assert [item["cents"] for item in found] == list(range(700))
+
+
+async def test_batches_hold_what_is_there(client: Client, prices: str) -> None:
+    stream = client.stream(ticks, "A", 1000)
+    sizes = []
+    with anyio.fail_after(10):
+        while batch := await stream.next_batch():
+            sizes.append(len(batch))
+
+    assert sum(sizes) == 1000
+    assert max(sizes) == 128
+
+
+async def test_item_is_sent_while_the_handler_waits_for_the_next(client: Client, prices: str) -> None:
+    assert await read(client.stream(quiet), most=1) == [0]
+
+
+async def test_large_items_come_through_one_by_one(client: Client, prices: str) -> None:
+    found = await read(client.stream(large, 1_500_000, 5))
+
+    assert [len(item) for item in found] == [1_500_000] * 5
+
+
+async def test_several_streams_are_read_at_once(client: Client, prices: str) -> None:
+    found: dict[str, list[int]] = {}
+
+    async def collect(symbol: str) -> None:
+        found[symbol] = [tick.cents for tick in await read(client.stream(ticks, symbol, 1000))]
+
+    async with anyio.create_task_group() as tasks:
+        for symbol in "ABC":
+            tasks.start_soon(collect, symbol)
+
+    assert found == {symbol: list(range(1000)) for symbol in "ABC"}
+
+
+async def test_plain_generator_stays_in_one_thread(client: Client, prices: str) -> None:
+    assert await read(client.stream(rows, 3000)) == list(range(3000))
+
+
+async def test_items_are_read_from_a_shared_reply_queue(broker_url: str, prices: str) -> None:
+    async with Client(broker_url, timeout=5, reply_to=f"shared-{uuid4().hex}") as client:
+        found = await read(client.stream(ticks, "A", 600))
+
+    assert len(found) == 600
+
+
+# --- leaving ---
+
+
+async def leave_by_break(client: Client, function: Callable[[], AsyncIterator[int]]) -> None:
+    async for item in client.stream(function):
+        if item == 3:
+            break
+
+
+async def leave_by_error(client: Client, function: Callable[[], AsyncIterator[int]]) -> None:
+    async def fail() -> None:
+        async for _ in client.stream(function):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await fail()
+
+
+async def leave_by_cancelling(client: Client, function: Callable[[], AsyncIterator[int]]) -> None:
+    with anyio.CancelScope() as scope:
+        async for _ in client.stream(function):
+            scope.cancel()
+
+
+async def leave_by_block(client: Client, function: Callable[[], AsyncIterator[int]]) -> None:
+    async with client.stream(function) as items:
+        async for _ in items:
+            break
+        # Held here still.
+        assert items is not None
+
+
+async def leave_by_closing(client: Client, function: Callable[[], AsyncIterator[int]]) -> None:
+    items = client.stream(function)
+    async with aclosing(items):
+        await anext(items)
+    assert [item async for item in items] == []
+
+
+WAYS = [leave_by_break, leave_by_error, leave_by_cancelling, leave_by_block, leave_by_closing]
+
+
+@pytest.mark.parametrize("leave", WAYS)
+async def test_leaving_closes_the_handler(client: Client, prices: str, leave: Callable[..., Any]) -> None:
+    with anyio.fail_after(10):
+        await leave(client, endless)
+
+    await wait(watch.closed)
+
+
+@pytest.mark.parametrize("leave", WAYS)
+async def test_leaving_closes_a_plain_handler(client: Client, prices: str, leave: Callable[..., Any]) -> None:
+    with anyio.fail_after(10):
+        await leave(client, plain_endless)
+
+    await wait_thread(watch.thread_closed)
+
+
+async def test_handler_that_waits_is_cancelled(client: Client, prices: str) -> None:
+    stream = client.stream(quiet)
+    await anext(stream)
+    await wait(watch.begun)
+    await stream.aclose()
+
+    await wait(watch.closed)
+
+
+async def test_worker_is_free_after_its_stream_was_left(broker_url: str, serving: Serving) -> None:
+    narrow = Responder(f"narrow-{uuid4().hex}", concurrency=1)
+    narrow.verb(name="endless")(endless_of())
+    async with serving(narrow), Client(broker_url, timeout=5) as client:
+        for _ in range(5):
+            assert await read(client.stream(narrow.name, "endless"), most=2) == [0, 1]
+
+
+def endless_of() -> Callable[[], AsyncIterator[int]]:
+    async def numbers() -> AsyncIterator[int]:
+        number = 0
+        while True:
+            yield number
+            number += 1
+
+    return numbers
+
+
+async def test_stream_that_was_never_begun_asks_nothing(client: Client, prices: str) -> None:
+    stream = client.stream(endless)
+    await stream.aclose()
+
+    assert [item async for item in stream] == []
+    assert not watch.begun.is_set()
+
+
+async def test_stream_that_the_collector_finds_is_withdrawn(client: Client, prices: str) -> None:
+    stream = client.stream(endless)
+    await anext(stream)
+    loop = [stream]
+    loop.append(loop)  # type: ignore[arg-type]  # a cycle, as tracebacks make them
+    del stream, loop
+    gc.collect()
+
+    await wait(watch.closed)
+
+
+async def test_reader_whose_connection_ends_closes_the_handler(broker_url: str, prices: str) -> None:
+    async with Client(broker_url, timeout=5) as client:
+        stream = client.stream(endless)
+        await anext(stream)
+
+    await wait(watch.closed)
+    with pytest.raises(ConnectionLost):
+        await read(stream)
+
+
+# --- a slow reader ---
+
+
+async def test_slow_reader_slows_the_handler(client: Client, prices: str) -> None:
+    stream = client.stream(prices, "endless", credit=10)
+    await anext(stream)
+    # Another call shows that the service has come to rest, not that it has not yet gone on.
+    for _ in range(3):
+        await client.call(one)
+
+    assert watch.yielded <= 10 + 1
+    for _ in range(20):
+        await anext(stream)
+    await client.call(one)
+    assert 20 <= watch.yielded <= 20 + 10 + 1
+    await stream.aclose()
+
+
+async def test_slow_reader_slows_a_plain_handler(client: Client, prices: str) -> None:
+    stream = client.stream(prices, "plain_endless", credit=10)
+    for _ in range(30):
+        await anext(stream)
+    for _ in range(3):
+        await client.call(one)
+
+    assert 29 <= watch.yielded <= 30 + 10 + 1
+    await stream.aclose()
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize("function", [failing, plain_failing])
+async def test_error_comes_after_the_items_before_it(
+    client: Client, prices: str, function: Callable[..., Any]
+) -> None:
+    found: list[Any] = []
+    with pytest.raises((SoldOut, RemoteError), match="none left"):
+        await read(client.stream(function, 300), into=found)
+
+    assert found == list(range(300))
+
+
+async def test_declared_error_is_raised_as_its_class(client: Client, prices: str) -> None:
+    with pytest.raises(SoldOut) as caught:
+        await read(client.stream(failing, 1))
+
+    assert caught.value.details == {"left": 0}
+
+
+async def test_error_that_was_not_meant_for_the_caller_tells_nothing(client: Client, prices: str) -> None:
+    with pytest.raises(RemoteError, match="internal") as caught:
+        await read(client.stream(failing, 1, kind="other"))
+
+    assert "secret" not in str(caught.value)
+
+
+async def test_item_without_a_json_form_ends_the_stream(client: Client, prices: str) -> None:
+    with pytest.raises(RemoteError, match="internal"):
+        await read(client.stream(odd))
+
+
+async def test_bad_parameters_are_an_error_of_the_stream(client: Client, prices: str) -> None:
+    with pytest.raises(RemoteError, match="bad-parameters"):
+        await read(client.stream(prices, "ticks", {"symbol": "A", "count": "many"}))
+
+
+async def test_item_of_another_type_is_unexpected_and_closes_the_handler(client: Client, prices: str) -> None:
+    with pytest.raises(UnexpectedReply):
+        await read(client.stream(prices, "endless", result=Tick))
+
+    await wait(watch.closed)
+
+
+async def test_nobody_to_ask_is_told_at_once(client: Client) -> None:
+    with pytest.raises(NoResponder):
+        await read(client.stream(f"nobody-{uuid4().hex}", "ticks"))
+
+
+async def test_lost_connection_ends_the_stream(mortal_broker: RunningBroker) -> None:
+    async with StompClient(mortal_broker.url) as service, Client(mortal_broker.url, timeout=5) as client:
+        asked = anyio.Event()
+        await service.listen("/queue/mute", lambda _: asked.set(), ack=AckMode.AUTO)
+
+        async def stop() -> None:
+            await wait(asked)
+            await anyio.to_thread.run_sync(mortal_broker.stop)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stop)
+            with pytest.raises((ConnectionLost, ServerError)):
+                await read(client.stream("mute", "ticks"))
+
+
+# --- deadlines ---
+
+
+async def test_time_for_the_whole_stream_ends_it_on_both_sides(client: Client, prices: str) -> None:
+    with pytest.raises(CallTimeout):
+        await read(client.stream(prices, "quiet", timeout=0.2))
+
+    await wait(watch.closed)
+
+
+async def test_scope_around_the_call_is_the_streams_time(client: Client, prices: str) -> None:
+    with pytest.raises(TimeoutError), anyio.fail_after(0.2):
+        async for _ in client.stream(quiet):
+            pass
+
+    await wait(watch.closed)
+
+
+async def test_clients_default_timeout_does_not_limit_a_stream(broker_url: str, prices: str) -> None:
+    heard: list[Message] = []
+    queue = f"/queue/{uuid4().hex}"
+    async with StompClient(broker_url) as service, Client(broker_url, timeout=5) as client:
+        await service.listen(queue, heard.append, ack=AckMode.AUTO)
+        with anyio.move_on_after(5) as scope:
+            stream = client.with_options(timeout=7).stream(queue, "a")
+            plain = client.stream(queue, "b")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read_quietly, stream)
+            tasks.start_soon(read_quietly, plain)
+            with anyio.fail_after(5):
+                while len(heard) < 2:
+                    await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+    assert not scope.cancelled_caught
+
+    headers = {json.loads(one.body)["verb"]: one.headers for one in heard}
+    assert "neb-timeout" in headers["a"]
+    assert headers["b"]["neb-stream"] == "true"
+
+
+async def read_quietly(stream: AsyncIterator[Any]) -> None:
+    async for _ in stream:
+        pass
+
+
+# --- peers that know nothing of streams ---
+
+
+async def test_call_gets_the_list_if_it_is_short(client: Client, prices: str) -> None:
+    assert await client.call(prices, "ticks", ["A", 2]) == [
+        {"symbol": "A", "cents": 0},
+        {"symbol": "A", "cents": 1},
+    ]
+    assert len(await client.call(prices, "plain_ticks", ["A", 256])) == 256
+    assert await client.call(prices, "ticks", ["A", 0]) == []
+
+
+@pytest.mark.parametrize(
+    "parameters", [("ticks", ["A", 257]), ("plain_ticks", ["A", 257]), ("large", [40_000, 2])]
+)
+async def test_call_of_a_long_stream_says_that_it_is_one(
+    client: Client, prices: str, parameters: tuple[str, list[Any]]
+) -> None:
+    with pytest.raises(RemoteError, match="streaming-only"):
+        await client.call(prices, *parameters)
+
+
+async def test_call_of_an_endless_stream_closes_the_handler(client: Client, prices: str) -> None:
+    with pytest.raises(RemoteError, match="streaming-only"):
+        await client.call(prices, "endless")
+
+    assert watch.closed.is_set()
+
+
+async def test_verb_that_returns_a_list_is_read_as_a_stream_of_its_items(client: Client, prices: str) -> None:
+    assert await read(client.stream(prices, "numbers")) == [1, 2, 3]
+
+
+async def test_verb_that_returns_one_value_is_no_stream(client: Client, prices: str) -> None:
+    with pytest.raises(UnexpectedReply, match=r"client\.call"):
+        await read(client.stream(prices, "one"))
+
+
+async def test_description_says_that_it_streams_and_what(client: Client, prices: str) -> None:
+    described = await client.call(prices, "describe")
+    verbs = {one["verb"]: one for one in described["verbs"]}
+
+    assert verbs["ticks"]["stream"] is True
+    item = verbs["ticks"]["item"]
+    assert item["$ref"] == "#/$defs/Tick"
+    assert item["$defs"]["Tick"]["properties"].keys() == {"symbol", "cents"}
+    assert verbs["ticks"]["result"]["type"] == "array"
+    assert "stream" not in verbs["numbers"]
+
+
+@pytest.mark.parametrize("credit", [0, -1, 10**7])
+async def test_credit_that_cannot_work_is_refused(client: Client, credit: int) -> None:
+    with pytest.raises(ValueError, match="credit"):
+        client.stream("prices", "ticks", credit=credit)
+
+
+# --- what goes over the wire (PROTOCOL G) ---
+
+
+class Raw:
+    """A reader without our client: it sees what goes over the wire."""
+
+    def __init__(self, stomp: StompClient, service: str) -> None:
+        self.stomp = stomp
+        self.service = service
+        self.inbox = f"/queue/nebula.inbox.{uuid4()}"
+        self.id = uuid4().hex
+        self._send, self._receive = anyio.create_memory_object_stream[Message](1000)
+
+    async def open(self) -> None:
+        headers = {"exclusive": "true", "auto-delete": "true"}
+        await self.stomp.listen(self.inbox, self._send.send_nowait, ack=AckMode.AUTO, headers=headers)
+
+    def ask(self, verb: str, parameters: Any = None, **headers: str) -> None:
+        fields = {"content-type": "application/json", "neb-reply-to": self.inbox, "neb-reply-id": self.id}
+        fields |= {"neb-" + name.replace("_", "-"): value for name, value in headers.items()}
+        body = json.dumps({"verb": verb, "parameters": parameters}).encode()
+        self.stomp.post(f"/queue/{self.service}", body, fields)
+
+    def give(self, message: Message, more: int) -> None:
+        headers = {"neb-in-reply-to": self.id, "neb-credit": str(more)}
+        self.stomp.post(message.headers["neb-reply-to"], b"", headers)
+
+    async def next(self) -> Message:
+        with anyio.fail_after(10):
+            return await self._receive.receive()
+
+
+@pytest.fixture
+async def raw(broker_url: str, prices: str) -> AsyncGenerator[Raw]:
+    async with StompClient(broker_url) as stomp:
+        reader = Raw(stomp, prices)
+        await reader.open()
+        yield reader
+
+
+def shown(message: Message) -> tuple[list[Any], dict[str, str]]:
+    names = ("neb-stream", "neb-stream-seq", "neb-stream-end", "neb-in-reply-to", "neb-response")
+    return json.loads(message.body)["parameters"], {
+        n: message.headers[n] for n in names if n in message.headers
+    }
+
+
+async def test_stream_on_the_wire(raw: Raw) -> None:
+    raw.ask("failing", [3], stream="true", credit="2")
+    first = await raw.next()
+    # Without credit the handler is not asked whether there is more.
+    raw.give(first, 2)
+    second = await raw.next()
+    error = await raw.next()
+
+    part = {"neb-stream": "true", "neb-in-reply-to": raw.id, "neb-response": "true"}
+    assert shown(first) == ([0, 1], part | {"neb-stream-seq": "0"})
+    assert shown(second) == ([2], part | {"neb-stream-seq": "2"})
+    assert first.headers["neb-reply-to"].startswith(f"/queue/{raw.service}.")
+    assert json.loads(error.body)["verb"] == "error"
+    assert "neb-stream" not in error.headers
+
+
+async def test_last_items_bear_the_end(raw: Raw) -> None:
+    raw.ask("plain_failing", [0], stream="true")
+    assert json.loads((await raw.next()).body)["verb"] == "error"
+
+    raw.ask("ticks", ["A", 1], stream="true")
+    part = {"neb-stream": "true", "neb-in-reply-to": raw.id, "neb-response": "true"}
+    end = {"neb-stream-seq": "0", "neb-stream-end": "true"}
+    assert shown(await raw.next()) == ([{"symbol": "A", "cents": 0}], part | end)
+
+
+async def test_credit_of_none_holds_all_items_back(raw: Raw) -> None:
+    raw.ask("ticks", ["A", 0], stream="true", credit="0")
+
+    assert shown(await raw.next())[0] == []
+
+
+async def test_credit_that_is_no_number_is_a_bad_request(raw: Raw) -> None:
+    raw.ask("ticks", ["A", 1], stream="true", credit="many")
+
+    assert (await raw.next()).headers["neb-error-code"] == "bad-request"
+
+
+async def test_second_stream_of_one_id_is_refused(raw: Raw) -> None:
+    raw.ask("endless", stream="true", credit="1")
+    await raw.next()
+    raw.ask("endless", stream="true", credit="1")
+
+    assert (await raw.next()).headers["neb-error-code"] == "bad-request"
+
+
+async def test_text_request_gets_a_stream_in_text(raw: Raw) -> None:
+    headers = {
+        "content-type": "text/plain",
+        "neb-reply-to": raw.inbox,
+        "neb-reply-id": raw.id,
+        "neb-stream": "true",
+    }
+    raw.stomp.post(f"/queue/{raw.service}", b'verb: ticks\nparameters: ["A", 1]\n\n', headers)
+
+    body = (await raw.next()).body.decode()
+    assert 'parameters: [{"symbol":"A","cents":0}]' in body
+
+
+async def test_stranger_gives_no_credit(broker_url: str, raw: Raw) -> None:
+    raw.ask("endless", stream="true", credit="1")
+    first = await raw.next()
+    headers = {"neb-in-reply-to": "another", "neb-credit": "5"}
+    raw.stomp.post(first.headers["neb-reply-to"], b"", headers)
+    raw.stomp.post(first.headers["neb-reply-to"], b"", {"neb-in-reply-to": raw.id, "neb-credit": "x"})
+    raw.give(first, 1)
+
+    assert shown(await raw.next())[0] == [1]
+
+
+async def test_reader_that_is_gone_closes_the_handler(broker_url: str, raw: Raw) -> None:
+    async with StompClient(broker_url) as stomp:
+        gone = Raw(stomp, raw.service)
+        await gone.open()
+        gone.ask("endless", stream="true", credit="100000")
+        await gone.next()
+
+    await wait(watch.closed)
+
+
+async def test_reader_that_is_silent_closes_the_handler(broker_url: str, serving: Serving) -> None:
+    async with serving(impatient), StompClient(broker_url) as stomp:
+        silent = Raw(stomp, impatient.name)
+        await silent.open()
+        silent.ask("endless_watched", stream="true", credit="1")
+        first = await silent.next()
+        assert shown(first)[0] == [0]
+        await wait(watch.closed)
+
+
+@impatient.verb
+async def endless_watched() -> AsyncIterator[int]:
+    try:
+        while True:
+            yield watch.yielded
+            watch.yielded += 1
+    finally:
+        watch.closed.set()
+
+
+async def test_service_tells_that_it_is_there_while_nothing_comes(broker_url: str, serving: Serving) -> None:
+    async with serving(impatient), StompClient(broker_url) as stomp:
+        raw = Raw(stomp, impatient.name)
+        await raw.open()
+        raw.ask("quiet_for_ever", stream="true")
+        for _ in range(3):
+            items, headers = shown(await raw.next())
+            assert items == []
+            assert "neb-stream-seq" not in headers
+
+
+@impatient.verb
+async def quiet_for_ever() -> AsyncIterator[int]:
+    await anyio.sleep_forever()
+    yield 0
+
+
+async def test_service_that_never_says_anything_of_use_breaks_the_stream(broker_url: str) -> None:
+    queue = f"/queue/{uuid4().hex}"
+    async with StompClient(broker_url) as rogue, Client(broker_url, timeout=5) as client:
+
+        def answer(message: Message) -> None:
+            headers = {"neb-stream": "true", "neb-in-reply-to": message.headers["neb-reply-id"]}
+            body = b'{"verb":"x","parameters":[0]}'
+            for seq in ("0", "2"):
+                rogue.post(message.headers["neb-reply-to"], body, headers | {"neb-stream-seq": seq})
+
+        await rogue.listen(queue, answer, ack=AckMode.AUTO)
+        found: list[Any] = []
+        with pytest.raises(StreamBroken, match="1 to 1"):
+            await read(client.stream(queue, "ticks"), into=found)
+
+    assert found == [0]
