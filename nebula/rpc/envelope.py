@@ -214,10 +214,12 @@ def encode_free(content_type: str, body: Any) -> bytes:
 def dump_json(value: Any) -> bytes:
     """A value as compact ASCII-only JSON: what pydantic can serialize (models, Decimal, datetime, …).
 
+    Octets go as base64, but in models that say otherwise.
+
     Raises:
         ValueError: the value, or something in it, has no JSON form.
     """
-    return ascii_json(to_json(value))
+    return ascii_json(to_json(value, bytes_mode="base64"))
 
 
 def ascii_json(document: bytes) -> bytes:

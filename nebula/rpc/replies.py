@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from nebula.headers import ERROR_CODE
+from nebula.rpc.adapting import Adapter
 from nebula.rpc.envelope import ERROR, SUCCESS, content_type_of, parse
 from nebula.rpc.errors import UnexpectedReply, remote_error
 from nebula.stomp.client import Message
@@ -38,6 +39,19 @@ def read_value(answer: Message, read: Callable[[Any], Any] | None) -> Any:
     value = envelope.body if envelope.verb is None else envelope.parameters
     if envelope.verb == SUCCESS and value in _NOTHING:
         value = None
+    return read_checked(value, read)
+
+
+def read_checked(value: Any, read: Callable[[Any], Any] | None) -> Any:
+    """A value that a service sent, as the type that its caller asked for.
+
+    Args:
+        value: as JSON gave it.
+        read: makes that type of it; None takes it as it is.
+
+    Raises:
+        UnexpectedReply: `read` refuses it.
+    """
     if read is None:
         return value
     try:
@@ -68,9 +82,9 @@ def reader_of(result: Any) -> Callable[[Any], Any]:
     try:
         return _cached_reader_of(result)
     except TypeError:  # a type that cannot be hashed: some `Annotated[…]`
-        return TypeAdapter(result).validator.validate_python
+        return Adapter(result).read
 
 
 @lru_cache(maxsize=1024)
 def _cached_reader_of(result: Any) -> Callable[[Any], Any]:
-    return TypeAdapter(result).validator.validate_python
+    return Adapter(result).read

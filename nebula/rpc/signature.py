@@ -5,23 +5,32 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import is_dataclass
 from typing import Annotated, Any, Final, get_args, get_origin
 
-from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import BaseModel, PydanticUserError, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
+from pydantic.fields import FieldInfo
 from pydantic_core import from_json
+from typing_extensions import deprecated
 
-from nebula.rpc.envelope import ascii_json
+from nebula.rpc.adapting import DEPRECATED_BECAUSE, Adapter
 from nebula.rpc.errors import VerbError
+from nebula.rpc.yielding import is_stream, items_of
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 _NOTHING: Final[Arguments] = ((), {})
 _UNNAMED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_ARRAYS: Final = (list, tuple, set, frozenset, Sequence, AbstractSet)
+_ARRAYS: Final = (Sequence, AbstractSet, Collection, Iterable)
+_ARRAY_CLASSES: Final = (list, tuple, set, frozenset, deque)
+
+# In the schema of parameters that are one model or list: what the function calls it.
+PARAMETER_NAME: Final = "x-parameter"
 
 
 class Signature:
@@ -30,6 +39,7 @@ class Signature:
     Parameters arrive as DESIGN 2 says: an object is keywords, a list positional, a scalar the single
     argument; where the one parameter is a model it takes the object itself, where it is a list the array.
     Values are converted as pydantic does by default, so `"2"` is an `int` too: text bodies know strings only.
+    Octets travel as base64, but in models that say otherwise.
 
     Args:
         function: the handler. Its annotations are read now, and must be resolvable.
@@ -40,6 +50,9 @@ class Signature:
         names: the parameters of the contract, in order.
         required: those without a default.
         context_name: the parameter that takes the context, or None.
+        deprecated: why not to use it any more, from `@deprecated` (PEP 702), or None.
+        load: makes the value of a reply what the handler returned: the side of `dump` that its caller has.
+            Raises pydantic's ValidationError.
 
     Raises:
         TypeError: it cannot be a contract; the text says why and what to do.
@@ -58,13 +71,19 @@ class Signature:
         self.context_name = contexts[0] if contexts else None
         taken = [one for one in declared if one.name not in contexts]
         self.names = tuple(one.name for one in taken)
-        self.required = frozenset(one.name for one in taken if one.default is one.empty)
+        self.required = frozenset(one.name for one in taken if _is_required(one))
+        self.deprecated: str | None = getattr(function, "__deprecated__", None)
+        self._deprecated = {one.name: why for one in taken if (why := _why_deprecated(one, hints))}
         only = _plain_type(hints.get(taken[0].name, Any)) if len(taken) == 1 else None
         self._takes_object = _is_model(only)
         self._takes_array = _is_array(only)
         self._takes_str = only is str
         self._arguments = self._adapter(_collector(taken, hints))
-        self._result = self._adapter(hints.get("return", Any))
+        result = hints.get("return", Any)
+        # All that a handler yields, or so much of it as comes in one message.
+        self._result = self._adapter(list[items_of(result)] if is_stream(function) else result)  # type: ignore[misc]  # a type that is known now only
+        self._read = self._arguments.read
+        self.load = self._result.read
 
     def bind(self, parameters: Any, *, is_text: bool = False) -> Arguments:
         """Validate a request's parameters and give the arguments to call the handler with.
@@ -92,7 +111,7 @@ class Signature:
         if not given and not self.names:
             return _NOTHING
         try:
-            arguments: Arguments = self._arguments.validator.validate_python(given)
+            arguments: Arguments = self._read(given)
         except ValidationError as error:
             is_whole = is_single and (kind is dict or kind is list)
             raise self._bad_parameters(error, is_whole=is_whole) from None
@@ -136,16 +155,7 @@ class Signature:
         Raises:
             ValueError: it has no JSON form.
         """
-        # No warnings: pydantic's would show the value on stderr.
-        return ascii_json(self._result.serializer.to_json(result, by_alias=True, warnings=False))
-
-    def load(self, value: Any) -> Any:
-        """A reply's value as the handler's return type: the caller's side of `dump`.
-
-        Raises:
-            pydantic.ValidationError: it does not fit.
-        """
-        return self._result.validator.validate_python(value)
+        return self._result.write(result)
 
     def pack(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The parameters of a request from the arguments of a typed call: the caller's side of `bind`.
@@ -163,6 +173,8 @@ class Signature:
             raise TypeError(f"{self._where} has no parameter {_listed(unknown)}")
         if missing := self.required - given.keys():
             raise TypeError(f"{self._where} needs {_listed(missing)}")
+        if self.deprecated is not None or self._deprecated:
+            self._warn(given)
         # The one model or list goes as the object or array itself, as `bind` takes it.
         if given and (self._takes_object or self._takes_array):
             return given[self.names[0]]
@@ -170,15 +182,29 @@ class Signature:
 
     def parameters_schema(self) -> dict[str, Any]:
         """JSON Schema of what `bind` takes; the object form where there are several."""
+        schema = self._arguments.schema("validation")
+        for name, why in self._deprecated.items():
+            schema["properties"][name] |= {"deprecated": True, DEPRECATED_BECAUSE: why}
         if self._takes_object or self._takes_array:
-            schema = self._arguments.json_schema()
-            only: dict[str, Any] = dict(schema["properties"][self.names[0]])
+            only: dict[str, Any] = schema["properties"][self.names[0]]
+            only[PARAMETER_NAME] = self.names[0]
             return only | ({"$defs": schema["$defs"]} if "$defs" in schema else {})
-        return self._arguments.json_schema()
+        return schema
 
     def result_schema(self) -> dict[str, Any]:
         """JSON Schema of the value in a reply; empty where the handler does not say."""
-        return self._result.json_schema(mode="serialization")
+        return self._result.schema("serialization")
+
+    def _warn(self, given: Mapping[str, Any]) -> None:
+        """Tell who wrote the call of what is deprecated in it: that is two calls above `pack`."""
+        texts = [f"{self._where} is deprecated: {self.deprecated}"] if self.deprecated is not None else []
+        texts += [
+            f"{self._where}: {name} is deprecated: {why}"
+            for name, why in self._deprecated.items()
+            if name in given
+        ]
+        for text in texts:
+            warnings.warn(text, DeprecationWarning, stacklevel=4)
 
     def _resolve(self, function: Callable[..., Any], *, returns: bool) -> dict[str, Any]:
         annotations = dict(getattr(function, "__annotations__", {}))
@@ -205,9 +231,9 @@ class Signature:
             if one.kind is inspect.Parameter.POSITIONAL_ONLY:
                 raise TypeError(f"{self._where}: {one.name} is positional-only, but callers send names")
 
-    def _adapter(self, kind: Any) -> TypeAdapter[Any]:
+    def _adapter(self, kind: Any) -> Adapter:
         try:
-            return TypeAdapter(kind)
+            return Adapter(kind)
         except (PydanticUserError, PydanticSchemaGenerationError) as error:
             raise TypeError(f"{self._where}: {error.message}") from error
 
@@ -254,6 +280,21 @@ def _plain_type(hint: Any) -> Any:
     return hint
 
 
+def _is_required(one: inspect.Parameter) -> bool:
+    # pydantic's way to write a default: `qty: int = Field(1, gt=0)`.
+    return one.default.is_required() if isinstance(one.default, FieldInfo) else one.default is one.empty
+
+
+def _why_deprecated(one: inspect.Parameter, hints: Mapping[str, Any]) -> str | None:
+    """Why not to give a parameter any more, by pydantic's `Field(deprecated=…)` or PEP 702's mark."""
+    for mark in (one.default, *getattr(hints.get(one.name), "__metadata__", ())):
+        if isinstance(mark, FieldInfo) and mark.deprecation_message:
+            return mark.deprecation_message
+        if isinstance(mark, deprecated):
+            return mark.message
+    return None
+
+
 def _is_model(kind: Any) -> bool:
     kind = get_origin(kind) or kind
     # A TypedDict is a subclass of dict; a bare dict is not a model: its keys would be parameters.
@@ -263,7 +304,9 @@ def _is_model(kind: Any) -> bool:
 
 
 def _is_array(kind: Any) -> bool:
-    return (get_origin(kind) or kind) in _ARRAYS
+    kind = get_origin(kind) or kind
+    # A NamedTuple is a tuple of its own class.
+    return kind in _ARRAYS or (isinstance(kind, type) and issubclass(kind, _ARRAY_CLASSES))
 
 
 def _is_any_of(hint: Any, classes: tuple[type, ...]) -> bool:

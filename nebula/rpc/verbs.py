@@ -6,12 +6,15 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any, Final, Protocol, TypeVar, overload
 
+from nebula.rpc.adapting import DEPRECATED_BECAUSE
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import ERROR, SUCCESS
 from nebula.rpc.errors import CODES, VerbError, meaning_of
 from nebula.rpc.signature import Arguments, Signature
+from nebula.rpc.yielding import is_stream, item_schema
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -91,6 +94,10 @@ class Endpoint(Protocol):
         """`invoke` returns a coroutine; else it belongs in a worker thread."""
 
     @property
+    def streams(self) -> bool:
+        """`invoke` returns a generator."""
+
+    @property
     def response(self) -> str:
         """The verb of value replies."""
 
@@ -120,6 +127,7 @@ class Verb:
         function: the handler.
         signature: its contract.
         is_async: `async def`: it runs on the event loop, else in a worker thread.
+        streams: it yields: its items are sent as they come.
         response: the verb of its value replies.
         allow: the principals that may call it; None: everybody.
         queue: where it is announced, None for the service's first queue.
@@ -135,19 +143,19 @@ class Verb:
 
     __slots__ = (
         "allow", "concurrency", "description", "errors", "function", "idempotent", "is_async", "name", "queue",
-        "response", "signature",
+        "response", "signature", "streams",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], options: VerbOptions | None = None) -> None:
         options = options or options_of(function) or VerbOptions()
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{function.__qualname__} yields; a verb returns one value")
+        function = _without_warning(function)
         self.name = options.name or function.__name__
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"verb {self.name!r}: a name is one line without spaces around it")
         self.function = function
         self.signature = Signature(function, context=(Request,))
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        self.streams = is_stream(function)
         self.response = options.response or f"{self.name}response"
         self.allow = options.allow
         self.queue = options.queue
@@ -172,22 +180,34 @@ class Verb:
 
     def may_be_called_by(self, principal: str | None) -> bool:
         """Whether the verb's `allow` list lets this principal in; nobody unknown passes a list."""
-        return is_open_to(self.allow, principal)
+        return self.allow is None or principal in self.allow
 
     def describe(self) -> dict[str, Any]:
         """The contract for `describe`: description, and JSON Schema of parameters and result."""
+        result = self.signature.result_schema()
         return {
             "verb": self.name,
             "description": self.description,
             "parameters": self.signature.parameters_schema(),
-            "result": self.signature.result_schema(),
+            "result": result,
+            **({"stream": True, "item": item_schema(result)} if self.streams else {}),
             "response": self.response,
-            "errors": [
-                {"code": kind.code, "description": meaning_of(kind), "retryable": kind.retryable}
-                for kind in self.errors
-            ],
-            "idempotent": self.idempotent,
+            **({"errors": [_describe_error(kind) for kind in self.errors]} if self.errors else {}),
+            **({"idempotent": True} if self.idempotent else {}),
+            **({} if (why := self.signature.deprecated) is None else {"deprecated": True, DEPRECATED_BECAUSE: why}),
         }
+
+
+def _without_warning(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The handler inside `@deprecated`: that is for callers, and need not warn of each request."""
+    if not hasattr(function, "__deprecated__") or not hasattr(function, "__wrapped__"):
+        return function
+    inner: Callable[..., Any] = function.__wrapped__
+    return MethodType(inner, function.__self__) if inspect.ismethod(function) else inner
+
+
+def _describe_error(kind: type[VerbError]) -> dict[str, Any]:
+    return {"code": kind.code, "description": meaning_of(kind), "retryable": kind.retryable}
 
 
 def is_open_to(allow: frozenset[str] | None, principal: str | None) -> bool:
@@ -228,9 +248,14 @@ class VerbRegistry:
         return iter(self._entries.values())
 
 
+def is_reserved(name: str) -> bool:
+    """Whether a name belongs to the framework."""
+    return name in RESERVED_NAMES or name.startswith(RESERVED_PREFIXES)
+
+
 def refuse_reserved(name: str) -> None:
     """Raise ValueError for names that belong to the framework."""
-    if name in RESERVED_NAMES or name.startswith(RESERVED_PREFIXES):
+    if is_reserved(name):
         raise ValueError(f"verb {name!r} is reserved; choose another name, with @verb(name=...) if need be")
 
 

@@ -1,21 +1,44 @@
-"""What the type checker must accept, and what it must reject: `check.py`, line by line."""
+"""What the type checkers must accept, and what they must reject: `check.py`, line by line."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-_ROOT = Path(__file__).parents[2]
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parents[1]
+_WRONG = {
+    number
+    for number, line in enumerate((_HERE / "check.py").read_text().splitlines(), start=1)
+    if line.endswith("# wrong")
+}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_checker_accepts_right_calls_and_rejects_wrong_ones() -> None:
+def test_mypy_accepts_right_calls_and_rejects_wrong_ones() -> None:
     command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", "tests/typing/check.py"]
 
     checked = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
 
     assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_pyright_accepts_right_calls_and_rejects_wrong_ones() -> None:
+    # By pyright's own rules, see the settings beside this file: the comments for mypy do not count.
+    command = [sys.executable, "-m", "basedpyright", "--project", str(_HERE), "--pythonpath", sys.executable]
+
+    checked = subprocess.run(
+        [*command, "--outputjson"], cwd=_ROOT, capture_output=True, text=True, check=False
+    )
+
+    told = json.loads(checked.stdout)["generalDiagnostics"]
+    errors = {one["range"]["start"]["line"] + 1: one["message"] for one in told if one["severity"] == "error"}
+    assert len(_WRONG) > 10
+    assert errors.keys() == _WRONG, errors

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol, TypeVar, overload
 
 import anyio
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from nebula.errors import JobEnded, RemoteError
@@ -17,7 +17,7 @@ from nebula.rpc.jobs.identifiers import unqualified
 from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.states import JobState, JobStatus
 from nebula.rpc.jobs.telling import status_destination
-from nebula.rpc.replies import reading
+from nebula.rpc.replies import reader_of, reading
 from nebula.stomp.client import AckMode
 
 __all__ = ["JobClient", "JobHandle"]
@@ -157,7 +157,7 @@ class JobHandle:
         if as_ is None:
             return output.value
         try:
-            return TypeAdapter(as_).validate_python(output.value)
+            return reader_of(as_)(output.value)
         except ValidationError as error:
             raise UnexpectedReply(f"the result of {self.id} is not what was asked for: {error}") from None
 

@@ -1,0 +1,91 @@
+"""`nebula stubs` and `nebula schema`: what a service takes and gives, as Python or for other tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Option
+
+from nebula.cli.options import DEFAULT_TIMEOUT, Service, Timeout, Url
+from nebula.errors import SettingsError
+
+_Out = Annotated[
+    Path | None,
+    Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write this file; without it the text is shown.",
+        show_default=False,
+    ),
+]
+
+
+def stubs(
+    service: Service, *, output: _Out = None, broker: Url = None, timeout: Timeout = DEFAULT_TIMEOUT
+) -> None:
+    """Write a typed client of a service, for those who have not its code: a module of Python.
+
+    It has a function for each verb, with the types, defaults, docstrings, errors and deprecations that the
+    service tells of. Calls take the function: await client.call(prices_client.quote, "ABC", qty=2)
+
+    \b
+    Examples:
+      nebula stubs prices -o prices_client.py
+      nebula stubs prices | diff prices_client.py -      has the service changed?
+    """
+    from nebula.rpc.replies import reading
+    from nebula.rpc.stubs.module import write_stubs
+
+    told = _told(service, broker, timeout)
+    with reading(f"what {service} says of itself"):
+        text = write_stubs(told)
+    _put(text, output)
+
+
+def schema(
+    service: Service,
+    *,
+    asyncapi: Annotated[bool, Option("--asyncapi", help="As an AsyncAPI 3 document.")] = False,
+    output: _Out = None,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Write the schemas of a service's verbs as JSON: JSON Schema by verb, or an AsyncAPI document.
+
+    \b
+    Examples:
+      nebula schema prices
+      nebula schema prices --asyncapi -o prices.asyncapi.json
+    """
+    from nebula.rpc.asyncapi import asyncapi_document
+    from nebula.rpc.replies import reading
+
+    told = _told(service, broker, timeout)
+    with reading(f"what {service} says of itself"):
+        document = asyncapi_document(told, broker) if asyncapi else _by_verb(told)
+    _put(json.dumps(document, indent=2) + "\n", output)
+
+
+def _told(service: str, broker: str | None, timeout: float) -> Any:
+    from nebula.cli.asking import ask
+
+    return ask(broker, lambda client: client.call(service, "describe", timeout=timeout))
+
+
+def _by_verb(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {verb["verb"]: {part: verb[part] for part in ("parameters", "result")} for verb in told["verbs"]}
+
+
+def _put(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{output}: {error.strerror or error}") from error

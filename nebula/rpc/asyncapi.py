@@ -1,0 +1,259 @@
+"""A service as an AsyncAPI document, from what `describe` answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from nebula import headers as names
+from nebula.rpc.adapting import DEPRECATED_BECAUSE
+from nebula.rpc.envelope import ERROR, JSON_TYPE, SUCCESS
+from nebula.rpc.errors import CODES
+from nebula.rpc.signature import PARAMETER_NAME
+from nebula.rpc.stubs.names import class_name
+from nebula.rpc.stubs.schemas import REFERENCE, Schema, reachable, referred
+
+__all__ = ["VERSION", "asyncapi_document"]
+
+VERSION: Final = "3.0.0"
+
+# Of a service that tells no version of its own.
+_NO_VERSION: Final = "0.0.0"
+
+_TEXT: Final = {"type": "string"}
+_REPLIES: Final = "replies"
+_COMPONENTS: Final = "#/components/schemas/"
+
+
+def asyncapi_document(description: Mapping[str, Any], url: str | None = None) -> dict[str, Any]:
+    """An AsyncAPI 3 document of a service: its verbs are operations that receive and reply.
+
+    Args:
+        description: what the service answered to `describe`.
+        url: of the broker, for the document's `servers`; without it there are none.
+
+    Returns:
+        the document, as JSON has it. Schemas are in AsyncAPI's own form, a superset of draft 7.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: that is no description of a service.
+    """
+    return _Document(description, url).whole()
+
+
+class _Document:
+    def __init__(self, description: Mapping[str, Any], url: str | None) -> None:
+        self._description = description
+        self._url = url
+        self._schemas = _Schemas()
+        self._messages: dict[str, Any] = {}
+        self._channels: dict[str, Any] = {
+            _key(queue): {"address": queue, "messages": {}} for queue in description["queues"]
+        }
+        about = "Where the request says, in `neb-reply-to`: for most callers a queue of their own."
+        self._channels[_REPLIES] = {"address": None, "description": about, "messages": {}}
+
+    def whole(self) -> dict[str, Any]:
+        told = self._description
+        operations = {_key(verb["verb"]): self._operation(verb) for verb in told["verbs"]}
+        document: dict[str, Any] = {
+            "asyncapi": VERSION,
+            "info": {"title": told["service"], "version": str(told.get("version") or _NO_VERSION)},
+            "defaultContentType": JSON_TYPE,
+        }
+        if self._url is not None:
+            document["servers"] = {"broker": _server(self._url)}
+        return document | {
+            "channels": self._channels,
+            "operations": operations,
+            "components": {"messages": self._messages, "schemas": self._schemas.components},
+        }
+
+    def _operation(self, verb: Mapping[str, Any]) -> dict[str, Any]:
+        channel = _key(verb.get("queue") or self._description["queues"][0])
+        # The request first: of two models of one name, its keeps the name.
+        request = self._said(channel, f"{_key(verb['verb'])}.request", self._request(verb))
+        replies = [self._said(_REPLIES, name, message) for name, message in self._replies(verb)]
+        summary, _, more = (verb.get("description") or "").partition("\n")
+        operation: dict[str, Any] = {
+            "action": "receive",
+            "channel": {"$ref": f"#/channels/{channel}"},
+            "title": verb["verb"],
+            "messages": [request],
+            "reply": {
+                "address": {"location": f"$message.header#/{names.REPLY_TO}"},
+                "channel": {"$ref": f"#/channels/{_REPLIES}"},
+                "messages": replies,
+            },
+        }
+        texts = {"summary": summary, "description": more.strip()}
+        marks = {f"x-{name}": verb[name] for name in ("idempotent", "job", "stream") if verb.get(name)}
+        if verb.get("job"):
+            marks["x-job-result"] = self._schemas.of(verb.get("result") or {}, f"{verb['verb']}.result")
+        return operation | {name: text for name, text in texts.items() if text} | marks
+
+    def _said(self, channel: str, name: str, message: dict[str, Any]) -> dict[str, str]:
+        """Put a message into the channel, and give what refers to it there."""
+        self._messages[name] = {"name": name, **message}
+        self._channels[channel]["messages"][name] = {"$ref": f"#/components/messages/{name}"}
+        return {"$ref": f"#/channels/{channel}/messages/{name}"}
+
+    def _request(self, verb: Mapping[str, Any]) -> dict[str, Any]:
+        timeout = {"type": "string", "pattern": "^[0-9]+$", "description": "Milliseconds left."}
+        headers = _object({names.REPLY_TO: _TEXT, names.REPLY_ID: _TEXT, names.TIMEOUT: timeout})
+        parameters = self._schemas.of(verb["parameters"], f"{verb['verb']}.request")
+        whole = PARAMETER_NAME in verb["parameters"]
+        may_lack = "default" in verb["parameters"] or not (whole or verb["parameters"].get("required"))
+        message: dict[str, Any] = {
+            "title": f"{verb['verb']} request",
+            "headers": headers,
+            "payload": _envelope(verb["verb"], parameters, needs_parameters=not may_lack),
+            "correlationId": {"location": f"$message.header#/{names.REPLY_ID}"},
+        }
+        if verb.get("deprecated"):
+            message |= {"deprecated": True, "description": f"Deprecated: {verb.get(DEPRECATED_BECAUSE)}"}
+        return message
+
+    def _replies(self, verb: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        name = _key(verb["verb"])
+        result = verb.get("item" if verb.get("stream") else "result") or {}
+        if verb.get("job"):
+            accepted = _object({"job": _TEXT, "state": _TEXT}, "job")
+            yield f"{name}.accepted", _reply("The job is recorded.", _envelope(SUCCESS, accepted))
+        elif result.get("type") == "null":
+            yield SUCCESS, _reply("It worked, and there is nothing to report.", _envelope(SUCCESS))
+        else:
+            value = self._schemas.of(result, f"{verb['verb']}.result")
+            yield f"{name}.reply", self._value(verb, value)
+            if _may_be_null(result):
+                yield SUCCESS, _reply("It worked, and there is nothing to report.", _envelope(SUCCESS))
+        for error in verb.get("errors", ()):
+            yield (
+                f"{ERROR}.{error['code']}",
+                _error(error["code"], error["description"], {"const": error["code"]}),
+            )
+        codes = {"enum": list(CODES)}
+        yield ERROR, _error("error", "What any verb may answer.", codes)
+
+    def _value(self, verb: Mapping[str, Any], value: Any) -> dict[str, Any]:
+        if not verb.get("stream"):
+            return _reply(f"The value of {verb['verb']}.", _envelope(verb["response"], value))
+        items = {"type": "array", "items": value}
+        message = _reply(f"Some items of {verb['verb']}.", _envelope(verb["response"], items))
+        message["headers"]["properties"] |= {names.STREAM_SEQ: _TEXT, names.STREAM_END: _TEXT}
+        return message
+
+
+class _Schemas:
+    """The document's own schemas, each once."""
+
+    def __init__(self) -> None:
+        self.components: dict[str, Any] = {}
+        self._known: dict[str, str] = {}
+
+    def of(self, schema: Schema, name: str) -> dict[str, str]:
+        """Take in a schema with its definitions, and give what refers to it."""
+        definitions: Mapping[str, Schema] = schema.get("$defs", {})
+        given = {one: self._name(definitions, one) for one in definitions}
+        for one, component in given.items():
+            self.components[component] = _own_form(definitions[one], given)
+        self.components[_key(name)] = _own_form(schema, given)
+        return {"$ref": f"{_COMPONENTS}{_key(name)}"}
+
+    def _name(self, definitions: Mapping[str, Schema], one: str) -> str:
+        identity = json.dumps([one, reachable(definitions, one)], sort_keys=True)
+        if identity not in self._known:
+            title = class_name(str(definitions[one].get("title") or one))
+            taken, name, number = set(self._known.values()), title, 2
+            while name in taken:
+                name, number = f"{title}{number}", number + 1
+            self._known[identity] = name
+        return self._known[identity]
+
+
+# Keywords whose values are no schemas, and those whose keys are names.
+_VALUES: Final = frozenset({"const", "default", "enum", "examples"})
+_NAMED: Final = frozenset({"patternProperties", "properties"})
+
+
+def _own_form(node: Any, given: Mapping[str, str]) -> Any:
+    """A schema of pydantic's dialect (2020-12) in AsyncAPI's."""
+    if isinstance(node, list):
+        return [_own_form(one, given) for one in node]
+    if not isinstance(node, Mapping):
+        return node
+    shown: dict[str, Any] = {}
+    for name, one in node.items():
+        if name in _VALUES:
+            shown[name] = one
+        elif name in _NAMED:
+            shown[name] = {key: _own_form(each, given) for key, each in one.items()}
+        elif name != "$defs":
+            shown[name] = _own_form(one, given)
+    if str(node.get("$ref", "")).startswith(REFERENCE):
+        shown["$ref"] = f"{_COMPONENTS}{given[referred(node['$ref'])]}"
+    if "prefixItems" in shown:
+        shown |= {"additionalItems": shown.get("items", False), "items": shown.pop("prefixItems")}
+    if isinstance(tag := node.get("discriminator"), Mapping):
+        shown["discriminator"] = tag["propertyName"]
+    if DEPRECATED_BECAUSE in shown:
+        shown["x-deprecation-message"] = shown.pop(DEPRECATED_BECAUSE)
+    return shown
+
+
+def _envelope(verb: str, parameters: Any = None, *, needs_parameters: bool = True) -> dict[str, Any]:
+    fields: dict[str, Any] = {"verb": {"const": verb}, "description": _TEXT}
+    if parameters is None:
+        return _object(fields, "verb")
+    needed = ("verb", "parameters") if needs_parameters else ("verb",)
+    return _object(fields | {"parameters": parameters}, *needed)
+
+
+def _reply(about: str, payload: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "title": about.rstrip("."),
+        "description": about,
+        "headers": _object({names.IN_REPLY_TO: _TEXT, names.RESPONSE: {"const": "true"}}),
+        "payload": payload,
+        "correlationId": {"location": f"$message.header#/{names.IN_REPLY_TO}"},
+    }
+
+
+def _error(title: str, about: str, code: dict[str, Any]) -> dict[str, Any]:
+    fields = {
+        "code": code,
+        "message": _TEXT,
+        "retryable": {"type": "boolean"},
+        "details": True,
+    }
+    payload = _envelope(ERROR, _object(fields, "code", "message", "retryable"))
+    message = _reply(about, payload) | {"title": title}
+    message["headers"]["properties"][names.ERROR_CODE] = code
+    return message
+
+
+def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+    shown: dict[str, Any] = {"type": "object", "properties": dict(properties)}
+    return shown | {"required": list(required)} if required else shown
+
+
+def _may_be_null(schema: Schema) -> bool:
+    return (
+        not schema.get("type")
+        and ("anyOf" not in schema or any(one.get("type") == "null" for one in schema["anyOf"]))
+        and not {"$ref", "const", "enum", "oneOf"} & set(schema)
+    )
+
+
+def _server(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    shown = {"host": parts.netloc.rpartition("@")[2], "protocol": parts.scheme}
+    return shown | {"pathname": parts.path} if parts.path.strip("/") else shown
+
+
+def _key(text: str) -> str:
+    """A name of the document: its keys have letters, digits, `.`, `-` and `_` only."""
+    return re.sub(r"[^\w.-]+", "_", text).strip("_")

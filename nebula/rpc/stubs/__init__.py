@@ -1,0 +1,1 @@
+"""Typed declarations of a service's verbs, written from what it says of itself."""

@@ -1,0 +1,87 @@
+"""Names of the wire as names of Python, each given once."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from pydantic import BaseModel
+
+# What a stub imports: none of it may be hidden by a verb or a model of the service.
+_IMPORTED: Final = frozenset(
+    {
+        "Annotated", "Any", "AsyncIterator", "BaseModel", "ConfigDict", "Decimal", "Enum", "Field", "IntEnum",
+        "Literal", "OMITTED", "Partial", "Remote", "RootModel", "StrEnum", "TypeAlias", "UUID", "Union",
+        "VerbError", "deprecated", "dt",
+    }
+)  # fmt: skip
+
+# pydantic reads annotations inside the class first, where a field of such a name would hide the type.
+_TYPES: Final = frozenset({"bool", "bytes", "dict", "float", "int", "list", "set", "str", "tuple"})
+
+
+class Names:
+    """The names of one module."""
+
+    def __init__(self) -> None:
+        self._taken = {*_IMPORTED, *dir(builtins)}
+
+    def give(self, *wanted: str) -> str:
+        """The first of these that is free, else the last with a number or `_` behind it."""
+        for name in wanted:
+            if name not in self._taken and not keyword.iskeyword(name):
+                break
+        else:
+            last = wanted[-1]
+            name = f"{last}_"
+            number = 2
+            while name in self._taken:
+                name, number = f"{last}{number}", number + 1
+        self._taken.add(name)
+        return name
+
+
+def identifier(text: str) -> str:
+    """A name of Python that looks like the text; it may be a keyword."""
+    name = re.sub(r"\W", "_", text)
+    return name if name.isidentifier() else f"_{name}"
+
+
+def class_name(text: str) -> str:
+    """`out-of-stock` as `OutOfStock`; what is a class's name already stays."""
+    if text.isidentifier() and text[0].isupper():
+        return text
+    words = re.findall(r"[^\W_]+", text)
+    return identifier("".join(word[0].upper() + word[1:] for word in words) or "Value")
+
+
+def field_name(text: str) -> str:
+    """The attribute of a model for a property: the same where it can be."""
+    # A leading underscore would make it private to pydantic.
+    name = identifier(text).lstrip("_") or "field"
+    if not name.isidentifier():
+        name = f"field_{name}"
+    is_odd = keyword.iskeyword(name) or name in _TYPES or name in _IMPORTED
+    return f"{name}_" if is_odd or hasattr(BaseModel, name) or name.startswith("model_") else name
+
+
+def member_name(text: str) -> str:
+    """The member of an enumeration for a name."""
+    # `_x_` and `__x__` mean something to enum, and some words to Python; `name`, `value` are enum's own.
+    name = identifier(text).strip("_")
+    name = name if name.isidentifier() else f"MEMBER_{name}"
+    return f"{name}_" if keyword.iskeyword(name) or name in ("mro", "name", "value") else name
+
+
+def unique(wanted: Iterable[str]) -> Iterator[str]:
+    """The names in order, with `_` behind one that was there before."""
+    given: set[str] = set()
+    for name in wanted:
+        free = name
+        while free in given:
+            free += "_"
+        given.add(free)
+        yield free

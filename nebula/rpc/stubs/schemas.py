@@ -1,0 +1,104 @@
+"""What stubs ask of a JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+Schema = Mapping[str, Any]
+
+REFERENCE: Final = "#/$defs/"
+
+# A limit of JSON Schema, and what pydantic's `Field` calls it.
+_LIMITS: Final = {
+    "exclusiveMinimum": "gt",
+    "minimum": "ge",
+    "exclusiveMaximum": "lt",
+    "maximum": "le",
+    "multipleOf": "multiple_of",
+    "minLength": "min_length",
+    "maxLength": "max_length",
+    "minItems": "min_length",
+    "maxItems": "max_length",
+    "pattern": "pattern",
+}
+
+
+def limits_of(schema: Schema) -> dict[str, Any]:
+    """What a value must keep to, as arguments of `Field`."""
+    # A decimal's pattern is for its text, a tuple's length in its type.
+    if schema.get("format") == "decimal" or "prefixItems" in schema:
+        return {}
+    return {_LIMITS[name]: value for name, value in schema.items() if name in _LIMITS}
+
+
+def referred(reference: str) -> str:
+    """The name among `$defs` that a `$ref` means."""
+    return reference.removeprefix(REFERENCE).replace("~1", "/").replace("~0", "~")
+
+
+def is_model(schema: Schema) -> bool:
+    """Whether its values are objects with fields of their own, not a mapping."""
+    return schema.get("type") == "object" and (
+        "properties" in schema or not isinstance(schema.get("additionalProperties"), Mapping)
+    )
+
+
+def is_named_enum(schema: Schema) -> bool:
+    """Whether it is an enumeration with a name of its own."""
+    # One of a single member is a `const`.
+    return ("enum" in schema or "const" in schema) and "title" in schema
+
+
+def identity_of(definitions: Mapping[str, Schema], name: str) -> str:
+    """The same text for definitions that mean the same type, whether of what is sent or of what comes back.
+
+    With all that they refer to: two models may differ in no more than the model of a field. What is required
+    is left out, as a reply has a field also where a request needs none.
+    """
+    reached = {one: _normal(schema) for one, schema in reachable(definitions, name).items()}
+    return json.dumps([name, reached], sort_keys=True)
+
+
+def reachable(definitions: Mapping[str, Schema], name: str) -> dict[str, Schema]:
+    """A definition and all that it refers to, by name."""
+    found: dict[str, Schema] = {}
+    to_do = [name]
+    while to_do:
+        one = to_do.pop()
+        if one not in found and one in definitions:
+            found[one] = definitions[one]
+            to_do += references(definitions[one])
+    return found
+
+
+def references(node: Any) -> Iterator[str]:
+    """The names of all definitions that it refers to itself."""
+    if isinstance(node, Mapping):
+        if isinstance(reference := node.get("$ref"), str):
+            yield referred(reference)
+        for one in node.values():
+            yield from references(one)
+    elif isinstance(node, list):
+        for one in node:
+            yield from references(one)
+
+
+def _normal(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_normal(one) for one in node]
+    if not isinstance(node, Mapping):
+        return node
+    if node.get("format") == "decimal":
+        # Any number may be sent for one, and a text comes back.
+        return {"format": "decimal", "default": node.get("default")}
+    fields = {name: _normal(one) for name, one in node.items() if not (name == "required" and _is_list(one))}
+    if isinstance(properties := node.get("properties"), Mapping):
+        # Those are names, also where they read as keywords.
+        fields["properties"] = {name: _normal(one) for name, one in properties.items()}
+    return fields
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
