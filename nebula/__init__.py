@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nebula import sync
+    from nebula import sync, testing
     from nebula.errors import (
         AvroError,
         CallTimeout,
+        CircuitOpen,
         ConnectFailed,
         ConnectionLost,
         JobEnded,
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
         SettingsError,
     )
     from nebula.host.embedding import embedded
+    from nebula.rpc.breaker import Breaker
     from nebula.rpc.client import Client
     from nebula.rpc.context import Request
-    from nebula.rpc.errors import UnexpectedReply, VerbError
+    from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError
     from nebula.rpc.jobs import Job, JobCancelled, JobHandle, JobState, JobStatus
+    from nebula.rpc.reconnecting import ConnectionState
     from nebula.rpc.responder import Responder
+    from nebula.rpc.retrying import Retry
     from nebula.rpc.verbs import verb
     from nebula.spark import Spark
     from nebula.stomp.client_tls import TlsOptions
@@ -41,10 +45,13 @@ __version__ = "0.1.0"
 __all__ = [
     "AckMode",
     "AvroError",
+    "Breaker",
     "CallTimeout",
+    "CircuitOpen",
     "Client",
     "ConnectFailed",
     "ConnectionLost",
+    "ConnectionState",
     "Job",
     "JobCancelled",
     "JobEnded",
@@ -61,20 +68,25 @@ __all__ = [
     "RemoteError",
     "Request",
     "Responder",
+    "Retry",
     "ServerError",
     "SettingsError",
     "Spark",
+    "StreamBroken",
     "TlsOptions",
     "UnexpectedReply",
     "VerbError",
     "embedded",
     "sync",
+    "testing",
     "verb",
 ]
 
 _HOMES = {
     "AckMode": "nebula.stomp.messages",
+    "Breaker": "nebula.rpc.breaker",
     "Client": "nebula.rpc.client",
+    "ConnectionState": "nebula.rpc.reconnecting",
     "Job": "nebula.rpc.jobs",
     "JobCancelled": "nebula.rpc.jobs",
     "JobHandle": "nebula.rpc.jobs",
@@ -83,7 +95,9 @@ _HOMES = {
     "Message": "nebula.stomp.messages",
     "Request": "nebula.rpc.context",
     "Responder": "nebula.rpc.responder",
+    "Retry": "nebula.rpc.retrying",
     "Spark": "nebula.spark",
+    "StreamBroken": "nebula.rpc.errors",
     "TlsOptions": "nebula.stomp.client_tls",
     "UnexpectedReply": "nebula.rpc.errors",
     "VerbError": "nebula.rpc.errors",
@@ -95,8 +109,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "sync":
-        return import_module("nebula.sync")
+    if name in ("sync", "testing"):
+        return import_module(f"nebula.{name}")
     if name in __all__:
         value = getattr(import_module(_HOMES.get(name, "nebula.errors")), name)
         globals()[name] = value

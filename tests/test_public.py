@@ -43,7 +43,7 @@ def modules_after(statement: str) -> set[str]:
 
 
 def test_the_packages_that_load_lazily_are_these() -> None:
-    assert {"nebula", "nebula.rpc.jobs", "nebula.spark"} == set(LAZY)
+    assert {"nebula", "nebula.rpc.jobs", "nebula.spark", "nebula.testing"} == set(LAZY)
 
 
 @pytest.mark.parametrize("package", WITH_NAMES)
@@ -161,6 +161,14 @@ def test_broker_loads_no_client() -> None:
 
     foreign = ("nebula.rpc", "nebula.spark", "nebula.stomp.client", "anyio", "pydantic")
     assert [name for name in loaded if name.startswith(foreign)] == []
+
+
+def test_pytest_plugin_loads_nothing_of_ours_but_itself() -> None:
+    loaded = modules_after("import nebula.testing.plugin")
+
+    ours = {name for name in loaded if name.startswith("nebula.")}
+    assert ours == {"nebula.testing", "nebula.testing.plugin"}
+    assert not loaded & {"pydantic", "structlog", "uvloop"}
 
 
 def test_errors_load_nothing_of_ours() -> None:

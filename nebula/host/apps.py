@@ -15,9 +15,8 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from nebula.broker.connection import Connection
 from nebula.broker.server import Server
-from nebula.host.pipe import AppEnd, BrokerEnd, make_pipe
+from nebula.host.pipe import AppEnd, join
 from nebula.stomp.link import Link
 
 # Broker and apps share one GIL. At CPython's 5 ms an app that computes left an echo through the
@@ -178,13 +177,7 @@ class AppThread:
         self._started.set_result(None)
 
     async def _open_link(self) -> AppEnd:
-        broker_end, app_end = make_pipe(self._server.loop, asyncio.get_running_loop())
-        self._server.loop.call_soon_threadsafe(self._accept, broker_end)
-        return app_end
-
-    def _accept(self, broker_end: BrokerEnd) -> None:
-        broker_end.connection = Connection(self._server, f"app:{self._app.name}")
-        broker_end.connection.connection_made(broker_end)  # type: ignore[arg-type]  # a pipe's end
+        return join(self._server, f"app:{self._app.name}")
 
 
 @contextlib.contextmanager

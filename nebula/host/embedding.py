@@ -44,7 +44,7 @@ async def embedded(
         OSError: the address cannot be had.
         Exception: what an app raised while it started.
     """
-    broker = _BrokerThread(Server([Listener(host, port)], limits=limits))
+    broker = BrokerThread(Server([Listener(host, port)], limits=limits))
     await anyio.to_thread.run_sync(broker.start)
     try:
         async with hosting(broker.server, apps, _log_failure):
@@ -58,7 +58,7 @@ def _log_failure(app: App, error: BaseException) -> None:
     _log.error("app failed", app=app.name, exc_info=error)
 
 
-class _BrokerThread:
+class BrokerThread:
     """A broker on a thread and loop of its own."""
 
     def __init__(self, server: Server) -> None:

@@ -1,9 +1,9 @@
 """An in-memory byte stream between the broker's loop and another one, each in a thread of its own.
 
-It behaves like a socket: ordered, bounded, and a side that does not read slows the other down.
-Each direction has one writing and one reading thread, and all that was written meanwhile costs
-the reader one wake-up. There are no locks: a deque carries the octets, and of the two counters
-that tell how much is under way each has one writer.
+The broker's loop is asyncio's, the other one asyncio's or trio's. The stream behaves like a socket: ordered,
+bounded, and a side that does not read slows the other down. Each direction has one writing and one reading
+thread, and all that was written meanwhile costs the reader one wake-up. There are no locks: a deque carries
+the octets, and of the two counters that tell how much is under way each has one writer.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ import asyncio
 import contextlib
 import contextvars
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import anyio
+import anyio.lowlevel
+import structlog
 
 from nebula.broker.connection import Connection
+from nebula.stomp.waiter import runs_on_asyncio
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+    from nebula.broker.server import Server
     from nebula.stomp.link import Receiver
 
 # What a side may have written that the other has not read: a socket's buffers hold about that.
@@ -31,11 +35,45 @@ HIGH_WATER_BYTES = 256 * 1024
 _TURN_BYTES = 256 * 1024
 _DRAIN_BYTES = 64 * 1024
 
+_log = structlog.get_logger("nebula.host")
+
+
+class _TrioLoop:
+    """The run of trio that the calling task belongs to, as far as a pipe needs a loop."""
+
+    def __init__(self) -> None:
+        import trio
+
+        self._token = trio.lowlevel.current_trio_token()
+
+    def call_soon(self, callback: Callable[[], Any], /) -> None:
+        self._token.run_sync_soon(_shielded, callback)
+
+    def call_soon_threadsafe(self, callback: Callable[[], Any], /, *, context: contextvars.Context) -> None:
+        del context  # trio's own task calls, where libraries know that they are on trio
+        self._token.run_sync_soon(_shielded, callback)
+
+
+def _shielded(callback: Callable[[], Any]) -> None:
+    # asyncio logs what a callback raises; trio would end everything.
+    try:
+        callback()
+    except Exception:
+        _log.exception("pipe callback failed")
+
+
+Loop: TypeAlias = asyncio.AbstractEventLoop | _TrioLoop
+
+
+def running_loop() -> Loop:
+    """The loop of the calling task, on asyncio or trio."""
+    return asyncio.get_running_loop() if runs_on_asyncio() else _TrioLoop()
+
 
 class _End:
     """One end: reads on its own loop, and is woken there by the other end."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, context: contextvars.Context) -> None:
+    def __init__(self, loop: Loop, context: contextvars.Context) -> None:
         self.loop = loop
         self.context = context
         self.peer: _End = self
@@ -161,7 +199,7 @@ class _End:
 class BrokerEnd(_End):
     """What a broker's `Connection` takes for its transport."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, context: contextvars.Context) -> None:
+    def __init__(self, loop: Loop, context: contextvars.Context) -> None:
         super().__init__(loop, context)
         self.connection: Connection | None = None
         self._is_ended = False
@@ -203,7 +241,7 @@ class BrokerEnd(_End):
 class AppEnd(_End):
     """The link of a `StompClient` that is served by the broker in this process."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, context: contextvars.Context) -> None:
+    def __init__(self, loop: Loop, context: contextvars.Context) -> None:
         super().__init__(loop, context)
         self._receiver: Receiver | None = None
         self._room = anyio.Event()
@@ -224,7 +262,7 @@ class AppEnd(_End):
         if written_bytes - self._drained_bytes > _DRAIN_BYTES:
             # A writer that never has to wait must not take the loop for itself.
             self._drained_bytes = written_bytes
-            await asyncio.sleep(0)
+            await anyio.lowlevel.checkpoint()
         while not self._is_writable and not self._is_closed:
             await self._room.wait()
 
@@ -245,9 +283,7 @@ class AppEnd(_End):
         self._room.set()
 
 
-def make_pipe(
-    broker_loop: asyncio.AbstractEventLoop, app_loop: asyncio.AbstractEventLoop
-) -> tuple[BrokerEnd, AppEnd]:
+def make_pipe(broker_loop: Loop, app_loop: Loop) -> tuple[BrokerEnd, AppEnd]:
     """Two ends that are joined, called from the app. The broker's still needs its `connection`."""
     # Without it a wake-up would run in the context of the thread that wrote, where the reader's
     # libraries do not know which loop they are on. One each: two threads cannot be in the same.
@@ -255,3 +291,23 @@ def make_pipe(
     app_end = AppEnd(app_loop, contextvars.copy_context())
     broker_end.peer, app_end.peer = app_end, broker_end
     return broker_end, app_end
+
+
+def join(server: Server, principal: str | None) -> AppEnd:
+    """Connect the calling task's loop with a broker of this process.
+
+    Args:
+        server: started.
+        principal: who we are there; None: anonymous.
+
+    Raises:
+        RuntimeError: its loop is closed.
+    """
+    broker_end, app_end = make_pipe(server.loop, running_loop())
+
+    def accept() -> None:
+        broker_end.connection = Connection(server, principal)
+        broker_end.connection.connection_made(broker_end)  # type: ignore[arg-type]  # a pipe's end
+
+    server.loop.call_soon_threadsafe(accept)
+    return app_end

@@ -1,4 +1,7 @@
-"""Where a broker is: `stomp[s]://[LOGIN[:PASSCODE]@]HOST[:PORT][/VIRTUAL-HOST]`, or `ws[s]://…[/PATH]`."""
+"""Where a broker is: `stomp[s]://[LOGIN[:PASSCODE]@]HOST[:PORT][/VIRTUAL-HOST]`, or `ws[s]://…[/PATH]`.
+
+Or `memory://[LOGIN@]NAME`: a broker of this very process, see `nebula.stomp.memory_links`.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ BROKER_VARIABLE: Final = "NEBULA_BROKER"
 DEFAULT_URL: Final = "stomp://127.0.0.1:61613"
 
 # Customary, as STOMP itself names no port (PROTOCOL B.3); those of WebSocket are its own (RFC 6455, 3).
-_PORTS: Final = {"stomp": 61613, "stomps": 61614, "ws": 80, "wss": 443}
+_PORTS: Final = {"stomp": 61613, "stomps": 61614, "ws": 80, "wss": 443, "memory": 0}
 _ENCRYPTED = frozenset({"stomps", "wss"})
 _WEBSOCKETS = frozenset({"ws", "wss"})
+_MEMORY: Final = "memory"
 
 # Where our broker speaks it.
 _WEBSOCKET_PATH = "/stomp"
@@ -31,14 +35,15 @@ class Address:
     """One broker, and who we are there.
 
     Attributes:
-        host: a name or an IP address, IPv6 without brackets.
-        port: TCP port.
+        host: a name or an IP address, IPv6 without brackets; in memory the broker's name.
+        port: TCP port; 0 in memory.
         login: None where the address names none.
         passcode: never shown by `repr`.
         virtual_host: what CONNECT sends as `host`. RabbitMQ's default is "/" and it refuses
             unknown ones; our broker takes anything (D.17).
         is_tls: the octets are encrypted, and the broker has to show who it is.
         path: of the WebSocket that STOMP is spoken over; None: there is none, STOMP is spoken over TCP.
+        is_memory: the broker is in this process, and no network is between us.
     """
 
     host: str
@@ -48,6 +53,12 @@ class Address:
     virtual_host: str = "/"
     is_tls: bool = False
     path: str | None = None
+    is_memory: bool = False
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people: without login and passcode."""
+        return f"{_MEMORY}://{self.host}" if self.is_memory else f"{self.host}:{self.port}"
 
 
 def parse_address(url: str | None = None) -> Address:
@@ -69,6 +80,8 @@ def parse_address(url: str | None = None) -> Address:
         raise _unusable(url, "it names no host")
     if parts.query or parts.fragment:
         raise _unusable(url, "a query or a fragment has no meaning here")
+    if parts.scheme == _MEMORY and port is not None:
+        raise _unusable(url, "a broker in memory has a name and no port")
     is_websocket = parts.scheme in _WEBSOCKETS
     return Address(
         host=parts.hostname,
@@ -78,6 +91,7 @@ def parse_address(url: str | None = None) -> Address:
         virtual_host="/" if is_websocket else unquote(parts.path.removeprefix("/")) or "/",
         is_tls=parts.scheme in _ENCRYPTED,
         path=_path(parts.path) if is_websocket else None,
+        is_memory=parts.scheme == _MEMORY,
     )
 
 

@@ -57,15 +57,15 @@ class StompClient:
 
     Args:
         url: `stomp://[LOGIN:PASSCODE@]HOST[:PORT][/VIRTUAL-HOST]`, or `stomps://…` for TLS, or
-            `ws[s]://…[/PATH]` for a WebSocket; None is the environment's `NEBULA_BROKER`, else
-            `stomp://127.0.0.1:61613`.
+            `ws[s]://…[/PATH]` for a WebSocket, or `memory://NAME` for a broker of this process (see
+            `nebula.testing`); None is the environment's `NEBULA_BROKER`, else `stomp://127.0.0.1:61613`.
         login: instead of the address's.
         passcode: instead of the address's.
         client_id: names the session, which outlives the connection where it has durable subscriptions. The
             broker ends an older connection of this name and identity. None: it makes a name, see `session`.
         versions: of STOMP, to offer; the broker takes the highest that it speaks.
         heart_beat: seconds within which we send something, and desire something to come; 0 is never. The
-            broker's numbers may lengthen both.
+            broker's numbers may lengthen both. In memory nobody beats.
         connect_timeout: seconds for everything up to CONNECTED.
         disconnect_timeout: seconds to wait for the RECEIPT of DISCONNECT.
         limits: what a frame of the broker's may be at most.
@@ -103,6 +103,8 @@ class StompClient:
         self._login = self._address.login if login is None else login
         self._passcode = self._address.passcode if passcode is None else passcode
         self._client_id = client_id
+        if self._address.is_memory:
+            heart_beat = (0, 0)  # nothing gets lost on the way, and tests move their clocks
         self._protocol = ClientProtocol(
             versions=versions,
             heart_beat=(whole_milliseconds(heart_beat[0]), whole_milliseconds(heart_beat[1])),
@@ -168,7 +170,7 @@ class StompClient:
             ServerError: the broker answered ERROR and ended the connection.
             ConnectionLost: the connection has ended; with a receipt pending, the effect is unknown.
         """
-        connection = self._live()
+        connection = self.connection
         connection.check_alive()
         octets, headers = encode_text(body, headers)
         if not receipt:
@@ -191,7 +193,7 @@ class StompClient:
         Raises:
             ConnectionLost: the connection has ended.
         """
-        self._live().post(destination, body, headers)
+        self.connection.post(destination, body, headers)
 
     def post_with_receipt(
         self,
@@ -205,7 +207,7 @@ class StompClient:
         It is called at most once, synchronously, in the order of the broker's receipts, and never if the
         connection ends first (`on_lost` tells of that). It must not raise.
         """
-        self._live().post_with_receipt(destination, body, headers, on_receipt)
+        self.connection.post_with_receipt(destination, body, headers, on_receipt)
 
     async def drain(self) -> None:
         """Wait while more is unsent than the link should hold.
@@ -213,7 +215,7 @@ class StompClient:
         Raises:
             ConnectionLost: the connection has ended.
         """
-        await self._live().drain()
+        await self.connection.drain()
 
     @asynccontextmanager
     async def transaction(self, *, timeout: float | None = None) -> AsyncGenerator[Transaction]:
@@ -228,7 +230,7 @@ class StompClient:
             ServerError: the broker has no transactions, or found a fault, and ended the connection.
             ConnectionLost: the connection has ended; if it was after COMMIT, the effect is unknown.
         """
-        connection = self._live()
+        connection = self.connection
         transaction = Transaction(connection, connection.next_id())
         try:
             yield transaction
@@ -260,7 +262,7 @@ class StompClient:
             ServerError: the broker answered ERROR and ended the connection.
             ConnectionLost: the connection has ended.
         """
-        subscription = Subscription(self._live())
+        subscription = Subscription(self.connection)
         await subscription.open(destination, options)
         try:
             yield subscription
@@ -285,7 +287,7 @@ class StompClient:
             on_snapshot: called once with nothing, when an eager subscription has all that was there.
             **options: by name only, see `SubscribeOptions`.
         """
-        return await self._live().listen(destination, on_message, options, on_snapshot=on_snapshot)
+        return await self.connection.listen(destination, on_message, options, on_snapshot=on_snapshot)
 
     # --- the life of the connection ---
 
@@ -295,11 +297,11 @@ class StompClient:
         It cannot be cancelled half-way. Everything that still waits gets `ConnectionLost`.
         """
         with anyio.CancelScope(shield=True):
-            await self._live().disconnect(self._disconnect_timeout)
+            await self.connection.disconnect(self._disconnect_timeout)
 
     async def wait_lost(self) -> NebulaError:
         """Wait for the end of the connection and return what those who waited got."""
-        connection = self._live()
+        connection = self.connection
         never: Waiter[NebulaError] = new_waiter()
         try:
             return await connection.wait(never)
@@ -349,8 +351,7 @@ class StompClient:
         except (OSError, ServerError, ConnectionLost) as error:
             # A TimeoutError of ours has no text, one of the network's has.
             reason = explain(error) or f"no session within {self._connect_timeout:g} s"
-            where = f"{self._address.host}:{self._address.port}"
-            raise ConnectFailed(f"{where}: {reason}") from error
+            raise ConnectFailed(f"{self._address.place}: {reason}") from error
         self._tasks.start_soon(self._connection.keep_alive, name="stomp heart-beats")
 
     async def _open_address(self) -> Link:
@@ -382,7 +383,9 @@ class StompClient:
         if self.on_lost is not None:
             self.on_lost(error)
 
-    def _live(self) -> ClientConnection:
+    @property
+    def connection(self) -> ClientConnection:
+        """What is open on it. Raises LocalProtocolError before it is entered."""
         if self._connection is None:
             raise LocalProtocolError("the client is not connected: enter it with `async with`")
         return self._connection

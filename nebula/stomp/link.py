@@ -16,6 +16,7 @@ from anyio.streams.tls import TLSAttribute
 
 from nebula.stomp.addresses import Address
 from nebula.stomp.client_tls import ClientTls
+from nebula.stomp.memory_links import open_memory_link
 from nebula.stomp.waiter import Waiter, new_waiter, runs_on_asyncio
 
 # What asyncio's transports take: beyond it `drain` waits.
@@ -69,15 +70,17 @@ class Link(Protocol):
 
 
 async def connect_link(address: Address, tls: ClientTls | None = None) -> Link:
-    """Open a TCP connection with TCP_NODELAY, on asyncio or trio, whichever runs.
+    """Open a TCP connection with TCP_NODELAY, or a pipe in memory; on asyncio or trio, whichever runs.
 
     Args:
-        address: host and port are what counts.
+        address: host and port are what counts, and whether it is in memory.
         tls: shake hands, and make sure that it is the broker's; None: not encrypted.
 
     Raises:
         OSError: the host is unknown, or nobody listens there; `SSLError`: it is not to be trusted.
     """
+    if address.is_memory:
+        return await open_memory_link(address)
     connect = _connect_asyncio if runs_on_asyncio() else _connect_anyio
     try:
         return await connect(address, tls)

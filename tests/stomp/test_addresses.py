@@ -28,6 +28,8 @@ from nebula.stomp.addresses import Address, parse_address
         ("ws://broker:61680/", Address("broker", 61680, path="/stomp")),
         ("ws://me:secret@broker/ws", Address("broker", 80, login="me", passcode="secret", path="/ws")),
         ("wss://broker/a%2Fb/ü", Address("broker", 443, is_tls=True, path="/a%2Fb/%C3%BC")),
+        ("memory://broker", Address("broker", 0, is_memory=True)),
+        ("memory://ada@Broker", Address("broker", 0, login="ada", is_memory=True)),
     ],
 )
 def test_address_names_host_port_login_and_virtual_host(url: str, address: Address) -> None:
@@ -55,6 +57,8 @@ def test_environment_names_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
         ("broker:61613", "not a scheme"),
         ("http://broker", "'http' is not a scheme"),
         ("stomp:", "no host"),
+        ("memory://", "no host"),
+        ("memory://broker:61613", "a name and no port"),
         ("stomp://", "no host"),
         ("stomp://:61613", "no host"),
         ("stomp://broker:port", "cannot be read"),
@@ -86,3 +90,15 @@ def test_passcode_never_appears_in_an_error(url: str) -> None:
 
 def test_passcode_never_appears_in_a_repr() -> None:
     assert "secret" not in repr(parse_address("stomp://me:secret@broker"))
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("stomp://me:secret@broker", "broker:61613"),
+        ("wss://broker/stomp", "broker:443"),
+        ("memory://ada@broker", "memory://broker"),
+    ],
+)
+def test_place_is_for_people_and_shows_no_login(url: str, place: str) -> None:
+    assert parse_address(url).place == place

@@ -1,0 +1,56 @@
+"""For tests of services and of what calls them: brokers, fakes, faults and a clock that can be moved.
+
+The names are loaded when they are first used, since the pytest plugin is loaded by every run of pytest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nebula.testing.app_client import TestClient
+    from nebula.testing.apps import serving
+    from nebula.testing.clock import VirtualClock, virtual_clock
+    from nebula.testing.fakes import Fake, FakeCall, fake
+    from nebula.testing.faults import Faults
+    from nebula.testing.running import RunningBroker, Transport, broker
+
+__all__ = [
+    "Fake",
+    "FakeCall",
+    "Faults",
+    "RunningBroker",
+    "TestClient",
+    "Transport",
+    "VirtualClock",
+    "broker",
+    "fake",
+    "serving",
+    "virtual_clock",
+]
+
+_HOMES = {
+    "Fake": "fakes",
+    "FakeCall": "fakes",
+    "Faults": "faults",
+    "RunningBroker": "running",
+    "TestClient": "app_client",
+    "Transport": "running",
+    "VirtualClock": "clock",
+    "broker": "running",
+    "fake": "fakes",
+    "serving": "apps",
+    "virtual_clock": "clock",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

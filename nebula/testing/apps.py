@@ -1,0 +1,90 @@
+"""Services and fakes that run in the test's own loop, for a block."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import anyio
+
+from nebula.host.apps import App
+from nebula.stomp.client_tls import TlsOptions
+from nebula.testing.fakes import Fake, faked_services
+
+# Seconds that a service may take until it listens, and that its requests have at the end.
+_START_SECONDS = 10.0
+_GRACE = 0.05
+
+
+@asynccontextmanager
+async def serving(
+    url: str, *apps: App | Fake, tls: TlsOptions | None = None, grace: float = _GRACE
+) -> AsyncGenerator[None]:
+    """Serve `apps` for the block, which begins when all of them take requests.
+
+    They run in the loop of the test, so a handler and the test may share what they like. At the end of the
+    block requests under way have `grace` seconds. An app that fails ends the block with its error, which
+    comes as it is and not in a group, like an error of the block itself.
+
+    Args:
+        url: of the broker.
+        apps: responders, and fakes (see `fake`): all fakes of a service are one responder.
+        tls: for `stomps://`, see `TlsOptions`.
+        grace: seconds.
+
+    Raises:
+        NebulaError: as `Responder.run`, of an app.
+        TimeoutError: an app does not listen within ten seconds.
+    """
+    fakes = [each for each in apps if isinstance(each, Fake)]
+    real = [each for each in apps if not isinstance(each, Fake)]
+    options = {"grace": grace} | ({} if tls is None else {"tls": tls})
+    running = _Running(url, options)
+    await running.start([*real, *faked_services(fakes)])
+    try:
+        yield
+    except BaseException as error:
+        await running.stop(error)
+        raise
+    await running.stop(None)
+
+
+class _Running:
+    """Apps in a task group that has no part in the block's own errors: it would only wrap them."""
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        self._url = url
+        self._options = options
+        self._tasks = anyio.create_task_group()
+        self._failure: Exception | None = None
+
+    async def start(self, apps: Sequence[App]) -> None:
+        await self._tasks.__aenter__()
+        try:
+            with anyio.fail_after(_START_SECONDS):
+                for app in apps:
+                    started = anyio.Event()
+                    self._tasks.start_soon(partial(self._run, app, started), name=f"app {app.name}")
+                    await started.wait()
+        except BaseException as error:
+            await self.stop(error)
+            raise
+
+    async def _run(self, app: App, started: anyio.Event) -> None:
+        try:
+            await app.run(self._url, started=started, **self._options)
+        except Exception as error:
+            # The block cannot go on without it: its cancellation is ours, and `stop` says why.
+            self._failure = error
+            self._tasks.cancel_scope.cancel()
+
+    async def stop(self, error: BaseException | None) -> None:
+        self._tasks.cancel_scope.cancel()
+        if isinstance(error, anyio.get_cancelled_exc_class()):
+            await self._tasks.__aexit__(type(error), error, error.__traceback__)
+        else:
+            await self._tasks.__aexit__(None, None, None)
+        if self._failure is not None:
+            raise self._failure

@@ -1,0 +1,84 @@
+"""The pytest plugin: fixtures for tests against a real broker. pytest finds it by itself.
+
+Fixtures that a test or a conftest may override, as a fixture or by `pytest.mark.parametrize`:
+
+- `nebula_transport`: how the broker is reached: `memory` (by default), `tcp` or `tls`.
+- `nebula_settings`: its settings by keyword, as `nebula.toml` has them; none by default.
+
+The others need the broker, and are made anew for each test:
+
+- `nebula_broker`: the `RunningBroker`. For the test `NEBULA_BROKER` names it (and `NEBULA_CA` its CA), so
+  that a `Client()` or a service without an address finds it.
+- `nebula_client`: a `Client` of it, for async tests under anyio's plugin.
+- `nebula_serve`: `async with nebula_serve(app, fake): …` runs services and fakes on it, see `serving`.
+- `nebula_faults`: a `Faults` on the way to it, for `Client(link=nebula_faults)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+# Every run of pytest imports this module, also one that has nothing to do with Nebula.
+if TYPE_CHECKING:
+    from nebula.rpc.client import Client
+    from nebula.testing.faults import Faults
+    from nebula.testing.running import RunningBroker, Transport
+
+# Seconds that a call waits unless it says otherwise: nothing is far away.
+_TIMEOUT = 5.0
+
+
+@pytest.fixture
+def nebula_transport() -> Transport:
+    """How the broker is reached: override it, or give a test several."""
+    return "memory"
+
+
+@pytest.fixture
+def nebula_settings() -> dict[str, Any]:
+    """The broker's settings by keyword: override it."""
+    return {}
+
+
+@pytest.fixture
+def nebula_broker(
+    nebula_transport: Transport, nebula_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RunningBroker]:
+    """A broker for this test alone, which the environment names too."""
+    from nebula.testing.running import RunningBroker
+
+    with RunningBroker(transport=nebula_transport, **nebula_settings) as broker:
+        monkeypatch.setenv("NEBULA_BROKER", broker.url)
+        if broker.tls is not None:
+            monkeypatch.setenv("NEBULA_CA", str(broker.tls.ca))
+        yield broker
+
+
+@pytest.fixture
+async def nebula_client(nebula_broker: RunningBroker) -> AsyncGenerator[Client]:
+    """A client that is connected."""
+    from nebula.rpc.client import Client
+
+    async with Client(nebula_broker.url, timeout=_TIMEOUT, tls=nebula_broker.tls) as client:
+        yield client
+
+
+@pytest.fixture
+def nebula_serve(nebula_broker: RunningBroker) -> Callable[..., AbstractAsyncContextManager[None]]:
+    """Runs services and fakes for a block: `async with nebula_serve(app): …`."""
+    from nebula.testing.apps import serving
+
+    return partial(serving, nebula_broker.url, tls=nebula_broker.tls)
+
+
+@pytest.fixture
+def nebula_faults(nebula_broker: RunningBroker) -> Faults:
+    """What goes wrong on the way to the broker, once a client has it as its `link`."""
+    from nebula.testing.faults import Faults
+
+    return Faults(nebula_broker.url, tls=nebula_broker.tls)

@@ -1,0 +1,183 @@
+"""A real broker in the test's process, reached in memory, by TCP or by TLS."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from nebula.broker.assembly import Assembly
+from nebula.broker.certificates import make_authority
+from nebula.broker.server import Server
+from nebula.broker.settings import BrokerSettings, ListenerSettings
+from nebula.host.apps import AppThread
+from nebula.host.embedding import BrokerThread
+from nebula.host.own_verbs import own_responder
+from nebula.host.pipe import join
+from nebula.stomp.addresses import Address
+from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.link import Link
+from nebula.stomp.memory_links import listening_in_memory
+from nebula.testing.clock import follow_clock
+
+Transport: TypeAlias = Literal["memory", "tcp", "tls"]
+"""How a broker for tests is reached."""
+
+# Of the certificates that a broker has for as long as a test.
+_DAYS = 1.0
+
+_log = structlog.get_logger("nebula.testing")
+
+
+class RunningBroker:
+    """A broker on a thread and a loop of its own, so that plain tests and those on trio have one too.
+
+    A context manager, to be used with `with`. It keeps nothing on disk unless `data` names a folder.
+
+    In memory a peer is whom its address names, and no passcode is asked for: `memory://alice@NAME`. What
+    such a principal may do is the broker's business as ever.
+
+    Args:
+        settings: everything that `nebula broker` can be told. Of its listeners only those count that are
+            given, none by default.
+        transport: what `url` is. In memory the broker can be reached in any case; for `tls` it gets a
+            certificate, of a CA that is made for it alone.
+        **tables: instead of `settings`, the same by keyword as `nebula.toml` has it:
+            `limits={"max_connections": 2}, destination=[{"pattern": "/queue/small", "max_messages": 1}]`.
+
+    Attributes:
+        url: where to connect, from `start` on.
+        memory_url: the same in memory; known at once.
+        urls: where it listens beside that.
+        tls: what a client needs to trust it; None: it is not encrypted.
+        server: the broker itself, from `start` on.
+
+    Raises:
+        ValueError: settings that there are not (pydantic's `ValidationError`), or no such transport.
+    """
+
+    def __init__(
+        self, settings: BrokerSettings | None = None, *, transport: Transport = "memory", **tables: Any
+    ) -> None:
+        if settings is not None and tables:
+            raise ValueError(f"give settings or {', '.join(tables)}, not both")
+        if transport not in ("memory", "tcp", "tls"):
+            raise ValueError(f"transport {transport!r} is not one of memory, tcp, tls")
+        self._settings = BrokerSettings.model_validate(tables) if settings is None else settings
+        self._transport = transport
+        self._name = uuid4().hex
+        self._running = ExitStack()
+        self.memory_url = f"memory://{self._name}"
+        self.url = self.memory_url if transport == "memory" else ""
+        self.urls: list[str] = []
+        self.tls: TlsOptions | None = None
+        self.server: Server = None  # type: ignore[assignment]  # until start
+
+    # --- life ---
+
+    def start(self) -> Self:
+        """Begin; returns when it can be connected to, some milliseconds later.
+
+        Raises:
+            OSError: an address cannot be had.
+            SettingsError: a file that cannot be used.
+        """
+        with ExitStack() as running:
+            assembly = Assembly(self._effective_settings(running), _log_failure)
+            self.server = assembly.server
+            thread = BrokerThread(self.server)
+            thread.start()
+            running.callback(thread.stop)
+            follow_clock(self.server)
+            verbs = AppThread(own_responder(assembly), self.server)
+            verbs.start().result()
+            running.callback(verbs.stop)
+            running.enter_context(listening_in_memory(self._name, self._open_link))
+            self.urls = list(self.server.urls)
+            if self._transport != "memory":
+                self.url = self.urls[0]
+            self._running = running.pop_all()
+        return self
+
+    def stop(self) -> None:
+        """End it, with all its connections. Idempotent."""
+        self._running.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def _open_link(self, address: Address) -> Link:
+        try:
+            return join(self.server, address.login)
+        except RuntimeError as error:
+            raise ConnectionRefusedError("the broker has ended") from error
+
+    # --- what it is made from ---
+
+    def _effective_settings(self, running: ExitStack) -> BrokerSettings:
+        given = self._settings
+        listeners = given.listener if "listener" in given.model_fields_set else ()
+        if self._transport == "tcp":
+            listeners = (ListenerSettings(port=0), *listeners)
+        elif self._transport == "tls":
+            listeners = (self._tls_listener(running), *listeners)
+        # A test must not write into the user's own store.
+        store = "memory" if given.data is None else given.store
+        # Not validated again: what programs may not do, listen nowhere, is what is wanted here.
+        return given.model_copy(update={"listener": listeners, "store": store})
+
+    def _tls_listener(self, running: ExitStack) -> ListenerSettings:
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="nebula-")))
+        authority = make_authority("a CA for tests", _DAYS)
+        ca, _ = authority.certificate.write(folder, "ca")
+        certificate, key = authority.issue_server(["127.0.0.1", "localhost"], _DAYS).write(folder, "server")
+        self.tls = TlsOptions(ca=ca)
+        # Without a CA for clients a listener of TLS wants to be told that anybody may come in.
+        return ListenerSettings(port=0, tls_cert=certificate, tls_key=key, anonymous=True)
+
+
+@asynccontextmanager
+async def broker(
+    settings: BrokerSettings | None = None, *, transport: Transport = "memory", **tables: Any
+) -> AsyncGenerator[str]:
+    """Run the real broker in memory, for the block; the value is its address, `memory://NAME`.
+
+    `Client`, `Responder` and `StompClient` of this process take it like any other, on asyncio and trio.
+
+    Args:
+        settings: see `RunningBroker`.
+        transport: `tcp` listens on a free port of 127.0.0.1 instead. For `tls` take a `RunningBroker`: its
+            clients need to know whom to trust.
+        **tables: instead of `settings`.
+    """
+    running = RunningBroker(settings, transport=transport, **tables)
+    async with started(running):
+        yield running.url
+
+
+@asynccontextmanager
+async def started(running: RunningBroker) -> AsyncGenerator[None]:
+    """Run a broker for the block, without holding up the loop while it starts and ends."""
+    await anyio.to_thread.run_sync(running.start)
+    try:
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(running.stop)
+
+
+def _log_failure(error: Exception) -> None:
+    _log.error("broker failed", error=str(error))

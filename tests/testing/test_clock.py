@@ -1,0 +1,131 @@
+"""Time that a test moves on: deadlines and delays pass at once, on asyncio's own loop and on trio."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+import trio.testing
+
+from nebula.errors import CallTimeout
+from nebula.rpc.client import Client
+from nebula.rpc.errors import VerbError
+from nebula.rpc.responder import Responder
+from nebula.rpc.retrying import Retry
+from nebula.testing import TestClient, fake, serving, virtual_clock
+
+pytestmark = pytest.mark.anyio
+
+_HOUR = 3600.0
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """Those whose clock can be moved: asyncio's own loop, and trio with a clock for that."""
+    if request.param == "asyncio":
+        return "asyncio", {"use_uvloop": False}
+    return "trio", {"clock": trio.testing.MockClock(rate=1)}
+
+
+app = Responder("slow")
+entered: list[anyio.Event] = []
+
+
+@app.verb
+async def wait() -> None:
+    entered.pop().set()
+    await anyio.sleep_forever()
+
+
+async def test_call_times_out_without_being_waited_for() -> None:
+    errors: list[Exception] = []
+
+    async def ask(client: Client) -> None:
+        try:
+            await client.call(wait)
+        except CallTimeout as error:
+            errors.append(error)
+
+    entered.append(anyio.Event())
+    begun = entered[0]
+    async with (
+        virtual_clock() as clock,
+        TestClient(app, timeout=_HOUR) as client,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(ask, client)
+        await begun.wait()
+        await clock.advance(_HOUR - 60)
+        assert not errors
+        await clock.advance(61)
+
+    assert len(errors) == 1
+
+
+async def test_delay_between_attempts_passes_at_once() -> None:
+    busy = VerbError("busy", "try again")
+    price = fake("prices", "quote", side_effect=[busy, busy, "9.99"])
+    retry = Retry(attempts=3, first_delay=_HOUR, longest_delay=_HOUR)
+    answers: list[Any] = []
+
+    async def ask(client: Client) -> None:
+        answers.append(await client.with_options(retry=retry).call("prices", "quote", timeout=1000 * _HOUR))
+
+    async with virtual_clock() as clock, TestClient(price) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(ask, client)
+        while not answers:
+            # Now and then it comes while an answer is under way, and the next one is what counts.
+            await clock.advance(_HOUR)
+
+    assert answers == ["9.99"]
+    assert len(price.calls) == 3
+
+
+async def test_timers_of_the_test_itself_are_moved_too() -> None:
+    async with virtual_clock() as clock, anyio.create_task_group() as tasks:
+        tasks.start_soon(anyio.sleep, _HOUR)
+        await clock.advance(_HOUR)
+
+
+async def test_request_that_waited_too_long_is_not_handled() -> None:
+    price = fake("prices", "quote", returns=1)
+    async with virtual_clock() as clock, TestClient() as client:
+        await client.send("prices", "quote", expires_in=60)
+        await client.send("prices", "quote", {"kept": True})
+        await clock.advance(61)
+        async with serving(client.url, price):
+            while not price.calls:
+                await anyio.sleep(0.001)
+
+    assert [call.parameters for call in price.calls] == [{"kept": True}]
+
+
+async def test_clock_is_taken_back_at_the_end() -> None:
+    before = anyio.current_time()
+    async with virtual_clock() as clock:
+        await clock.advance(_HOUR)
+        assert anyio.current_time() >= before + _HOUR
+
+
+async def test_time_does_not_run_backwards() -> None:
+    async with virtual_clock() as clock:
+        with pytest.raises(ValueError, match="backwards"):
+            await clock.advance(-1)
+
+
+async def test_there_is_one_clock_at_a_time() -> None:
+    async with virtual_clock():
+        with pytest.raises(RuntimeError, match="already"):
+            async with virtual_clock():
+                pass
+
+
+@pytest.mark.parametrize(
+    ("anyio_backend", "advice"),
+    [(("asyncio", {"use_uvloop": True}), "use_uvloop"), (("trio", {}), "MockClock")],
+)
+async def test_loop_whose_clock_cannot_be_moved_says_what_to_do(advice: str) -> None:
+    with pytest.raises(RuntimeError, match=advice):
+        async with virtual_clock():
+            pass
