@@ -5,6 +5,7 @@ A line marked `wrong` must be rejected with the code it names: mypy reports an i
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, assert_type
 
@@ -95,3 +96,31 @@ def sync_calls_are_the_same_without_await(client: SyncClient) -> None:
     client.call(quote)  # type: ignore[call-overload]  # wrong
     client.call(crunch, ["x"])  # type: ignore[call-overload]  # wrong
     client.send(look, 7)  # type: ignore[call-overload]  # wrong
+
+
+@app.verb
+async def ticks(symbol: str, count: int = 1) -> AsyncIterator[Decimal]:
+    yield Decimal(count)
+
+
+@app.verb
+def rows(request: Request, table: str) -> Iterator[int]:
+    yield 1
+
+
+async def streams_have_the_type_of_what_the_handler_yields(client: Client) -> None:
+    assert_type([tick async for tick in client.stream(ticks, "ABC", count=2)], list[Decimal])
+    assert_type(await anext(client.stream(rows, "t")), int)
+    assert_type([one async for one in client.stream("prices", "ticks", result=Decimal)], list[Decimal])
+    assert_type(await client.stream("prices", "ticks").next_batch(), Sequence[Any])
+    async with client.with_options(timeout=5).stream(ticks, "ABC") as held:
+        assert_type(await anext(held), Decimal)
+    client.stream(ticks, 7)  # type: ignore[call-overload]  # wrong
+    client.stream(ticks, "ABC", quantity=2)  # type: ignore[arg-type, call-arg]  # wrong
+    client.stream(rows)  # type: ignore[call-overload]  # wrong
+
+
+def sync_streams_are_the_same_without_await(client: SyncClient) -> None:
+    assert_type(list(client.stream(ticks, "ABC")), list[Decimal])
+    assert_type(list(client.stream(rows, table="t")), list[int])
+    client.stream(ticks)  # type: ignore[call-overload]  # wrong
