@@ -14,7 +14,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,8 @@ from tests.ports import free_port
 _FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
-_USUAL_PORT = "61613"
+# Of STOMP and of HTTP, as the pages have them.
+_USUAL_PORTS = ("61613", "61680")
 _DEADLINE = 15.0
 
 
@@ -76,14 +77,14 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._port = str(free_port())
+        self._ports = {usual: str(free_port()) for usual in _USUAL_PORTS}
         self._running = ExitStack()
         plain = {name: value for name, value in os.environ.items() if not name.startswith("NEBULA_")}
         commands = Path(sys.executable).parent
         self._environment = plain | {
             "PATH": f"{commands}{os.pathsep}{plain['PATH']}",
-            "NEBULA_SERVER_PORT": self._port,
-            "NEBULA_BROKER": f"stomp://127.0.0.1:{self._port}",
+            "NEBULA_SERVER_PORT": self._ports["61613"],
+            "NEBULA_BROKER": f"stomp://127.0.0.1:{self._ports['61613']}",
             "NEBULA_STATE": str(folder / "state"),
             "TERM": "dumb",
             "COLUMNS": "100",
@@ -96,8 +97,10 @@ class Shell:
         self._running.close()
 
     def type(self, command: Command) -> str:
-        """Run a command and return what it said; what the page calls the usual port is ours."""
-        words = command.words.replace(f":{_USUAL_PORT}", f":{self._port}")
+        """Run a command and return what it said; what the page calls the usual ports are ours."""
+        words = command.words
+        for usual, port in self._ports.items():
+            words = re.sub(rf"(?<=[: ]){usual}\b", port, words)
         if command.stays:
             terminal = self._running.enter_context(self._terminal(words.removesuffix("&")))
             said = terminal.read_until_shown(command.shown)
@@ -119,7 +122,7 @@ class Shell:
         )
         os.close(writer)
         try:
-            yield _Terminal(reader, self._port)
+            yield _Terminal(reader, self._ports)
         finally:
             process.terminate()
             try:
@@ -130,9 +133,9 @@ class Shell:
 
 
 class _Terminal:
-    def __init__(self, reader: int, port: str) -> None:
+    def __init__(self, reader: int, ports: Mapping[str, str]) -> None:
         self._reader = reader
-        self._port = port
+        self._ports = ports
         self._ends = time.monotonic() + _DEADLINE
         self._said = ""
 
@@ -156,4 +159,7 @@ class _Terminal:
         return bool(data)
 
     def _text(self) -> str:
-        return _CONTROL.sub("", self._said).replace(f":{self._port}", f":{_USUAL_PORT}").strip()
+        text = _CONTROL.sub("", self._said)
+        for usual, port in self._ports.items():
+            text = text.replace(f":{port}", f":{usual}")
+        return text.strip()

@@ -45,6 +45,7 @@ class Assembly:
         store: what the server keeps its messages in; None: in memory only.
         access: who may do what there.
         registry: the schemas that it knows; None: no folder of them was named.
+        takes_calls: a listener answers `POST /call/…`.
         backups: where copies of the store are put when somebody asks for one; None: nowhere.
 
     Raises:
@@ -64,7 +65,8 @@ class Assembly:
         self.registry = self._registry()
         listeners = list(settings.listener)
         if settings.http is not None:
-            listeners.append(ListenerSettings(port=settings.http, http=True))
+            listeners.append(ListenerSettings(port=settings.http, http=True, calls=settings.http_calls))
+        self.takes_calls = any(listener.calls for listener in listeners)
         self.server = Server(
             [self._listener(listener) for listener in listeners],
             limits=settings.limits,
@@ -121,6 +123,8 @@ class Assembly:
             settings.http,
             settings.origins,
             self._authenticator(settings),
+            settings.calls,
+            settings.hosts,
         )
 
     def _tls(self, settings: ListenerSettings) -> ServerTls | None:

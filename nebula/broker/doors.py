@@ -13,6 +13,7 @@ from typing import TypeAlias, cast
 from nebula.broker.connection import Connection
 from nebula.broker.doorway import Doorway
 from nebula.broker.http import HttpListener, Page
+from nebula.broker.http_posts import Post
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
 from nebula.logs import PacedLog
@@ -32,6 +33,7 @@ class Doors:
         doorway: where connections are counted; those of TLS from before their handshake.
         limits: what peers may use.
         pages: what HTTP listeners answer, by path.
+        posts: what answers a POST where a listener says that it takes calls, by the begin of the path.
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class Doors:
         doorway: Doorway,
         limits: Limits,
         pages: dict[str, Page],
+        posts: dict[str, Post],
     ) -> None:
         self._make_connection = make_connection
         self._doorway = doorway
         self._limits = limits
         self._pages = pages
+        self._posts = posts
         self._log = PacedLog("nebula.broker")
         self._servers: list[asyncio.Server] = []
         self._http_servers: list[asyncio.Server] = []
@@ -154,6 +158,8 @@ class Doors:
                 origins=listener.origins,
                 limits=self._limits,
                 pages=self._pages,
+                posts=self._posts if listener.calls else None,
+                listener=listener,
             )
             doorway = http.doorway
             self._http_listeners.append(http)

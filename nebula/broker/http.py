@@ -1,7 +1,8 @@
 """The broker's HTTP listener: it reads one request of each connection, and knows what is where.
 
 h11 reads the request and does no I/O. On `/stomp` a request for a WebSocket makes the connection one,
-see `nebula.broker.websocket`; elsewhere it is answered with a page, see `nebula.broker.pages`.
+see `nebula.broker.websocket`; elsewhere it is answered with a page, see `nebula.broker.pages`, or what is
+posted is handed on, see `nebula.broker.http_posts`.
 
     listener = HttpListener(lambda: Connection(server), origins=["https://shop.example"])
     await loop.create_server(listener, "127.0.0.1", 61680)
@@ -11,17 +12,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, TypeAlias, cast
-from urllib.parse import urlsplit
 
 import h11
 
 from nebula.broker.connection import Connection
 from nebula.broker.doorway import Doorway, keep_alive
+from nebula.broker.http_posts import (
+    NOT_ADMITTED,
+    Answer,
+    Body,
+    Post,
+    Posted,
+    identify,
+    only_value,
+    problem,
+    refusal_of,
+    too_large,
+)
 from nebula.broker.limits import Limits
-from nebula.broker.listeners import is_loopback
+from nebula.broker.listeners import Listener, host_name, is_loopback
 from nebula.broker.websocket import WebSocketTransport, part_from, shake_hands
 from nebula.logs import PacedLog
 
@@ -30,19 +41,16 @@ WEBSOCKET_PATH: Final = "/stomp"
 # A browser's cookies for this host fit.
 _MAX_REQUEST_BYTES = 16 * 1024
 
+# Of what is posted and not answered yet, all listeners' bodies together: so many of the largest.
+_LARGEST_BODIES = 64
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What is answered to a request."""
-
-    status: HTTPStatus
-    body: bytes
-    content_type: str = "text/plain; charset=utf-8"
-    headers: Sequence[tuple[str, str]] = ()
-
+__all__ = ["Answer", "HttpConnection", "HttpListener", "Page"]
 
 Page: TypeAlias = Callable[[str], Awaitable[Answer]]
 """Answers a GET; it is handed the `Authorization` of the request, or an empty text."""
+
+
+_NO_RULES = Listener(http=True)
 
 
 class HttpListener:
@@ -54,10 +62,13 @@ class HttpListener:
             this machine and clients that are no browsers need not be named.
         limits: what peers may use.
         pages: what is answered, by path.
+        posts: what answers a POST, by what its path begins with.
+        listener: by whose rules the senders of those are told apart.
 
     Attributes:
         doorway: where those are counted who were not upgraded yet; over TLS, from before their handshake.
-        is_stopping: nobody may have a WebSocket any more; pages are still answered.
+        is_stopping: nobody may have a WebSocket any more, or post; pages are still answered.
+        posted_bytes: of bodies that are not answered yet.
     """
 
     def __init__(
@@ -67,10 +78,16 @@ class HttpListener:
         origins: Collection[str] = (),
         limits: Limits | None = None,
         pages: Mapping[str, Page] | None = None,
+        posts: Mapping[str, Post] | None = None,
+        listener: Listener = _NO_RULES,
     ) -> None:
         self.make_connection = make_connection
         self.limits = limits or Limits()
         self.pages = pages or {}
+        self.posts = posts or {}
+        self.listener = listener
+        self.max_posted_bytes = min(self.limits.max_http_body_bytes, self.limits.max_body_bytes)
+        self.posted_bytes = 0
         self.log = PacedLog("nebula.broker")
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self.is_stopping = False
@@ -98,6 +115,17 @@ class HttpListener:
         self._asking.discard(connection)
         self.doorway.leave(connection)
 
+    def post_at(self, path: str) -> Post | None:
+        """What answers a POST there."""
+        return next((post for prefix, post in self.posts.items() if path.startswith(prefix)), None)
+
+    def has_room_for(self, size: int) -> bool:
+        """Take so many bytes of a body in, if there is room; they are given back by `posted_bytes`."""
+        if self.posted_bytes + size > _LARGEST_BODIES * self.max_posted_bytes:
+            return False
+        self.posted_bytes += size
+        return True
+
     def trusts(self, origin: str, host: str) -> bool:
         """Whether a page of this origin may connect, who asked for this host.
 
@@ -107,8 +135,8 @@ class HttpListener:
         """
         if origin.lower() in self._origins:
             return True
-        page = _host_name(origin)
-        return is_loopback(page) and page == _host_name(f"//{host}")
+        page = host_name(origin)
+        return is_loopback(page) and page == host_name(f"//{host}")
 
 
 class HttpConnection(asyncio.Protocol):
@@ -124,6 +152,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle
         self._showing: asyncio.Task[None] | None = None
+        self._body: Body | None = None
         self._is_answered = False
 
     # --- asyncio.Protocol ---
@@ -139,23 +168,27 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Octets of the request came."""
-        if self._is_answered or self._showing is not None:
+        if self._is_answered or (self._showing is not None and self._body is None):
             return
-        self._octets += data
+        if self._body is None:
+            self._octets += data
         try:
             self._http.receive_data(data)
-            event = self._http.next_event()
+            if self._body is None:
+                event = self._http.next_event()
+                if isinstance(event, h11.Request):
+                    self._route(event)
+            if self._body is not None:
+                self._read_body(self._body)
         except h11.RemoteProtocolError as error:
             self.answer(error.error_status_hint, "this is not HTTP that can be read here")
-            return
-        if isinstance(event, h11.Request):
-            self._route(event)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The transport's last call, unless it became a WebSocket's."""
         self._timer.cancel()
         if self._showing is not None:
             self._showing.cancel()
+        self._forget_body()
         self._listener.dismiss(self)
 
     # --- answering ---
@@ -165,6 +198,7 @@ class HttpConnection(asyncio.Protocol):
         self._answer(Answer(HTTPStatus(status), f"{text}\n".encode(), headers=headers))
 
     def _answer(self, answer: Answer) -> None:
+        self._forget_body()
         response = h11.Response(
             status_code=answer.status,
             reason=answer.status.phrase,
@@ -188,8 +222,11 @@ class HttpConnection(asyncio.Protocol):
     def _route(self, request: h11.Request) -> None:
         path = request.target.partition(b"?")[0].decode("latin-1")
         page = self._listener.pages.get(path)
+        post = self._listener.post_at(path)
         allowed = ["GET"] if page is None else ["GET", "HEAD"]
-        if page is None and path != WEBSOCKET_PATH:
+        if post is not None:
+            self._begin_post(request, path, post)
+        elif page is None and path != WEBSOCKET_PATH:
             self.answer(404, f"nothing is here; STOMP is spoken on {WEBSOCKET_PATH}")
         elif request.method.decode("latin-1") not in allowed:
             self.answer(405, "only GET is answered here", [("allow", ", ".join(allowed))])
@@ -207,6 +244,75 @@ class HttpConnection(asyncio.Protocol):
             self._listener.log.exception("page failed")
             answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
         self._answer(answer)
+
+    # --- what is posted ---
+
+    def _begin_post(self, request: h11.Request, path: str, post: Post) -> None:
+        listener = self._listener
+        refusal = refusal_of(request, listener.listener, listener.max_posted_bytes)
+        if refusal is None and not self._is_trusted(request):
+            refusal = problem(HTTPStatus.FORBIDDEN, "wrong-origin", "pages of this origin may not post")
+        if refusal is None and listener.is_stopping:
+            refusal = problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "the broker is shutting down")
+        if refusal is not None:
+            self._answer(refusal)
+            return
+        # Strangers fill no memory: its body is read when it is known who sends it.
+        self._transport.pause_reading()
+        self._body = Body(listener.max_posted_bytes)
+        self._showing = asyncio.get_running_loop().create_task(
+            self._take_post(request, path, post, self._body)
+        )
+
+    async def _take_post(self, request: h11.Request, path: str, post: Post, body: Body) -> None:
+        """Find out who it is, then read its body, then have it answered."""
+        try:
+            authorization = only_value(request, b"authorization")
+            principal = await identify(self._transport, self._listener.listener, authorization)
+            if principal is None:
+                host, port = self._transport.get_extra_info("peername")[:2]
+                self._listener.log.info("login refused", address=f"{host}:{port}")
+                self._answer(NOT_ADMITTED)
+                return
+            if self._http.they_are_waiting_for_100_continue:
+                informational = h11.InformationalResponse(status_code=100, headers=[])
+                self._transport.write(self._http.send(informational) or b"")
+            self._transport.resume_reading()
+            await body.whole
+            self._timer.cancel()
+            query = request.target.partition(b"?")[2].decode("latin-1")
+            timeout = only_value(request, b"neb-timeout")
+            answer = await post(Posted(principal, path, query, timeout, bytes(body.octets)))
+        except Exception:
+            self._listener.log.exception("post failed")
+            answer = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the log says why")
+        self._answer(answer)
+
+    def _read_body(self, body: Body) -> None:
+        while True:
+            event = self._http.next_event()
+            if not isinstance(event, h11.Data):
+                break
+            data = bytes(event.data)
+            if not self._listener.has_room_for(len(data)):
+                message = "too much is posted at once"
+                self._end_post(problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", message))
+                return
+            if not body.take(data):
+                self._end_post(too_large(self._listener.max_posted_bytes))
+                return
+        if isinstance(event, h11.EndOfMessage):
+            body.end()
+
+    def _end_post(self, answer: Answer) -> None:
+        if self._showing is not None:
+            self._showing.cancel()
+        self._answer(answer)
+
+    def _forget_body(self) -> None:
+        if self._body is not None:
+            self._listener.posted_bytes -= len(self._body.octets)
+            self._body = None
 
     def _upgrade(self, request: h11.Request) -> None:
         """Become a WebSocket, or say why not."""
@@ -244,6 +350,8 @@ class HttpConnection(asyncio.Protocol):
         WebSocketTransport(websocket, self._listener.make_connection(), limits).begin(self._transport)
 
     def _time_out(self) -> None:
+        if self._showing is not None:
+            self._showing.cancel()
         self.answer(408, f"no request came within {self._listener.limits.connect_timeout:g} s")
 
     def _end_with(self, octets: bytes) -> None:
@@ -255,10 +363,3 @@ class HttpConnection(asyncio.Protocol):
 
 def _values(request: h11.Request, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in request.headers if key == name]
-
-
-def _host_name(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""

@@ -66,6 +66,11 @@ class Limits:
     max_http_requests: int = _limit(
         1_000, "HTTP connections that were not answered yet; each holds a file", "close"
     )
+    max_http_body_bytes: int = _limit(
+        1024 * 1024,
+        "of what is posted to `/call/`; of a listener's bodies that are not answered yet, 64 of that size",
+        "status 413; beyond 64, status 503",
+    )
     max_subscriptions: int = _limit(
         1_000, "per connection; a subscription costs about 1 KB", "ERROR and close"
     )

@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from nebula.broker.profiles import STANDARD, Profile
 from nebula.errors import SettingsError
@@ -28,6 +29,8 @@ class Listener:
         tls: its certificate and whose clients it knows; None: not encrypted.
         http: it speaks HTTP, and STOMP over WebSocket at /stomp.
         origins: whose pages may connect, for an HTTP listener.
+        calls: it answers `POST /call/SERVICE/VERB` too, for an HTTP listener.
+        hosts: names by which requests of that kind may ask for it, beside its own and those of `origins`.
         authenticator: finds out who peers without a client certificate are; None: they are anonymous,
             and may be so on loopback only.
 
@@ -42,6 +45,8 @@ class Listener:
     http: bool = False
     origins: tuple[str, ...] = ()
     authenticator: Authenticator | None = None
+    calls: bool = False
+    hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         identifies = self.tls is not None and self.tls.needs_client_certificate
@@ -76,3 +81,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def host_name(url: str) -> str:
+    """The host that a URL names, or an empty text."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

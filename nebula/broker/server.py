@@ -33,6 +33,7 @@ from nebula.broker.doorway import Doorway
 from nebula.broker.encoding import LARGE_BYTES
 from nebula.broker.events import EventLog
 from nebula.broker.http import Page
+from nebula.broker.http_posts import Post
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
@@ -82,6 +83,7 @@ class Server:
         is_stopping: nothing more is read or dispatched.
         ended: peers that were ended for what lies outside their frames, by why ("too slow").
         pages: what its HTTP listeners answer, by path. Filled before `start`.
+        posts: what answers a POST, by the begin of its path, on listeners that take calls. Likewise.
         renewals: what reads files again at a reload, beside those of the listeners.
         administration: what operators do to the core, from `start` on; then it has `started_at` too.
         one_walk: held by who walks over all destinations: one at a time, however many ask.
@@ -105,6 +107,7 @@ class Server:
         self.urls: list[str] = []
         self.limits = limits or Limits()
         self.pages: dict[str, Page] = {}
+        self.posts: dict[str, Post] = {}
         self.renewals: list[Callable[[], None]] = []
         self._listeners = tuple(listeners)
         self._policies = PolicyTable(policies)
@@ -116,7 +119,9 @@ class Server:
         self._on_failure = on_failure
         # Without those that were refused and are still being told so: they take nobody's place.
         self._doorway = Doorway(self.limits.max_connections, self.limits.max_connections_per_address)
-        self._doors = Doors(partial(Connection, self, None), self._doorway, self.limits, self.pages)
+        self._doors = Doors(
+            partial(Connection, self, None), self._doorway, self.limits, self.pages, self.posts
+        )
         self._connections: set[Connection] = set()
         self.transit: Transit[Connection] = Transit(self.limits.max_transit_bytes)
         self._relieves_soon = False

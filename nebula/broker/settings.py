@@ -63,6 +63,10 @@ class ListenerSettings(_Table):
     origins: tuple[str, ...] = Field(
         default=(), description="For `http`: whose web pages may connect, `https://shop.example`."
     )
+    calls: bool = Field(default=False, description="For `http`: answer `POST /call/SERVICE/VERB`.")
+    hosts: tuple[str, ...] = Field(
+        default=(), description="For `calls`: names that clients may ask for beside `host`, `api.example`."
+    )
     tls_cert: Path | None = Field(
         default=None, description="The server's certificate chain, PEM. With it: TLS."
     )
@@ -90,6 +94,8 @@ class ListenerSettings(_Table):
             raise ValueError("has client_ca or deny, which mean nothing without tls_cert and tls_key")
         if self.profile == "maxam" and self.client_ca is None:
             raise ValueError("has the profile maxam, which needs tls_cert, tls_key and client_ca")
+        if self.calls and not self.http:
+            raise ValueError("has calls, which come by HTTP: set http = true")
         return self
 
 
@@ -194,6 +200,9 @@ class BrokerSettings(Settings):
     http: int | None = Field(
         default=None, ge=0, le=65535, description="Port of an HTTP listener on 127.0.0.1; 0 takes a free one."
     )
+    http_calls: bool = Field(
+        default=False, description="The listener of `http` answers `POST /call/SERVICE/VERB` too."
+    )
     metrics_token: Path | None = Field(
         default=None,
         description="File with the token that `/metrics` wants as `Authorization: Bearer`; else none.",
@@ -220,6 +229,8 @@ class BrokerSettings(Settings):
     def _agrees(self) -> Self:
         if any(each.copy_to == self.dead_letter for each in self.destination):
             raise ValueError("a [[destination]] has copy_to, which must not be the queue of dead letters")
+        if self.http_calls and self.http is None:
+            raise ValueError("has http_calls, which means nothing without http")
         if self.schemas is None and any(each.avro is not None for each in self.destination):
             raise ValueError("a [[destination]] has avro, which needs schemas")
         return self

@@ -25,6 +25,9 @@ Data: TypeAlias = Annotated[
 Http: TypeAlias = Annotated[
     int | None, Option(metavar="PORT", help="Listen for WebSockets too, on 127.0.0.1; 0 takes a free port.")
 ]
+HttpCalls: TypeAlias = Annotated[
+    bool, Option("--http-calls", help="With --http: answer POST /call/SERVICE/VERB, for curl and its like.")
+]
 Rights: TypeAlias = Annotated[
     list[Path] | None, Option(metavar="FILE", help="Who may do what, TOML; repeatable.")
 ]
@@ -50,6 +53,7 @@ def broker(
     store: Store = None,
     data: Data = None,
     http: Http = None,
+    http_calls: HttpCalls = False,
     rights: Rights = None,
     schemas: Schemas = None,
     app: Apps = None,
@@ -77,6 +81,7 @@ def broker(
       nebula broker
       nebula broker --port 0 --store memory --app prices:app
       nebula broker --http 8080 --rights rights.toml --schemas schemas/
+      nebula broker --http 8080 --http-calls --app prices:app
       NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000 nebula broker --print-settings
     """
     from nebula.broker.settings import load_broker_settings
@@ -88,6 +93,7 @@ def broker(
         store=store,
         data=data,
         http=http,
+        http_calls=http_calls or None,
         rights=rights or None,
         schemas=schemas,
         app=app or None,

@@ -26,6 +26,7 @@ from nebula.cli.exits import Exit
 from nebula.cli.progress import StartView
 from nebula.errors import SettingsError
 from nebula.host.apps import App, hosting
+from nebula.host.http_calls import http_calls
 from nebula.host.own_verbs import own_responder
 from nebula.logs import Level
 from nebula.rpc.responder import Responder
@@ -95,6 +96,7 @@ async def _serve_broker(
     view = StartView()
     assembly = Assembly(settings, failure.set, view.tell)
     server = assembly.server
+    hosted: list[App] = [*apps, own_responder(assembly), *http_calls(assembly)]
     half = settings.limits.drain_seconds / 2
     try:
         with view.shown():
@@ -104,7 +106,6 @@ async def _serve_broker(
     manager = ServiceManager()
     with _until_signal(), _on_hangup(assembly.reload), manager.watched():
         try:
-            hosted = [*apps, own_responder(assembly)]
             async with hosting(server, hosted, failure.tell, grace=half):
                 for url in server.urls:
                     on_listening(url)

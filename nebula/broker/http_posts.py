@@ -1,0 +1,198 @@
+"""What is posted to an HTTP listener: whether it may be, who its sender is, and its body.
+
+A browser sends what any page of the web asks it to, from inside a network and with its user's certificate.
+So a request has to name a host that is ours, no page's origin but a trusted one, and a content type that no
+form of a page can have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import ipaddress
+import json
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, TypeAlias
+
+import h11
+
+from nebula.broker.link import Link
+from nebula.broker.listeners import Listener, host_name
+from nebula.errors import Refused
+
+JSON_TYPE: Final = "application/json"
+
+# RFC 9110, 11.6.1: both are taken.
+_CHALLENGE: Final = (("www-authenticate", 'Basic realm="nebula", charset="UTF-8", Bearer'),)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is answered to a request."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    headers: Collection[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """A request that was posted.
+
+    Attributes:
+        principal: who has sent it.
+        path: without the query, escapes as they came.
+        query: what follows the `?`.
+        timeout: the header `Neb-Timeout`, or an empty text.
+        body: JSON, not looked at yet.
+    """
+
+    principal: str
+    path: str
+    query: str
+    timeout: str
+    body: bytes
+
+
+Post: TypeAlias = Callable[[Posted], Awaitable[Answer]]
+"""Answers a POST."""
+
+
+def problem(
+    status: HTTPStatus,
+    code: str,
+    message: str,
+    headers: Collection[tuple[str, str]] = (),
+    *,
+    retryable: bool = False,
+) -> Answer:
+    """The answer to what cannot be done: an error as services tell theirs, as JSON."""
+    retryable = retryable or status is HTTPStatus.SERVICE_UNAVAILABLE
+    fields = {"code": code, "message": message, "retryable": retryable}
+    return Answer(status, f"{json.dumps(fields)}\n".encode(), JSON_TYPE, headers)
+
+
+NOT_ADMITTED: Final = problem(HTTPStatus.UNAUTHORIZED, "not-admitted", "say who you are", _CHALLENGE)
+
+
+class Body:
+    """The body of a request, as it comes.
+
+    Args:
+        max_bytes: of it.
+
+    Attributes:
+        octets: of it, so far.
+        whole: done when all of them are there.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self.octets = bytearray()
+        self.whole: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def take(self, data: bytes) -> bool:
+        """Take some more of it; False: it is too large."""
+        self.octets += data
+        return len(self.octets) <= self._max_bytes
+
+    def end(self) -> None:
+        """That was all."""
+        if not self.whole.done():
+            self.whole.set_result(None)
+
+
+def refusal_of(request: h11.Request, listener: Listener, max_bytes: int) -> Answer | None:
+    """Why a request may not be posted, as far as its head tells; None: it may.
+
+    Whether its page may post is asked beside this, as it is of WebSockets.
+    """
+    if request.method != b"POST":
+        message = "only POST is answered here"
+        return problem(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", message, (("allow", "POST"),))
+    if not is_ours(only_value(request, b"host"), listener):
+        message = "this host is not served here; the listener's `hosts` name those that are"
+        return problem(HTTPStatus.MISDIRECTED_REQUEST, "wrong-host", message)
+    if not is_json(only_value(request, b"content-type")):
+        message = f"the body is JSON, and the request says so: `Content-Type: {JSON_TYPE}`"
+        return problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-json", message)
+    length = only_value(request, b"content-length")
+    return too_large(max_bytes) if length.isdigit() and int(length) > max_bytes else None
+
+
+def too_large(max_bytes: int) -> Answer:
+    """The answer to a body that is."""
+    message = f"the body may have {max_bytes} bytes"
+    return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", message)
+
+
+def is_ours(host: str, listener: Listener) -> bool:
+    """Whether a request that names this host was meant for this listener.
+
+    A name that is not ours may have been made to point here by a page that its user has open (DNS
+    rebinding): to the browser such a request is the page's own. An address cannot be made to.
+    """
+    name = host_name(f"//{host}").lower()
+    if name in ("localhost", listener.host.lower()):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        pages = (host_name(origin) for origin in listener.origins)
+        return name in {other.lower() for other in (*listener.hosts, *pages)}
+    return True
+
+
+def is_json(content_type: str) -> bool:
+    """Whether a content type is JSON's, which is always UTF-8."""
+    essence, _, parameters = content_type.lower().partition(";")
+    return essence.strip() == JSON_TYPE and parameters.strip().replace('"', "") in ("", "charset=utf-8")
+
+
+def only_value(request: h11.Request, name: bytes) -> str:
+    """The value of a header, or an empty text where there is none, or more than one."""
+    values = [value for key, value in request.headers if key == name]
+    return values[0].decode("latin-1") if len(values) == 1 else ""
+
+
+def credentials_of(authorization: str) -> tuple[str | None, str] | None:
+    """Login and passcode of an `Authorization`; None: there are none that can be read.
+
+    Returns:
+        Of `Basic` both, of `Bearer` no login: tokens say by themselves who has them.
+    """
+    scheme, _, words = authorization.partition(" ")
+    words = words.strip()
+    if scheme.lower() == "bearer" and words:
+        return None, words
+    if scheme.lower() != "basic":
+        return None
+    try:
+        login, colon, passcode = base64.b64decode(words, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return None
+    return (login, passcode) if colon else None
+
+
+async def identify(transport: asyncio.Transport, listener: Listener, authorization: str) -> str | None:
+    """Who has sent a request; None: it may not be known, or nobody that may come in.
+
+    What it shows of itself counts first, then its certificate; else it is anonymous where the listener lets
+    such in. Where nothing could check it, an `Authorization` is as little looked at as a login of STOMP is.
+    """
+    link = Link(transport, listener, 0.0)
+    authenticator = listener.authenticator
+    if authorization and authenticator is not None:
+        login, passcode = credentials_of(authorization) or (None, None)
+        return await authenticator.verify(login, passcode, link.place)
+    try:
+        principal = link.identify()
+    except Refused:
+        return None
+    if principal is None and authenticator is not None:
+        return authenticator.admit_at_once(None)
+    return principal

@@ -1,0 +1,334 @@
+"""`POST /call/SERVICE/VERB`: a call for who has nothing but HTTP, `curl` for one.
+
+Each principal that asks has a client of its own here, so that a call has that principal's rights and bears
+it as its `sender`, as if it had come by STOMP. Clients are kept for a while: an inbox is made once, not per
+call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, unquote
+
+import anyio
+from pydantic_core import from_json
+
+from nebula.broker.http_posts import JSON_TYPE, Answer, Posted, problem, too_large
+from nebula.errors import CallTimeout, NebulaError, NoResponder, Rejected, RemoteError
+from nebula.headers import REJECTED_FULL, REJECTED_UNAUTHORISED, TIMEOUT
+from nebula.host.pipe import AppEnd, join
+from nebula.rpc.client import Client
+from nebula.rpc.envelope import dump_json
+from nebula.rpc.errors import CODES
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from nebula.broker.assembly import Assembly
+    from nebula.broker.server import Server
+    from nebula.stomp.link import Link
+
+PATH: Final = "/call/"
+
+# The link is given: an address from the environment, which may be another broker's, is not asked for.
+_NO_ADDRESS: Final = "stomp://localhost"
+
+_DEFAULT_SECONDS: Final = 30.0
+# Who waits holds a connection, of which there are so many.
+_MOST_SECONDS: Final = 300.0
+_MOST_DIGITS: Final = 10
+_MOST_CHARACTERS: Final = 255
+
+_IDLE_SECONDS: Final = 60.0
+_SWEEP_SECONDS: Final = 10.0
+_MOST_IDLE: Final = 64
+_PARTING_SECONDS: Final = 0.5
+
+# What stands around the parameters in the body of a request, beside the verb.
+_ENVELOPE_BYTES: Final = 64
+# Written anew, `é` has three times its octets, and `1e15` some five times.
+_GROWTH: Final = 8
+
+STATUSES: Final[Mapping[str, HTTPStatus]] = {
+    "bad-request": HTTPStatus.BAD_REQUEST,
+    "bad-parameters": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "not-allowed": HTTPStatus.FORBIDDEN,
+    "unknown-verb": HTTPStatus.NOT_FOUND,
+    "not-found": HTTPStatus.NOT_FOUND,
+    "elsewhere": HTTPStatus.CONFLICT,
+    "cancelled": HTTPStatus.CONFLICT,
+    "streaming-only": HTTPStatus.NOT_ACCEPTABLE,
+    "deadline-exceeded": HTTPStatus.GATEWAY_TIMEOUT,
+    "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "too-many-attempts": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "result-too-large": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "error": HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+
+def status_of(code: str, *, retryable: bool = False) -> HTTPStatus:
+    """The status of an error code. Of what has none: 503 where the same call may succeed later, else 422."""
+    known = CODES.get(code)
+    if known is not None:
+        retryable = known.is_retryable
+    later = HTTPStatus.SERVICE_UNAVAILABLE if retryable else HTTPStatus.UNPROCESSABLE_ENTITY
+    return STATUSES.get(code, later)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a request asks for."""
+
+    service: str
+    verb: str
+    parameters: Any
+    seconds: float
+
+
+class _BadCall(Exception):
+    """It cannot be read; says why."""
+
+
+def http_calls(assembly: Assembly) -> list[HttpCalls]:
+    """What answers the calls of a broker, if it takes some: to be hosted. Ask before the broker starts."""
+    if not assembly.takes_calls:
+        return []
+    calls = HttpCalls(assembly.server)
+    assembly.server.posts[PATH] = calls.answer
+    return [calls]
+
+
+class HttpCalls:
+    """Answers what is posted. Host it beside the services; its `answer` is the listener's.
+
+    Args:
+        server: the broker, not started yet or started.
+
+    Attributes:
+        name: its own; no principal ever bears it.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.name = "http"
+        self._server = server
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: TaskGroup | None = None
+        self._callers: dict[str, _Caller] = {}
+        self._calls = 0
+        self._is_stopping = False
+        self._idle = anyio.Event()
+
+    async def run(
+        self,
+        url: str | None = None,  # noqa: ARG002 - the broker of this process
+        *,
+        link: Callable[[], Awaitable[Link]] | None = None,  # noqa: ARG002 - one for each principal
+        started: anyio.Event | None = None,
+        grace: float = 5.0,
+    ) -> None:
+        """Answer until cancelled; then calls under way have `grace` seconds."""
+        self._loop = asyncio.get_running_loop()
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            if started is not None:
+                started.set()
+            try:
+                while True:
+                    await anyio.sleep(_SWEEP_SECONDS)
+                    self._part_from_idle()
+            finally:
+                self._is_stopping = True
+                with anyio.CancelScope(shield=True), anyio.move_on_after(grace):
+                    while self._calls:
+                        self._idle = anyio.Event()
+                        await self._idle.wait()
+                for caller in self._callers.values():
+                    caller.leave()
+
+    async def answer(self, posted: Posted) -> Answer:
+        """Answer a request. On the broker's loop; who is cancelled takes its call back."""
+        if self._loop is None or self._is_stopping:
+            return problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "calls are not taken now")
+        working = asyncio.run_coroutine_threadsafe(self._answer(posted), self._loop)
+        return await asyncio.wrap_future(working)
+
+    async def _answer(self, posted: Posted) -> Answer:
+        self._calls += 1
+        try:
+            call = read_call(posted)
+            if self._is_too_large(call, posted):
+                return too_large(self._server.limits.max_body_bytes)
+            value = await self._ask(posted.principal, call)
+            return Answer(HTTPStatus.OK, dump_json(value) + b"\n", JSON_TYPE)
+        except _BadCall as error:
+            return problem(HTTPStatus.BAD_REQUEST, "bad-request", str(error))
+        except NebulaError as error:
+            return answer_to(error)
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
+
+    def _is_too_large(self, call: Call, posted: Posted) -> bool:
+        """Whether the broker would end the connection, which others share, over its body."""
+        most = self._server.limits.max_body_bytes - _ENVELOPE_BYTES - 6 * len(call.verb)
+        return len(posted.body) * _GROWTH > most and len(dump_json(call.parameters)) > most
+
+    async def _ask(self, principal: str, call: Call) -> Any:
+        caller = self._caller_of(principal)
+        caller.calls += 1
+        try:
+            client = await caller.client()
+            return await client.call(
+                f"/queue/{call.service}", call.verb, call.parameters, timeout=call.seconds
+            )
+        finally:
+            caller.calls -= 1
+            caller.since = time.monotonic()
+            if caller.is_lost and self._callers.get(principal) is caller:
+                del self._callers[principal]
+                caller.leave()
+
+    def _caller_of(self, principal: str) -> _Caller:
+        caller = self._callers.get(principal)
+        if caller is None:
+            assert self._tasks is not None
+            if len(self._callers) >= _MOST_IDLE:
+                self._part_from_idle(0.0)
+            caller = self._callers[principal] = _Caller(self._server, principal)
+            self._tasks.start_soon(caller.run, name=f"calls of {principal}")
+        return caller
+
+    def _part_from_idle(self, seconds: float = _IDLE_SECONDS) -> None:
+        now = time.monotonic()
+        for principal, caller in list(self._callers.items()):
+            if not caller.calls and now - caller.since >= seconds:
+                del self._callers[principal]
+                caller.leave()
+
+
+class _Caller:
+    """Asks in the name of one principal.
+
+    Attributes:
+        calls: under way.
+        since: when the last one ended.
+    """
+
+    def __init__(self, server: Server, principal: str) -> None:
+        self._server = server
+        self._principal = principal
+        self._client: Client | None = None
+        self._failure: NebulaError | None = None
+        self._ready = anyio.Event()
+        self._leaving = anyio.Event()
+        self.calls = 0
+        self.since = time.monotonic()
+
+    @property
+    def is_lost(self) -> bool:
+        """It will have no more answers: another one has to be made."""
+        return self._failure is not None
+
+    async def client(self) -> Client:
+        """The client, once it has its inbox.
+
+        Raises:
+            NebulaError: it cannot have one, or has lost its connection.
+        """
+        await self._ready.wait()
+        if self._client is None or self._failure is not None:
+            assert self._failure is not None
+            raise self._failure
+        return self._client
+
+    def leave(self) -> None:
+        """Part from the broker."""
+        self._leaving.set()
+
+    async def run(self) -> None:
+        """Be connected until `leave`; who is cancelled may still have calls to bring to their end."""
+        with anyio.CancelScope(shield=True) as scope:
+            try:
+                async with Client(_NO_ADDRESS, link=self._open_link) as client:
+                    self._client = client
+                    self._ready.set()
+                    await self._leaving.wait()
+                    scope.deadline = anyio.current_time() + _PARTING_SECONDS
+            except NebulaError as error:
+                self._failure = error
+            finally:
+                self._ready.set()
+
+    async def _open_link(self) -> AppEnd:
+        return join(self._server, self._principal)
+
+
+def read_call(posted: Posted) -> Call:
+    """What a request asks for.
+
+    Raises:
+        _BadCall: it cannot be read.
+    """
+    names = [unquote(name) for name in posted.path.removeprefix(PATH).split("/")]
+    if len(names) != 2 or not all(_is_name(name) for name in names):
+        raise _BadCall(f"post to {PATH}SERVICE/VERB")
+    parameters = None
+    if posted.body:
+        try:
+            parameters = from_json(posted.body, allow_inf_nan=False)
+        except ValueError as error:
+            raise _BadCall(f"the body is not JSON: {error}") from error
+    return Call(names[0], names[1], parameters, _seconds_of(posted))
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _MOST_CHARACTERS and text.isprintable() and "/" not in text
+
+
+def _seconds_of(posted: Posted) -> float:
+    """What a call may take: the header, else the query, in milliseconds as on STOMP's wire."""
+    text = posted.timeout
+    with suppress(ValueError):
+        text = text or parse_qs(posted.query, max_num_fields=20).get(TIMEOUT, [""])[-1]
+    if not text:
+        return _DEFAULT_SECONDS
+    is_number = text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS
+    if not (is_number and 0 < int(text) <= _MOST_SECONDS * 1000):
+        raise _BadCall(f"{TIMEOUT} is a number of milliseconds, {_MOST_SECONDS * 1000:g} at most")
+    return int(text) / 1000
+
+
+def answer_to(error: NebulaError) -> Answer:
+    """The answer to a call that has failed."""
+    if isinstance(error, RemoteError):
+        return _remote(error)
+    if isinstance(error, NoResponder):
+        return problem(HTTPStatus.NOT_FOUND, "no-responder", "nobody serves there", retryable=True)
+    if isinstance(error, CallTimeout):
+        return problem(HTTPStatus.GATEWAY_TIMEOUT, "timeout", "no answer came in time")
+    if isinstance(error, Rejected):
+        return _rejected(error)
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "the broker takes no calls of yours now")
+
+
+def _remote(error: RemoteError) -> Answer:
+    fields = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    if error.details is not None:
+        fields["details"] = error.details
+    status = status_of(error.code, retryable=error.retryable)
+    return Answer(status, dump_json(fields) + b"\n", JSON_TYPE)
+
+
+def _rejected(error: Rejected) -> Answer:
+    if error.verdict == REJECTED_UNAUTHORISED:
+        return problem(HTTPStatus.FORBIDDEN, "not-allowed", "you may not call this service")
+    if error.verdict == REJECTED_FULL:
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "the service's queue is full")
+    return problem(HTTPStatus.BAD_REQUEST, "bad-request", f"the broker has refused the call: {error.verdict}")
