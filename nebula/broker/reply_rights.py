@@ -86,9 +86,12 @@ class ReplyRights:
         key, self._found = self._found, None
         if key is None:
             return None
+        if not goes_on:
+            return key, self._take(key)
         held = self._rights[key]
         until, requester, more = _first(held)
-        if not goes_on or more is None:
+        if more is None:
+            # Nobody asked for a stream.
             return key, self._take(key)
         right = (max(until, now + more), requester, more)
         if isinstance(held, list):

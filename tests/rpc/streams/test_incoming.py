@@ -1,0 +1,177 @@
+"""A stream in flight as its inbox sees it: who is silent, who is dropped, and what is said back. No loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from nebula.errors import CallTimeout, NebulaError, NoResponder
+from nebula.rpc.errors import StreamBroken
+from nebula.rpc.streams.reading import Incoming
+from nebula.stomp.messages import Message
+
+SERVICE = "/queue/prices"
+INSTANCE = "/queue/prices.one"
+
+
+class Wire:
+    """What a stream says back."""
+
+    def __init__(self) -> None:
+        self.credit: list[tuple[str, str]] = []
+        self.left: list[tuple[str | None, bool]] = []
+
+    def post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        assert headers["neb-in-reply-to"] == "7"
+        self.credit.append((destination, headers["neb-credit"]))
+
+    def leave(self, number: str, *, withdraw_from: str | None, seconds: float | None) -> None:
+        assert number == "7"
+        self.left.append((withdraw_from, seconds is not None))
+
+
+def begun(wire: Wire, *, credit: int = 4, timeout: float | None = None) -> Incoming:
+    stream = Incoming(SERVICE, credit, timeout)
+    stream.begin(wire, "7")
+    return stream
+
+
+def part(seq: int | None, *, end: bool = False) -> Message:
+    headers = {"neb-stream": "true", "neb-reply-to": INSTANCE}
+    if seq is not None:
+        headers["neb-stream-seq"] = str(seq)
+    if end:
+        headers["neb-stream-end"] = "true"
+    return Message(headers, b"", cast(Any, SimpleNamespace()))
+
+
+def error_of(stream: Incoming) -> NebulaError | None:
+    return stream._error
+
+
+def test_service_that_says_nothing_for_30_seconds_is_given_up() -> None:
+    stream = begun(Wire())
+    stream.look(stream.deadline)
+    stream.look(stream.deadline)
+    assert error_of(stream) is None
+
+    stream.look(stream.deadline)
+
+    assert isinstance(error_of(stream), CallTimeout)
+    assert stream.deadline == float("inf")
+
+
+def test_sign_of_life_keeps_the_stream_and_is_no_item() -> None:
+    stream = begun(Wire())
+    stream._heard_at -= 29
+    stream.set(part(None))
+    stream.look(stream._heard_at + 29)
+
+    assert error_of(stream) is None
+    assert not stream._messages
+
+
+def test_reader_that_does_not_get_on_says_every_10_seconds_that_it_is_there() -> None:
+    wire = Wire()
+    stream = begun(wire)
+    stream.set(part(0))
+    stream.consume(1)
+    now = stream._told_at
+    stream.look(now + 9)
+    stream.look(now + 10)
+    stream.set(part(None))
+    stream.look(now + 20)
+
+    assert wire.credit == [(INSTANCE, "1"), (INSTANCE, "0")]
+
+
+def test_credit_is_given_as_items_are_consumed_and_not_after_the_end() -> None:
+    wire = Wire()
+    stream = begun(wire)
+    stream.set(part(0))
+    stream.consume(1)
+    assert wire.credit == []
+    stream.consume(1)
+    assert wire.credit == [(INSTANCE, "2")]
+    stream.set(part(2, end=True))
+    stream.consume(2)
+
+    assert len(wire.credit) == 1
+
+
+def test_time_that_is_over_ends_it() -> None:
+    stream = begun(Wire(), timeout=3)
+    stream.look(stream.deadline)
+
+    assert isinstance(error_of(stream), CallTimeout)
+
+
+@pytest.mark.parametrize("seq", [4, 5])
+def test_more_than_there_is_credit_for_is_not_kept(seq: int) -> None:
+    stream = begun(Wire())
+    stream.set(part(0))
+    stream.set(part(seq))
+
+    assert isinstance(error_of(stream), StreamBroken)
+    assert len(stream._messages) == 1
+
+
+def test_number_that_is_none_breaks_the_stream() -> None:
+    stream = begun(Wire())
+    message = part(0)
+    cast(dict[str, str], message.headers)["neb-stream-seq"] = "-1"
+    stream.set(message)
+
+    assert isinstance(error_of(stream), StreamBroken)
+
+
+def test_leaving_is_told_to_the_instance_once() -> None:
+    wire = Wire()
+    stream = begun(wire, timeout=9)
+    stream.set(part(0))
+    stream.close()
+    stream.close()
+
+    assert wire.left == [(INSTANCE, True)]
+
+
+def test_leaving_before_anything_came_is_told_to_the_service() -> None:
+    wire = Wire()
+    begun(wire).close()
+
+    assert wire.left == [(SERVICE, False)]
+
+
+@pytest.mark.parametrize("end", ["end", "refused"])
+def test_who_is_done_or_never_began_is_told_nothing(end: str) -> None:
+    wire = Wire()
+    stream = begun(wire)
+    if end == "end":
+        stream.set(part(0, end=True))
+    else:
+        stream.fail(NoResponder("rejected-no-consumer", SERVICE))
+    stream.close()
+
+    assert wire.left == [(None, False)]
+
+
+def test_stream_that_the_collector_dropped_on_another_thread_is_left_at_the_next_look() -> None:
+    wire = Wire()
+    stream = begun(wire)
+    stream.is_dropped = True
+    stream.look(stream.deadline)
+
+    assert wire.left == [(SERVICE, False)]
+
+
+def test_what_came_before_the_loss_is_read_first() -> None:
+    wire = Wire()
+    stream = begun(wire)
+    stream.set(part(0))
+    stream.lose(CallTimeout("lost"))
+
+    assert len(stream._messages) == 1
+    assert wire.left == [(INSTANCE, False)]
