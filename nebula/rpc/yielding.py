@@ -14,7 +14,8 @@ from collections.abc import (
 )
 from typing import Annotated, Any, Final, get_args, get_origin
 
-_ITERABLES: Final = (AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator)
+_ASYNC: Final = (AsyncGenerator, AsyncIterable, AsyncIterator)
+_ITERABLES: Final = (*_ASYNC, Generator, Iterable, Iterator)
 
 
 def is_stream(function: Callable[..., Any]) -> bool:
@@ -22,6 +23,16 @@ def is_stream(function: Callable[..., Any]) -> bool:
     # `@deprecated` wraps it in a plain function.
     inner = getattr(function, "__wrapped__", function) if hasattr(function, "__deprecated__") else function
     return inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner)
+
+
+def stands_for_stream(function: Callable[..., Any], hint: Any) -> bool:
+    """Whether what a function stands for is a stream: it yields, or says so, as declarations for callers do.
+
+    Args:
+        function: a handler, or a declaration without a body.
+        hint: its return annotation.
+    """
+    return is_stream(function) or get_origin(hint) in _ASYNC
 
 
 def items_of(hint: Any) -> Any:

@@ -16,12 +16,15 @@ import anyio
 import anyio.to_thread
 import pytest
 from pydantic import BaseModel
+from typing_extensions import deprecated
 
 from nebula.errors import CallTimeout, ConnectionLost, NoResponder, RemoteError, ServerError
 from nebula.rpc.client import Client
 from nebula.rpc.context import Request
 from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError
+from nebula.rpc.remote import Remote
 from nebula.rpc.responder import Responder
+from nebula.rpc.verbs import verb
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.messages import Message
 from tests.rpc.conftest import RunningBroker, Serving
@@ -56,7 +59,7 @@ impatient = Responder(f"impatient-{uuid4().hex}", stream_idle=0.3)
 
 
 @pytest.fixture(autouse=True)
-async def _fresh_watch() -> None:
+def _fresh_watch() -> None:
     global watch
     watch = Watch()
 
@@ -210,6 +213,32 @@ async def test_any_credit_brings_all_items(client: Client, prices: str, verb: st
     found = await read(client.stream(prices, verb, ["A", 700], credit=credit))
 
     assert [item["cents"] for item in found] == list(range(700))
+
+
+async def test_declaration_for_callers_reads_as_the_handler_does(client: Client, prices: str) -> None:
+    @Remote(prices).verb
+    def ticks(symbol: str, count: int) -> AsyncIterator[Tick]:
+        raise NotImplementedError
+
+    assert await read(client.stream(ticks, "A", 1)) == [Tick(symbol="A", cents=0)]
+    with pytest.warns(DeprecationWarning, match="plain_ticks"):
+        deprecated_stream = client.service(prices).stream(bare, "A", 1)
+    assert await read(deprecated_stream) == [Tick(symbol="A", cents=0)]
+
+
+@verb(name="ticks")
+@deprecated("ask for `plain_ticks`")
+async def bare(symbol: str, count: int) -> AsyncIterator[Tick]:
+    async for tick in ticks(symbol, count):
+        yield tick
+
+
+def test_handler_that_returns_an_iterator_is_told_to_yield() -> None:
+    def returns() -> AsyncIterator[int]:
+        raise NotImplementedError
+
+    with pytest.raises(TypeError, match="returns an iterator: write it as a generator"):
+        Responder("prices").verb(returns)
 
 
 async def test_batches_hold_what_is_there(client: Client, prices: str) -> None:
@@ -463,6 +492,15 @@ async def test_lost_connection_ends_the_stream(mortal_broker: RunningBroker) -> 
             tasks.start_soon(stop)
             with pytest.raises((ConnectionLost, ServerError)):
                 await read(client.stream("mute", "ticks"))
+
+
+async def test_service_that_stops_tells_its_readers(client: Client, serving: Serving) -> None:
+    async with serving(app):
+        stream = client.stream(endless)
+        await anext(stream)
+
+    with pytest.raises(RemoteError, match="busy"):
+        await read(stream)
 
 
 # --- deadlines ---
