@@ -27,7 +27,9 @@ if TYPE_CHECKING:
         SettingsError,
     )
     from nebula.host.embedding import embedded
+    from nebula.rpc.avro_bodies import in_avro
     from nebula.rpc.breaker import Breaker
+    from nebula.rpc.cache import Cache, CacheFailed
     from nebula.rpc.client import Client
     from nebula.rpc.context import Request
     from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError
@@ -46,6 +48,8 @@ __all__ = [
     "AckMode",
     "AvroError",
     "Breaker",
+    "Cache",
+    "CacheFailed",
     "CallTimeout",
     "CircuitOpen",
     "Client",
@@ -77,6 +81,7 @@ __all__ = [
     "UnexpectedReply",
     "VerbError",
     "embedded",
+    "in_avro",
     "sync",
     "testing",
     "verb",
@@ -85,6 +90,8 @@ __all__ = [
 _HOMES = {
     "AckMode": "nebula.stomp.messages",
     "Breaker": "nebula.rpc.breaker",
+    "Cache": "nebula.rpc.cache",
+    "CacheFailed": "nebula.rpc.cache",
     "Client": "nebula.rpc.client",
     "ConnectionState": "nebula.rpc.reconnecting",
     "Job": "nebula.rpc.jobs",
@@ -102,6 +109,7 @@ _HOMES = {
     "UnexpectedReply": "nebula.rpc.errors",
     "VerbError": "nebula.rpc.errors",
     "embedded": "nebula.host.embedding",
+    "in_avro": "nebula.rpc.avro_bodies",
     "verb": "nebula.rpc.verbs",
 }
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from pydantic import ValidationError
 
@@ -13,13 +13,31 @@ from nebula.headers import ERROR_CODE
 from nebula.rpc.adapting import Adapter
 from nebula.rpc.envelope import ERROR, SUCCESS, content_type_of, parse
 from nebula.rpc.errors import UnexpectedReply, remote_error
-from nebula.stomp.client import Message
 
 # Success without parameters, as both forms of body write it.
 _NOTHING: Final[tuple[Any, ...]] = ([], "[]", "", None)
 
 
-def read_value(answer: Message, read: Callable[[Any], Any] | None) -> Any:
+class Reply(Protocol):
+    """An answer as it came, or as it was kept: a `Message`, for one."""
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+
+R = TypeVar("R", bound=Reply)
+
+
+def unless_error(answer: R) -> R:
+    """The answer itself. Raises RemoteError if it is an `error`."""
+    read_value(answer, None)
+    return answer
+
+
+def read_value(answer: Reply, read: Callable[[Any], Any] | None) -> Any:
     """The value of an answer: what `call` returns.
 
     Args:
