@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -14,20 +15,21 @@ import structlog
 
 from nebula import headers as names
 from nebula.errors import ConnectionLost
+from nebula.rpc.answers import SEE_LOG, Answer, failure, is_answer, success
+from nebula.rpc.avro_bodies import AvroValue
 from nebula.rpc.brokers import LONGEST_HEADER, NEBULA, Brand
-from nebula.rpc.context import Request
-from nebula.rpc.envelope import (
-    BOO,
-    ERROR,
-    SUCCESS,
-    Envelope,
-    content_type_of,
-    dump_json,
-    encode,
-    media_of,
-    parse,
-)
+from nebula.rpc.cancelling import Cancel, Withdrawn
+from nebula.rpc.context import Ending, Request, attempts_before
+from nebula.rpc.deadlines import AMBIENT, deadline_of
+from nebula.rpc.envelope import BOO, Envelope, content_type_of, encode, media_of, parse
 from nebula.rpc.errors import VerbError
+from nebula.rpc.gates import Gate
+from nebula.rpc.idempotency.replaying import Replays
+from nebula.rpc.lane import Worker
+from nebula.rpc.running import Running
+from nebula.rpc.signature import Arguments
+from nebula.rpc.statistics import Tally
+from nebula.rpc.streams.serving import ServedStreams, wants_stream
 from nebula.stomp.messages import Message
 
 if TYPE_CHECKING:
@@ -35,40 +37,14 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-# "Nothing to report", as the gem writes it (C.5).
-_NO_PARAMETERS: Final = b"[]"
-
 # As much of such a header as a log wants.
 _LONG: Final = 200
-
-# All that a caller learns of a fault of ours.
-_SEE_LOG: Final = "the service failed; its log says why"
 
 
 class Post(Protocol):
     """Sends a message at once: `StompClient.post`."""
 
     def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None: ...
-
-
-@dataclass(slots=True)
-class Answer:
-    """The body of a reply: the fields of an envelope, with parameters as JSON octets."""
-
-    verb: str
-    parameters: bytes | None = None
-    description: str | None = None
-    code: str | None = None
-
-
-@dataclass(slots=True)
-class Tally:
-    """What one verb did since the service started; times in seconds."""
-
-    requests: int = 0
-    errors: int = 0
-    seconds: float = 0.0
-    longest: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,52 +55,49 @@ class AnswerRules:
     acks_early: bool = False
     debug: bool = False
     max_reply_bytes: int = 8 * 1024 * 1024
-
-
-def success(parameters: bytes = _NO_PARAMETERS, description: str = "") -> Answer:
-    """The answer that says: it worked. Without parameters: and there is nothing to report."""
-    return Answer(SUCCESS, parameters, description)
-
-
-def failure(error: VerbError) -> Answer:
-    """The `error` reply in our shape (C.2)."""
-    fields = {"code": error.code, "message": error.message, "retryable": error.retryable}
-    if error.details is not None:
-        fields["details"] = error.details
-    try:
-        return Answer(ERROR, dump_json(fields), error.message, error.code)
-    except ValueError:
-        # What the handler gave has no JSON form; it is answered nevertheless (rule 1).
-        _log.exception("error could not be written", code=error.code)
-        return failure(VerbError("internal", _SEE_LOG))
-
-
-def is_answer(envelope: Envelope, headers: Mapping[str, str]) -> bool:
-    """Whether a message is an answer, which is never answered, so that no loop can be (D.46)."""
-    return (
-        envelope.verb in (SUCCESS, ERROR)
-        or headers.get(names.RESPONSE) == "true"
-        or (names.IN_REPLY_TO in headers and names.REPLY_TO not in headers)
-    )
+    max_waiting: int | None = None
+    stream_idle: float = 30.0
 
 
 class Answerer:
     """Answers requests with verbs.
 
     Every valid request is answered once, whatever its handler does, unless it asks for no answer or its
-    time is over. The answer goes out before the ACK, so that a crash between them brings the request
-    again (at least once); with `acks_early` the ACK goes first (at most once).
+    time is over or its caller has withdrawn it. The answer goes out before the ACK, so that a crash between
+    them brings the request again (at least once); with `acks_early` the ACK goes first (at most once).
 
     Args:
         verbs: by name.
         rules: of the responder.
         limiter: of the threads that plain functions run in.
+        replays: answers again what was asked for with the same key.
+
+    Attributes:
+        running: ends requests that nobody waits for. It has to `watch` the lanes, and its `run` to run.
+        streams: the answers that are being sent in parts. To be connected, and its `run` has to run.
+        expired, cancelled, skipped, refused, overloaded: requests that were not answered, or not by a verb:
+            their time was over; their caller withdrew them; they were answers themselves; they could not be
+            read, or no verb has that name; too many were waiting.
     """
 
     def __init__(
-        self, verbs: Mapping[str, Endpoint], rules: AnswerRules, limiter: anyio.CapacityLimiter
+        self,
+        verbs: Mapping[str, Endpoint],
+        rules: AnswerRules,
+        limiter: anyio.CapacityLimiter,
+        replays: Replays,
     ) -> None:
         self._verbs = verbs
+        self._gates = {
+            one.name: Gate(one.concurrency, rules.max_waiting)
+            for one in verbs.values()
+            if one.concurrency is not None
+        }
+        self._replays = replays
+        # None until the first caller withdraws something.
+        self._withdrawn: Withdrawn | None = None
+        self.running = Running()
+        self.streams = ServedStreams(rules.stream_idle, rules.max_reply_bytes)
         self._post: Post | None = None
         self._brand = NEBULA
         self._trusts_sender = False
@@ -132,8 +105,15 @@ class Answerer:
         self._limiter = limiter
         self.tallies: dict[str, Tally] = {name: Tally() for name in verbs}
         self.expired = 0
+        self.cancelled = 0
         self.skipped = 0
         self.refused = 0
+        self.overloaded = 0
+
+    @property
+    def set_aside(self) -> int:
+        """Requests that wait as too many of their verb are being handled."""
+        return sum(gate.waiting for gate in self._gates.values())
 
     def connect(self, post: Post, brand: Brand, *, trusts_sender: bool) -> None:
         """Say where answers go; call it before the first request.
@@ -147,56 +127,139 @@ class Answerer:
         self._brand = brand
         self._trusts_sender = trusts_sender
 
-    async def serve(self, message: Message, arrived: float) -> None:
-        """Deal with one message of a request queue: answer and ACK it. `arrived`: when it came.
+    async def serve(self, message: Message, arrived: float, worker: Worker) -> None:
+        """Deal with one message of a request queue: answer and ACK it.
 
-        Raises nothing that a message could cause.
+        Raises nothing that a message could cause, but the cancellation of the worker's scope.
+
+        Args:
+            message: as it came.
+            arrived: when it came.
+            worker: whose turn it is; its scope is cancelled when nobody waits for the answer any more.
         """
         try:
-            if self._rules.acks_early:
-                message.ack()
-            if await self._deal_with(message, arrived):
-                if not self._rules.acks_early:
-                    message.ack()
-            elif not self._rules.acks_early:
-                # Nobody could be told, and nobody will ever understand it.
-                message.nack(requeue="false")
+            envelope = parse(content_type_of(message.headers), message.body)
+            gate = self._gates.get(envelope.verb or "")
+            if gate is None:
+                await self._handle(message, envelope, arrived, worker)
+            elif gate.enter(message):
+                try:
+                    await self._handle(message, envelope, arrived, worker)
+                finally:
+                    gate.leave()
+            elif gate.is_full and _wants_answer(message):
+                self._refuse(message, envelope, arrived)
+            else:
+                gate.set_aside(worker.lane, message, arrived)
         except ConnectionLost:
             # What was not acked comes again; the responder's own task says what happened.
             return
 
-    async def _deal_with(self, message: Message, arrived: float) -> bool:
-        """Answer if need be; False if the message is of no use to anybody."""
+    def refuse(self, message: Message, arrived: float) -> bool:
+        """Answer `busy` at once, as too many requests are waiting.
+
+        False, and nothing done, for a request that asks for no answer: its sender would never know that it
+        was not done. It has to wait with the others.
+        """
+        if not _wants_answer(message):
+            return False
+        try:
+            self._refuse(message, parse(content_type_of(message.headers), message.body), arrived)
+        except ConnectionLost:
+            _log.debug("request not refused, the connection is gone")
+        return True
+
+    def withdraw(self, message: Message) -> None:
+        """Take a message of a cancel topic: end the request that it names, or see that it never starts."""
+        one = Cancel.parse(message.body)
+        if one is None:
+            return
+        principal = self._principal_of(message.headers)
+        if not self.running.cancel(one, principal):
+            self._withdrawn = self._withdrawn or Withdrawn()
+            self._withdrawn.remember(one, principal, monotonic())
+
+    async def _handle(self, message: Message, envelope: Envelope, arrived: float, worker: Worker) -> None:
+        request = self._request_in(message, envelope, arrived)
+        if request is None:
+            return
+        if self._rules.acks_early:
+            message.ack()
+        worker.request = request
+        deadline = request.deadline
+        if deadline is not None and deadline < self.running.next_sweep:
+            self.running.sweep_earlier(deadline)
+        try:
+            answer = await self._answer(request, envelope, worker)
+        except anyio.get_cancelled_exc_class():
+            if request.ending is not None:
+                self._let_go(message, request)
+            raise
+        finally:
+            worker.request = None
+        if request.ending is not None:
+            self._let_go(message, request)
+            return
+        self._send(request, answer)
+        if not self._rules.acks_early:
+            message.ack()
+
+    def _request_in(self, message: Message, envelope: Envelope, arrived: float) -> Request | None:
+        """The request that a message is, if it is one to be answered; else the message is settled."""
         headers = message.headers
-        envelope = parse(content_type_of(headers), message.body)
         # C.4: the gem posts "boo" to each queue before it subscribes. A genuine body "boo" is lost.
         if message.body == BOO or is_answer(envelope, headers):
             self.skipped += 1
-            return True
-        deadline = _deadline_of(headers, arrived)
+            message.ack()
+            return None
+        deadline = deadline_of(headers, arrived)
         # D.50: its caller has given up, and may have asked somebody else.
         if deadline is not None and monotonic() >= deadline:
             self.expired += 1
-            return True
+            message.ack()
+            return None
         # Rule 2: need not be answered. Rule 3's fall-back would put the answer into our own queue.
         if envelope.verb is None and names.REPLY_TO not in headers:
             self.refused += 1
             _log.warning("unreadable request refused", destination=message.destination)
-            return False
+            # Nobody could be told, and nobody will ever understand it.
+            message.nack(requeue="false")
+            return None
         request = Request(
             envelope,
             headers,
             destination=message.destination,
-            # Where the broker does not write the header itself, anybody could have.
-            principal=headers.get(names.SENDER) if self._trusts_sender else None,
+            principal=self._principal_of(headers),
             deadline=deadline,
         )
-        answer = await self._answer(request, envelope)
-        if headers.get(names.NO_REPLY) != "true":
-            self._send(request, answer)
-        return True
+        if self._withdrawn is not None and _is_withdrawn(self._withdrawn, request):
+            self.cancelled += 1
+            message.ack()
+            return None
+        return request
 
-    async def _answer(self, request: Request, envelope: Envelope) -> Answer:
+    def _principal_of(self, headers: Mapping[str, str]) -> str | None:
+        # Where the broker does not write the header itself, anybody could have.
+        return headers.get(names.SENDER) if self._trusts_sender else None
+
+    def _refuse(self, message: Message, envelope: Envelope, arrived: float) -> None:
+        request = self._request_in(message, envelope, arrived)
+        if request is not None:
+            self.overloaded += 1
+            self._send(request, failure(VerbError("busy", "too many requests are waiting; try again later")))
+            message.ack()
+
+    def _let_go(self, message: Message, request: Request) -> None:
+        """D.50: a request that nobody waits for any more gets no answer, and is not to come again."""
+        if request.ending is Ending.EXPIRED:
+            self.expired += 1
+        else:
+            self.cancelled += 1
+        _log.info("request ended early", verb=request.verb, reason=str(request.ending))
+        if not self._rules.acks_early:
+            message.ack()
+
+    async def _answer(self, request: Request, envelope: Envelope, worker: Worker) -> Answer | None:
         verb = None if envelope.verb is None else self._verbs.get(envelope.verb)
         if verb is None:
             self.refused += 1
@@ -205,12 +268,24 @@ class Answerer:
         tally.requests += 1
         started = monotonic()
         try:
-            self._check_attempts(request)
+            # D.37: a handler that kills its process must not do so for ever.
+            if attempts_before(request.headers) >= self._rules.max_attempts:
+                times = f"delivered {self._rules.max_attempts} times without an answer"
+                raise VerbError("too-many-attempts", times)
             if not verb.may_be_called_by(request.principal):
                 raise VerbError(
                     "not-allowed", f"{request.principal or 'nobody known'} may not call {verb.name}"
                 )
-            return await self._run(verb, request, is_text=envelope.is_text)
+            arguments = verb.signature.bind(request.parameters, is_text=envelope.is_text)
+            if verb.streams:
+                return await self._stream(verb, request, arguments, worker)
+            key = request.headers.get(names.IDEMPOTENCY_KEY)
+            if not key:
+                return await self._run(verb, request, arguments, worker)
+            # It may wait for another one with this key, and is cancelled like any that waits.
+            request.scope = worker.scope
+            run = partial(self._run, verb, request, arguments, worker)
+            return await self._replays.answer(key, request, run)
         # A job refuses, and so may a handler: those are the errors that are meant for the caller.
         except VerbError as error:
             tally.errors += 1
@@ -227,38 +302,54 @@ class Answerer:
             return self._internal(verb, error)
         finally:
             seconds = monotonic() - started
-            tally.seconds += seconds
-            tally.longest = max(tally.longest, seconds)
+            tally.add(seconds)
 
-    async def _run(self, verb: Endpoint, request: Request, *, is_text: bool) -> Answer:
-        arguments = verb.signature.bind(request.parameters, is_text=is_text)
+    async def _run(self, verb: Endpoint, request: Request, arguments: Arguments, worker: Worker) -> Answer:
+        # For the calls that it makes. The worker's own context: the next request sets it anew.
+        AMBIENT.set(request.deadline)
         if verb.is_async:
+            request.scope = worker.scope
             result = await verb.invoke(arguments, request)
         else:
+            # Nor does it free its worker when nobody waits for it any more: threads would pile up.
+            request.scope = None
             # A thread cannot be stopped: at the end of the service it is left to itself.
             result = await anyio.to_thread.run_sync(
                 verb.invoke, arguments, request, limiter=self._limiter, abandon_on_cancel=True
             )
+            # It may have seen the end of its time before the sweep did.
+            if request.cancelled:
+                request.end(Ending.EXPIRED)
         # A job's answer comes ready: its early `success` has parameters.
         if isinstance(result, Answer):
             return result
         if result is None:
             return success()
-        return Answer(verb.response, verb.signature.dump(result))
+        contract = verb.signature
+        is_avro = type(request.parameters) is AvroValue
+        return Answer(verb.response, contract.dump_avro(result) if is_avro else contract.dump(result))
+
+    async def _stream(
+        self, verb: Endpoint, request: Request, arguments: Arguments, worker: Worker
+    ) -> Answer | None:
+        """Send what the handler yields; to who knows nothing of streams, as one answer if it is short."""
+        AMBIENT.set(request.deadline)
+        if wants_stream(request) and self._may_answer(request.reply_to, request.reply_id):
+            await self.streams.send(verb, arguments, request)
+            return None
+        # As for any other handler, see `_run`.
+        request.scope = worker.scope if verb.is_async else None
+        return Answer(verb.response, await self.streams.collect(verb, arguments, request))
 
     def _internal(self, verb: Endpoint, error: BaseException) -> Answer:
         # The traceback is for the log: a peer learns nothing of our inside.
         _log.exception("verb failed", verb=verb.name)
-        return failure(VerbError("internal", repr(error) if self._rules.debug else _SEE_LOG))
+        return failure(VerbError("internal", repr(error) if self._rules.debug else SEE_LOG))
 
-    def _check_attempts(self, request: Request) -> None:
-        # D.37: a handler that kills its process must not do so for ever.
-        if _attempts_before(request.headers) >= self._rules.max_attempts:
-            raise VerbError(
-                "too-many-attempts", f"delivered {self._rules.max_attempts} times without an answer"
-            )
-
-    def _send(self, request: Request, answer: Answer) -> None:
+    def _send(self, request: Request, answer: Answer | None) -> None:
+        # None: it was sent as a stream.
+        if answer is None or request.headers.get(names.NO_REPLY) == "true":
+            return
         destination, reply_id = request.reply_to, request.reply_id
         if not self._may_answer(destination, reply_id):
             _log.warning("answer dropped, nobody can be answered there", destination=destination[:_LONG])
@@ -285,26 +376,16 @@ class Answerer:
         return self._brand.may_reply_to(destination)
 
 
+def _wants_answer(message: Message) -> bool:
+    return message.headers.get(names.NO_REPLY) != "true"
+
+
+def _is_withdrawn(withdrawn: Withdrawn, request: Request) -> bool:
+    reply_id = request.reply_id
+    return reply_id is not None and withdrawn.take(request.reply_to, reply_id, request.principal, monotonic())
+
+
 def _no_verb(envelope: Envelope) -> VerbError:
     if envelope.verb is None:
         return VerbError("bad-request", "the body has no verb; send JSON or text with one")
     return VerbError("unknown-verb", f"no verb {envelope.verb!r} here; `describe` lists them")
-
-
-def _deadline_of(headers: Mapping[str, str], arrived: float) -> float | None:
-    text = headers.get(names.TIMEOUT)
-    if text is None or not (text.isascii() and text.isdigit()):
-        return None  # foreign brokers pass on what they do not check
-    return arrived + int(text) / 1000
-
-
-def _attempts_before(headers: Mapping[str, str]) -> int:
-    """How often the request was delivered before, as far as the broker tells."""
-    count = headers.get(names.DELIVERY_COUNT) or headers.get(_RABBITMQ_COUNT)
-    if count is not None and count.isascii() and count.isdigit():
-        return int(count)
-    return 1 if headers.get(names.REDELIVERED) == "true" else 0
-
-
-# What its quorum queues write; its classic queues say `redelivered` only, and never how often.
-_RABBITMQ_COUNT: Final = "x-delivery-count"

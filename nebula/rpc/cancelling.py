@@ -1,15 +1,14 @@
-"""Requests that their callers have withdrawn: the message that says so, and who remembers it (PROTOCOL G)."""
+"""Requests that their callers withdraw: how a service hears of it and remembers it (PROTOCOL G, "Cancel")."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from pydantic_core import from_json
 
 from nebula.headers import CANCEL_TOPIC_PREFIX
-from nebula.rpc.envelope import dump_json
 
 _QUEUE: Final = "/queue/"
 
@@ -22,19 +21,17 @@ _MOST: Final = 10_000
 _LONGEST_SECONDS: Final = 24 * 3600.0
 
 
-def cancel_topic_of(destination: str) -> str | None:
-    """Where a request is withdrawn that was sent to a queue; None for what is no queue.
+def cancel_topics(service: str, destinations: Iterable[str]) -> list[str]:
+    """Where a service hears of requests that their callers withdraw, sent to it by name or to these queues.
 
-    All instances of a service listen there: `/queue/<service>` and `/queue/<service>.<instance>` have one
-    topic.
+    A queue of an instance, `/queue/<service>.<instance>`, has no topic of its own.
     """
-    if not destination.startswith(_QUEUE):
-        return None
-    return CANCEL_TOPIC_PREFIX + destination.removeprefix(_QUEUE).partition(".")[0]
+    names = [service, *(one.removeprefix(_QUEUE).partition(".")[0] for one in destinations)]
+    return [CANCEL_TOPIC_PREFIX + one for one in dict.fromkeys(names)]
 
 
 @dataclass(frozen=True, slots=True)
-class Withdrawal:
+class Cancel:
     """A caller's word that it waits no longer.
 
     Attributes:
@@ -46,13 +43,6 @@ class Withdrawal:
     reply_to: str
     reply_id: str
     seconds: float | None = None
-
-    def body(self) -> bytes:
-        """What is published: JSON without a verb, to a topic of `cancel_topic_of`, without neb- headers."""
-        fields: dict[str, Any] = {"reply-to": self.reply_to, "reply-id": self.reply_id}
-        if self.seconds is not None:
-            fields["timeout"] = max(1, int(self.seconds * 1000))
-        return dump_json(fields)
 
     @classmethod
     def parse(cls, body: bytes) -> Self | None:
@@ -77,7 +67,7 @@ def _seconds(fields: Mapping[str, Any]) -> float | None:
 
 
 class Withdrawn:
-    """Remembers withdrawals of requests that have not come yet, so that those never start.
+    """Remembers cancels of requests that have not come yet, so that those never start.
 
     Bounded: of more than 10,000 the oldest are forgotten, and their requests run.
     """
@@ -90,8 +80,8 @@ class Withdrawn:
     def __len__(self) -> int:
         return len(self._until)
 
-    def remember(self, one: Withdrawal, principal: str | None, now: float) -> None:
-        """Note a withdrawal.
+    def remember(self, one: Cancel, principal: str | None, now: float) -> None:
+        """Note a cancel.
 
         Args:
             one: of a request that is not here.

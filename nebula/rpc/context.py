@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from enum import StrEnum
+from time import monotonic
+from typing import Any, Final, Protocol
 
 from nebula import headers as names
 from nebula.rpc.envelope import Envelope
+
+# What RabbitMQ's quorum queues write; its classic queues say `redelivered` only, and never how often.
+_RABBITMQ_COUNT: Final = "x-delivery-count"
+
+# Of a count; what is longer was not written by a broker.
+_MOST_DIGITS: Final = 9
+
+
+class Ending(StrEnum):
+    """Why nobody waits for an answer any more."""
+
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+class Cancellable(Protocol):
+    """A `CancelScope`, or what else a handler may run in."""
+
+    def cancel(self) -> None:
+        """End the handler."""
 
 
 class Request:
@@ -22,7 +44,10 @@ class Request:
         deadline: when its caller stops waiting, on `time.monotonic`'s clock, or None.
     """
 
-    __slots__ = ("deadline", "description", "destination", "headers", "parameters", "principal", "verb")
+    __slots__ = (
+        "deadline", "description", "destination", "ending", "headers", "parameters", "principal", "scope",
+        "verb",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -40,6 +65,38 @@ class Request:
         self.destination = destination
         self.principal = principal
         self.deadline = deadline
+        # For what serves it: what its handler runs in and is cancelled by, and why it was.
+        self.scope: Cancellable | None = None
+        self.ending: Ending | None = None
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until its caller stops waiting, 0 when it has; None where it does not say."""
+        return None if self.deadline is None else max(0.0, self.deadline - monotonic())
+
+    @property
+    def cancelled(self) -> bool:
+        """Nobody waits for the answer any more: the caller has withdrawn the request, or its time is over.
+
+        A handler in a thread cannot be stopped: one that takes long looks at this now and then, and returns.
+        An async one is cancelled, and need not look.
+        """
+        return self.ending is not None or (self.deadline is not None and monotonic() >= self.deadline)
+
+    @property
+    def attempt(self) -> int:
+        """The how many-th delivery of the request this is, 1 for the first, as far as the broker tells.
+
+        From 2 on an earlier one was begun, perhaps, and never acknowledged: its process died, or was stopped.
+        """
+        return attempts_before(self.headers) + 1
+
+    def end(self, why: Ending) -> None:
+        """End its handler, as nobody waits for it; for what serves it. The first reason counts."""
+        if self.ending is None:
+            self.ending = why
+            if self.scope is not None:
+                self.scope.cancel()
 
     @property
     def reply_to(self) -> str:
@@ -53,3 +110,11 @@ class Request:
 
     def __repr__(self) -> str:
         return f"Request({self.verb!r}, destination={self.destination!r}, principal={self.principal!r})"
+
+
+def attempts_before(headers: Mapping[str, str]) -> int:
+    """How often the request was delivered before, as far as the broker tells."""
+    count = headers.get(names.DELIVERY_COUNT) or headers.get(_RABBITMQ_COUNT)
+    if count is not None and count.isascii() and count.isdigit() and len(count) <= _MOST_DIGITS:
+        return int(count)
+    return 1 if headers.get(names.REDELIVERED) == "true" else 0

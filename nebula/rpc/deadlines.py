@@ -16,6 +16,9 @@ never waits longer than the handler's own caller. A task that a handler leaves b
 all context; one that has to outlive the request begins with `AMBIENT.set(None)`.
 """
 
+# Of milliseconds: thirty thousand years.
+_MOST_DIGITS: Final = 15
+
 
 def deadline_of(headers: Mapping[str, str], arrived: float) -> float | None:
     """When a request's caller stops waiting, by its `neb-timeout`; None if it does not say.
@@ -25,6 +28,7 @@ def deadline_of(headers: Mapping[str, str], arrived: float) -> float | None:
         arrived: when it came, on `time.monotonic`'s clock. Durations travel, never times of the day.
     """
     text = headers.get(names.TIMEOUT)
-    if text is None or not (text.isascii() and text.isdigit()):
-        return None  # foreign brokers pass on what they do not check
+    # Foreign brokers pass on what they do not check, and Python reads no number of some thousand digits.
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+        return None
     return arrived + int(text) / 1000

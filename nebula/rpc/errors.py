@@ -11,7 +11,17 @@ from typing import Any, Final, overload
 from nebula.errors import NebulaError, RemoteError
 from nebula.rpc.envelope import Envelope
 
-__all__ = ["CODES", "ErrorCode", "StreamBroken", "UnexpectedReply", "VerbError", "as_declared", "meaning_of", "remote_error"]
+__all__ = [
+    "CODES",
+    "ErrorCode",
+    "StreamBroken",
+    "UnexpectedReply",
+    "VerbError",
+    "as_declared",
+    "declared_error",
+    "meaning_of",
+    "remote_error",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,9 @@ class VerbError(NebulaError):
                 raise TypeError(f"{declared.__name__} has a code: it takes the message alone")
             code, message = declared.code, code or meaning_of(declared)
         elif message is None:
-            raise TypeError(f"{declared.__name__} takes a code and a message; a class of its own may have a code")
+            raise TypeError(
+                f"{declared.__name__} takes a code and a message; a class of its own may have a code"
+            )
         else:
             _require_kebab_case(code)
         super().__init__(message)
@@ -138,22 +150,6 @@ def meaning_of(kind: type[VerbError]) -> str:
 def _require_kebab_case(code: str) -> None:
     if not _KEBAB_CASE.fullmatch(code):
         raise ValueError(f"error code {code!r} is not kebab-case, like `sold-out`")
-
-
-def as_declared(error: RemoteError, kinds: Iterable[type[VerbError]]) -> NebulaError:
-    """The error as the verb declares it: of the class that has its code, else as it is.
-
-    Args:
-        error: what the service answered.
-        kinds: the classes of `@verb(errors=…)`.
-    """
-    for kind in kinds:
-        if kind.code == error.code:
-            # Not by calling the class: what its own constructor takes is not on the wire.
-            declared = kind.__new__(kind)
-            VerbError.__init__(declared, error.message, details=error.details, retryable=error.retryable)
-            return declared
-    return error
 
 
 class UnexpectedReply(NebulaError):
@@ -181,3 +177,19 @@ def remote_error(envelope: Envelope, header_code: str | None = None) -> RemoteEr
     known = CODES.get(code)
     retryable = fields.get("retryable", known is not None and known.is_retryable)
     return RemoteError(code, str(message), details=fields.get("details"), retryable=retryable is True)
+
+
+def declared_error(error: RemoteError, kinds: Iterable[type[VerbError]]) -> VerbError | None:
+    """The same error as the class that was declared for its code, or None if none was."""
+    for kind in kinds:
+        if kind.code == error.code:
+            # Not by calling the class: what a constructor of its own takes is not on the wire.
+            declared = kind.__new__(kind)
+            VerbError.__init__(declared, error.message, details=error.details, retryable=error.retryable)
+            return declared
+    return None
+
+
+def as_declared(error: RemoteError, kinds: Iterable[type[VerbError]]) -> NebulaError:
+    """The error as the class that was declared for its code, else as it came."""
+    return declared_error(error, kinds) or error

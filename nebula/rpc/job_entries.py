@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from nebula.rpc.answering import Answer, success
+from nebula.rpc.answers import Answer, success
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.jobs.runner import JobRunner
@@ -34,6 +34,7 @@ class JobEntry:
     """A job as the registry sees it: a verb whose answer is that the job was accepted."""
 
     is_async: Final = True
+    streams: Final = False
 
     def __init__(self, job: JobVerb, jobs: JobEntries, allow: frozenset[str] | None) -> None:
         self.name = job.name

@@ -9,10 +9,30 @@ from time import monotonic
 import anyio
 from anyio.abc import TaskGroup
 
+from nebula.rpc.context import Request
 from nebula.stomp.messages import Message
 from nebula.stomp.waiter import Waiter, new_waiter, waiter_maker
 
-Serve = Callable[[Message, float], Awaitable[None]]
+
+class Worker:
+    """One of the tasks that handle a lane's requests, one after the other.
+
+    Attributes:
+        lane: whose it is.
+        request: what it handles, or None.
+        scope: what it runs in. Cancelling it ends the request that is being handled, and only that.
+    """
+
+    __slots__ = ("lane", "request", "scope")
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.request: Request | None = None
+        self.scope: anyio.CancelScope
+
+
+Serve = Callable[[Message, float, Worker], Awaitable[None]]
+Refuse = Callable[[Message, float], bool]
 
 
 class Lane:
@@ -23,13 +43,25 @@ class Lane:
     one turn of the loop.
 
     Args:
-        serve: handles one request; the second argument is when it came, on `time.monotonic`'s clock.
+        serve: handles one request; the second argument is when it came, on `time.monotonic`'s clock. It
+            may raise a cancellation of the worker's scope, and nothing else.
         concurrency: how many requests are handled at once, at most.
+        max_waiting: how many may wait for a worker; None: as many as come. Needs `refuse`.
+        refuse: is given those that come when there are so many; what it returns False for waits all the
+            same. Synchronous.
+
+    Attributes:
+        workers: those that were started until now.
     """
 
-    def __init__(self, serve: Serve, concurrency: int) -> None:
+    def __init__(
+        self, serve: Serve, concurrency: int, *, max_waiting: int | None = None, refuse: Refuse | None = None
+    ) -> None:
         self._serve = serve
+        self._refuse = refuse
+        self.workers: list[Worker] = []
         self.concurrency = concurrency
+        self._most = None if max_waiting is None else concurrency + max_waiting
         self._waiting: deque[tuple[Message, float]] = deque()
         self._idle: list[Waiter[None]] = []
         self._new_waiter: Callable[[], Waiter[None]] = new_waiter
@@ -53,8 +85,20 @@ class Lane:
 
     def put(self, message: Message) -> None:
         """Take a request. Synchronous, for `StompClient.listen`; after `close` it does nothing."""
+        if self._is_closed:
+            return
+        arrived = monotonic()
+        if self._most is not None and self.waiting + self.busy >= self._most:
+            assert self._refuse is not None
+            if self._refuse(message, arrived):
+                return
+        self._waiting.append((message, arrived))
+        self._wake_one()
+
+    def resume(self, message: Message, arrived: float) -> None:
+        """Take a request again that was set aside: before all that wait, as it came before them."""
         if not self._is_closed:
-            self._waiting.append((message, monotonic()))
+            self._waiting.appendleft((message, arrived))
             self._wake_one()
 
     def close(self) -> None:
@@ -98,16 +142,28 @@ class Lane:
             self._hiring.set(True)
 
     async def _work(self) -> None:
+        worker = Worker(self)
+        self.workers.append(worker)
+        self._is_waking = False
         while True:
-            self._is_waking = False
-            while self._waiting:
-                message, arrived = self._waiting.popleft()
-                if self._waiting:
-                    # Should this handler suspend, somebody else has to go on with the rest. If it does
-                    # not, that one wakes to an empty table once in a burst.
-                    self._wake_one()
-                await self._serve(message, arrived)
-            await self._rest()
+            # A scope ends with its cancellation, so there is one for each request that was ended by it, and
+            # one for all the others.
+            with anyio.CancelScope() as worker.scope:
+                await self._work_in(worker)
+
+    async def _work_in(self, worker: Worker) -> None:
+        scope = worker.scope
+        while not scope.cancel_called:
+            if not self._waiting:
+                await self._rest()
+                self._is_waking = False
+                continue
+            message, arrived = self._waiting.popleft()
+            if self._waiting:
+                # Should this handler suspend, somebody else has to go on with the rest. If it does
+                # not, that one wakes to an empty table once in a burst.
+                self._wake_one()
+            await self._serve(message, arrived, worker)
 
     async def _rest(self) -> None:
         waiter = self._new_waiter()

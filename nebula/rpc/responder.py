@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from time import monotonic
 from typing import Any, Final, Literal, TypeVar, overload
 
 import anyio
 
 from nebula.rpc.answering import AnswerRules
 from nebula.rpc.errors import VerbError
+from nebula.rpc.health import Check, Checks
+from nebula.rpc.idempotency import IdempotencyStore, MemoryStore
+from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.job_entries import DEFAULT_ENGINE, Engine, JobEntries
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.resolving import destination_of
 from nebula.rpc.serving import Serving
+from nebula.rpc.statistics import Statistics
 from nebula.rpc.verbs import (
     Endpoint,
     Target,
@@ -30,6 +33,7 @@ from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.link import Link
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_C = TypeVar("_C", bound=Check)
 
 # No dot: `<service>.<instance>` names a queue, and `job.` begins a verb.
 _SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -45,17 +49,28 @@ class Responder:
 
     Args:
         name: letters, digits, `-`, `_`. Callers ask for the service by it.
+        version: of the service, in words of its own; those who look who is there are told.
         queues: where requests are taken from, `/queue/<name>` by default; names or destinations. The first
             is the service's address. Each has workers of its own, so that slow requests on one do not hold
             up quick ones on another.
         concurrency: requests handled at once, per queue; twice as many are fetched from the broker.
         ack: `late`: ACK after the answer was written, so that a crash brings the request again (at least
             once). `early`: before the handler runs (at most once).
+        max_waiting: requests that may wait for a worker, per queue, and for their turn, per verb of limited
+            `concurrency`; the next ones are answered `busy` at once. Those that ask for no answer wait
+            nevertheless. By default there is no such limit: what the service does not fetch waits at the
+            broker, until its time is over.
         max_attempts: deliveries after which a request is answered `too-many-attempts`, not run again. Counts
             on brokers that tell the number, as ours does.
         max_reply_bytes: a longer answer goes out as `error`, `result-too-large`: the broker ends the
             connection of who sends more than it takes. Ours takes 8 MiB, see `max_body_bytes`.
+        stream_idle: seconds after which a handler that yields is closed if its reader owes credit and says
+            nothing. Readers of ours say that they are there every 10 s.
         debug: `internal` errors show the exception to the caller.
+        idempotency: remembers the answers of requests with a key (`neb-idempotency-key`), so that a second
+            one gets the answer of the first; see `nebula.rpc.idempotency`. By default it is this process's
+            memory, and other instances know nothing of it.
+        idempotency_window: seconds that such an answer is remembered.
         spark: the engine that jobs run in.
         state: where jobs are kept, for all services of this machine; see `StateFolder`.
 
@@ -67,12 +82,17 @@ class Responder:
         self,
         name: str,
         *,
+        version: str = "",
         queues: Sequence[str] | None = None,
         concurrency: int = 64,
+        max_waiting: int | None = None,
         ack: Literal["late", "early"] = "late",
         max_attempts: int = 3,
         max_reply_bytes: int = 8 * 1024 * 1024,
+        stream_idle: float = 30.0,
         debug: bool = False,
+        idempotency: IdempotencyStore | None = None,
+        idempotency_window: float = 600.0,
         spark: Engine | None = None,
         state: Path | None = None,
     ) -> None:
@@ -80,17 +100,26 @@ class Responder:
             raise ValueError(f"service {name!r}: a name has letters, digits, - and _, and no dot")
         if concurrency < 1 or max_attempts < 1:
             raise ValueError(f"service {name!r}: concurrency and max_attempts are 1 or more")
+        if (max_waiting or 0) < 0 or idempotency_window <= 0:
+            raise ValueError(f"service {name!r}: max_waiting is 0 or more, idempotency_window above 0")
         if ack not in ("late", "early"):
             raise ValueError(f"service {name!r}: ack is 'late' or 'early', not {ack!r}")
         if queues is not None and not queues:
             raise ValueError(f"service {name!r}: queues=[] would hear nobody")
         self.name = name
+        self.version = version
         self.destinations = tuple(destination_of(one) for one in queues or [name])
         self._concurrency = concurrency
-        self._rules = AnswerRules(max_attempts, ack == "early", debug, max_reply_bytes)
+        self._rules = AnswerRules(
+            max_attempts, ack == "early", debug, max_reply_bytes, max_waiting, stream_idle
+        )
+        self._replays = Replays(
+            name, MemoryStore() if idempotency is None else idempotency, idempotency_window
+        )
         self._registry = VerbRegistry()
         self._jobs = JobEntries(name, {} if spark is None else {DEFAULT_ENGINE: spark}, state)
         self._serving: Serving | None = None
+        self._ready, self._live = Checks("ready"), Checks("live")
         for function in (self._ping, self._describe, self._stats):
             self._registry.add(Verb(function, VerbOptions(name=function.__name__.removeprefix("_"))))
 
@@ -255,32 +284,56 @@ class Responder:
         assert self._serving is not None
         entries = sorted(self._serving.entries.values(), key=lambda one: one.name)
         verbs = [{**one.describe(), "queue": self._announced_at(one)} for one in entries]
-        return {"service": self.name, "queues": list(self.destinations), "verbs": verbs}
+        return {
+            "service": self.name,
+            "queues": list(self.destinations),
+            "idempotency": str(self._replays.reach),
+            "verbs": verbs,
+        }
 
     async def _stats(self) -> dict[str, Any]:
         """Count requests, errors and seconds by verb since the start, and what is waiting now."""
         assert self._serving is not None
-        answerer, lanes = self._serving.answerer, self._serving.lanes.values()
-        verbs = {
-            name: {
-                "requests": tally.requests,
-                "errors": tally.errors,
-                "mean_seconds": tally.seconds / tally.requests,
-                "longest_seconds": tally.longest,
-            }
-            for name, tally in answerer.tallies.items()
-            if tally.requests
-        }
-        return {
-            "service": self.name,
-            "uptime_seconds": monotonic() - self._serving.started_at,
-            "waiting": sum(lane.waiting for lane in lanes),
-            "busy": sum(lane.busy for lane in lanes),
-            "expired": answerer.expired,
-            "skipped": answerer.skipped,
-            "refused": answerer.refused,
-            "verbs": verbs,
-        }
+        told = self._serving.statistics().to_json()
+        return {"service": self.name, "instance": self._serving.instance, **told}
+
+    # --- how it does ---
+
+    def ready(self, check: _C) -> _C:
+        """Declare a hook that says whether requests can be handled now: a database that is away, for one.
+
+        A function without arguments, `async def` or plain. False, an exception, or no answer within some
+        seconds is a no; it is returned as it is. Probes ask it, see `nebula run --http`; requests come all
+        the same.
+
+        Raises:
+            TypeError: it takes arguments.
+        """
+        return self._ready.declare(check)
+
+    def live(self, check: _C) -> _C:
+        """Declare a hook that says whether the process is of use at all; as `ready` otherwise.
+
+        Where it says no, an orchestrator starts the service anew.
+        """
+        return self._live.declare(check)
+
+    async def not_ready(self) -> list[str]:
+        """The names of the `ready` hooks that say no."""
+        return await self._ready.failing()
+
+    async def not_live(self) -> list[str]:
+        """The names of the `live` hooks that say no."""
+        return await self._live.failing()
+
+    @property
+    def is_serving(self) -> bool:
+        """Requests are taken now."""
+        return self._serving is not None and self._serving.is_taking
+
+    def statistics(self) -> Statistics | None:
+        """What its verbs did since it started, as `stats` tells callers; None before it ever ran."""
+        return None if self._serving is None else self._serving.statistics()
 
     # --- serving ---
 
@@ -323,5 +376,7 @@ class Responder:
                 jobs=jobs,
                 concurrency=self._concurrency,
                 grace=grace,
+                replays=self._replays,
+                version=self.version,
             )
             await self._serving.run(StompClient(url, tls=tls, link=link), started)

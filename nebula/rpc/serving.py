@@ -6,21 +6,26 @@ import secrets
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 from typing import Final
 
 import anyio
 import structlog
+from pydantic import PydanticUserError
 
 from nebula import headers as names
 from nebula.errors import NebulaError, Refused
 from nebula.rpc.answering import Answerer, AnswerRules
-from nebula.rpc.brokers import Brand, brand_of
-from nebula.rpc.jobs.elsewhere import instance_queue
+from nebula.rpc.brokers import Brand, brand_of, instance_queue
+from nebula.rpc.cancelling import cancel_topics
+from nebula.rpc.discovery.instances import Instance, hash_of
+from nebula.rpc.discovery.registering import Registration
+from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.lane import Lane
+from nebula.rpc.statistics import Statistics
 from nebula.rpc.verbs import Endpoint
-from nebula.stomp.client import AckMode, StompClient
+from nebula.stomp.client import AckMode, Message, StompClient
 
 _log = structlog.get_logger()
 
@@ -51,8 +56,11 @@ class Serving:
         jobs: takes the jobs among the entries, if there are any.
         concurrency: workers per queue.
         grace: seconds that begun requests have when it is stopped.
+        replays: answers again what was asked for with the same key.
+        version: of the service, for those who look who is there.
 
     Attributes:
+        is_taking: requests are taken now.
         instance: the name of this one among the instances of the service.
         instance_queue: where it alone is asked.
     """
@@ -67,18 +75,32 @@ class Serving:
         jobs: JobService | None,
         concurrency: int,
         grace: float,
+        replays: Replays,
+        version: str = "",
     ) -> None:
         self.started_at = monotonic()
+        self.is_taking = False
+        self._began = time()
+        self._version = version
+        self._is_reachable = True
+        self._registration: Registration | None = None
         self.entries = {one.name: one for one in [*entries, *(jobs.verbs() if jobs is not None else ())]}
-        self.answerer = Answerer(self.entries, rules, anyio.CapacityLimiter(concurrency))
-        self.lanes = {one: Lane(self.answerer.serve, concurrency) for one in destinations}
+        self.answerer = answerer = Answerer(self.entries, rules, anyio.CapacityLimiter(concurrency), replays)
+        self.lanes = {
+            one: Lane(answerer.serve, concurrency, max_waiting=rules.max_waiting, refuse=answerer.refuse)
+            for one in destinations
+        }
         self.instance = jobs.instance if jobs is not None else secrets.token_hex(4)
         self.instance_queue = instance_queue(name, self.instance)
         # The broker's own service is one alone.
         if names.BROKER_QUEUE not in self.lanes:
             workers = concurrency if jobs is None else max(concurrency, _INSTANCE_CONCURRENCY)
             self.lanes[self.instance_queue] = Lane(self.answerer.serve, workers)
+        answerer.running.watch(self.lanes.values())
         self._name = name
+        self._destinations = destinations
+        self._replays = replays
+        self._max_waiting = rules.max_waiting or 0
         self._jobs = jobs
         self._grace = grace
         self._shield = anyio.CancelScope(shield=True)
@@ -128,40 +150,102 @@ class Serving:
     async def _serve(self, client: StompClient, started: anyio.Event | None) -> None:
         brand = brand_of(client.server)
         self.answerer.connect(client.post, brand, trusts_sender=client.is_nebula)
-        async with anyio.create_task_group() as tasks:
-            for lane in self.lanes.values():
-                tasks.start_soon(lane.run, self._grace, name="lane")
-            try:
-                with anyio.CancelScope() as self._until_stopped:
-                    await self._listen(client, brand)
-                    if started is not None:
-                        started.set()
-                    self._failure = await client.wait_lost()
-            except NebulaError as error:
-                # Not through the task group: it would come out wrapped.
-                self._failure = error
-            finally:
+        self.answerer.streams.connect(
+            client.post_with_receipt, brand.reply_to(self.instance_queue), trusts_sender=client.is_nebula
+        )
+        if names.BROKER_QUEUE not in self.lanes:  # everybody knows of the broker's own
+            self._registration = Registration(client, brand, partial(self._describe, brand), self.load)
+        async with anyio.create_task_group() as beside:
+            if self._registration is not None:
+                beside.start_soon(self._registration.keep, name="discovery")
+            beside.start_soon(self.answerer.running.run, name="request deadlines")
+            beside.start_soon(self.answerer.streams.run, name="streams")
+            beside.start_soon(self._replays.run, name="idempotency keys")
+            async with anyio.create_task_group() as tasks:
                 for lane in self.lanes.values():
-                    lane.close()
+                    tasks.start_soon(lane.run, self._grace, name="lane")
+                await self._until_over(client, brand, started)
+            beside.cancel_scope.cancel()
+
+    async def _until_over(self, client: StompClient, brand: Brand, started: anyio.Event | None) -> None:
+        """Take requests until stopped or disconnected; then no more are begun."""
+        try:
+            with anyio.CancelScope() as self._until_stopped:
+                await self._listen(client, brand)
+                if self._registration is not None:
+                    await self._registration.enter()
+                self.is_taking = True
+                if started is not None:
+                    started.set()
+                self._failure = await client.wait_lost()
+        except NebulaError as error:
+            # Not through a task group: it would come out wrapped.
+            self._failure = error
+        finally:
+            self.is_taking = False
+            if self._registration is not None:  # first of all, so that nobody comes any more
+                self._registration.leave()
+            for lane in self.lanes.values():
+                lane.close()
+
+    def load(self) -> tuple[int, int]:
+        """Requests that are being handled, and those that came and are not begun."""
+        lanes = self.lanes.values()
+        waiting = sum(lane.waiting for lane in lanes) + self.answerer.set_aside
+        return sum(lane.busy for lane in lanes), waiting
+
+    def statistics(self) -> Statistics:
+        """What it did since it started."""
+        reasons = ("expired", "cancelled", "overloaded", "skipped", "refused")
+        unanswered = {reason: getattr(self.answerer, reason) for reason in reasons}
+        uptime = monotonic() - self.started_at
+        return Statistics(uptime, *self.load(), unanswered, self.answerer.tallies)
+
+    def _describe(self, brand: Brand) -> Instance:
+        entries = sorted(self.entries.values(), key=lambda one: one.name)
+        try:
+            schemas = hash_of(one.describe() for one in entries)
+        except PydanticUserError:
+            # Some contract has no JSON Schema: `describe` fails then, and nothing else does.
+            schemas = ""
+        return Instance(
+            service=self._name,
+            name=self.instance,
+            queue=brand.reply_to(self.instance_queue) if self._is_reachable else None,
+            queues=tuple(self._destinations),
+            verbs=tuple(one.name for one in entries),
+            schemas=schemas,
+            version=self._version,
+            started_at=self._began,
+        )
 
     async def _listen(self, client: StompClient, brand: Brand) -> None:
         for destination, lane in self.lanes.items():
-            # Enough for each worker to find its next request waiting when it has answered one.
-            headers = {brand.prefetch_count: str(2 * lane.concurrency)}
+            # Enough for each worker to find its next request waiting when it has answered one; and more
+            # than may wait, so that the broker's queue does not hide an overload.
+            headers = {brand.prefetch_count: str(2 * lane.concurrency + self._max_waiting)}
             if destination == self.instance_queue and self._jobs is None:
-                await self._listen_as_instance(client, lane, headers)
+                await self._listen_as_instance(client, headers)
                 continue
             await client.listen(
                 destination,
-                lane.put,
+                lane.put if destination != self.instance_queue else self._take_own,
                 ack=AckMode.CLIENT_INDIVIDUAL,
                 headers=headers,
                 timeout=_LISTEN_SECONDS,
             )
         if names.BROKER_QUEUE not in self.lanes:  # that a broker has its own verbs is no news
+            await self._listen_for_cancels(client)
             _log.info("service started", service=self._name, queues=list(self.lanes))
 
-    async def _listen_as_instance(self, client: StompClient, lane: Lane, headers: dict[str, str]) -> None:
+    def _take_own(self, message: Message) -> None:
+        # Credit never waits for a worker: there may be none left but those that wait for it.
+        if self.answerer.streams.take_credit(message):
+            message.ack()
+        else:
+            self.lanes[self.instance_queue].put(message)
+
+    async def _listen_as_instance(self, client: StompClient, headers: dict[str, str]) -> None:
         """Listen to the queue of this instance alone, which nobody else will ever read.
 
         With jobs the queue is there for the next process that takes the name; without, it goes with us.
@@ -169,11 +253,22 @@ class Serving:
         try:
             await client.listen(
                 self.instance_queue,
-                lane.put,
+                self._take_own,
                 ack=AckMode.CLIENT_INDIVIDUAL,
                 headers={**headers, names.AUTO_DELETE: "true"},
                 timeout=_OPTIONAL_LISTEN_SECONDS,
             )
         except Refused:
             # Requests come by the other queues all the same.
+            self._is_reachable = False
             _log.warning("instance not reachable by itself", service=self._name, queue=self.instance_queue)
+
+    async def _listen_for_cancels(self, client: StompClient) -> None:
+        for topic in cancel_topics(self._name, self._destinations):
+            try:
+                await client.listen(
+                    topic, self.answerer.withdraw, ack=AckMode.AUTO, timeout=_OPTIONAL_LISTEN_SECONDS
+                )
+            except Refused:
+                # What nobody waits for any more is handled all the same, until its time is over.
+                _log.warning("callers cannot cancel here", service=self._name, topic=topic)

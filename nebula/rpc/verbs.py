@@ -142,8 +142,8 @@ class Verb:
     """
 
     __slots__ = (
-        "allow", "concurrency", "description", "errors", "function", "idempotent", "is_async", "name", "queue",
-        "response", "signature", "streams",
+        "allow", "concurrency", "description", "errors", "function", "idempotent", "is_async", "name",
+        "queue", "response", "signature", "streams",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], options: VerbOptions | None = None) -> None:
@@ -156,6 +156,11 @@ class Verb:
         self.signature = Signature(function, context=(Request,))
         self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         self.streams = is_stream(function)
+        if self.signature.streams and not self.streams:
+            raise TypeError(
+                f"{function.__qualname__} returns an iterator: write it as a generator, "
+                "`async for item in …: yield item`"
+            )
         self.response = options.response or f"{self.name}response"
         self.allow = options.allow
         self.queue = options.queue
@@ -185,6 +190,7 @@ class Verb:
     def describe(self) -> dict[str, Any]:
         """The contract for `describe`: description, and JSON Schema of parameters and result."""
         result = self.signature.result_schema()
+        avro, why = self.signature.avro, self.signature.deprecated
         return {
             "verb": self.name,
             "description": self.description,
@@ -194,7 +200,8 @@ class Verb:
             "response": self.response,
             **({"errors": [_describe_error(kind) for kind in self.errors]} if self.errors else {}),
             **({"idempotent": True} if self.idempotent else {}),
-            **({} if (why := self.signature.deprecated) is None else {"deprecated": True, DEPRECATED_BECAUSE: why}),
+            **({} if avro is None else {"avro": avro.describe()}),
+            **({} if why is None else {"deprecated": True, DEPRECATED_BECAUSE: why}),
         }
 
 
@@ -319,8 +326,9 @@ def options_of(function: Any) -> VerbOptions | None:
 
 def promises_of(function: Callable[..., Any]) -> VerbOptions:
     """What a function's declaration or mark promises its callers: its errors, and whether to ask again."""
-    target = target_of(function)
-    return (target and target.options) or options_of(function) or VerbOptions()
+    if (target := target_of(function)) is not None:
+        return target.options
+    return options_of(function) or VerbOptions()
 
 
 def verb_name_of(function: Callable[..., Any]) -> str:

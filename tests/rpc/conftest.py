@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from nebula.broker.access import AccessPolicy
 from nebula.broker.server import Listener, Server
 from nebula.rpc.client import Client
 from nebula.rpc.responder import Responder
@@ -23,11 +24,11 @@ Serving = Callable[..., AbstractAsyncContextManager[None]]
 class RunningBroker:
     """A broker on a thread and loop of its own."""
 
-    def __init__(self, *listeners: Listener) -> None:
+    def __init__(self, *listeners: Listener, access: AccessPolicy | None = None) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker")
         self._thread.start()
-        self._server = Server(listeners or [Listener("127.0.0.1", 0)])
+        self._server = Server(listeners or [Listener("127.0.0.1", 0)], access=access)
         self._do(self._server.start())
         self.urls = self._server.urls
         self.url = self.urls[0]

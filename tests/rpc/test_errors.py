@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from nebula.errors import RemoteError
 from nebula.rpc.envelope import Envelope
-from nebula.rpc.errors import CODES, VerbError, remote_error
+from nebula.rpc.errors import CODES, VerbError, as_declared, declared_error, meaning_of, remote_error
+from nebula.rpc.verbs import VerbOptions
 
 
 def test_codes_are_kebab_case_and_explained() -> None:
@@ -64,3 +66,97 @@ def test_error_reply_of_any_shape_is_understood(
     error = remote_error(envelope, header_code)
 
     assert (error.code, error.message, error.details, error.retryable) == expected
+
+
+class OutOfStock(VerbError):
+    """There are not so many left.
+
+    And more of it.
+    """
+
+    code = "out-of-stock"
+
+
+class Closed(VerbError):
+    code = "closed"
+    retryable = True
+
+
+def test_declared_error_takes_its_code_from_its_class() -> None:
+    error = OutOfStock("two are left", details={"left": 2})
+
+    assert (error.code, error.message, error.details) == ("out-of-stock", "two are left", {"left": 2})
+    assert not error.retryable
+    assert OutOfStock(retryable=True).retryable
+    assert Closed().retryable
+    assert not Closed(retryable=False).retryable
+
+
+def test_declared_error_without_a_message_says_what_its_docstring_does() -> None:
+    assert OutOfStock().message == "There are not so many left."
+    assert Closed().message == "closed"
+    assert meaning_of(OutOfStock) == "There are not so many left."
+
+
+def test_declared_error_takes_no_second_code() -> None:
+    with pytest.raises(TypeError, match="the message alone"):
+        OutOfStock("sold-out", "none left")
+
+
+def test_error_without_a_code_is_refused() -> None:
+    with pytest.raises(TypeError, match="a code and a message"):
+        VerbError("none left")
+
+
+def test_class_with_an_odd_code_is_refused() -> None:
+    with pytest.raises(ValueError, match="not kebab-case"):
+        type("Odd", (VerbError,), {"code": "Sold Out"})
+
+
+class Busy(VerbError):
+    code = "busy"
+
+
+class Nameless(VerbError):
+    pass
+
+
+class SoldOut(VerbError):
+    code = "out-of-stock"
+
+
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        ([Busy], "means something already"),
+        ([Nameless], "has no code"),
+        ([OutOfStock, SoldOut], "two of them"),
+    ],
+)
+def test_errors_that_callers_could_not_tell_apart_are_refused(
+    errors: list[type[VerbError]], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        VerbOptions(errors=tuple(errors))
+
+
+def test_answered_error_becomes_the_declared_one_by_its_code() -> None:
+    answered = RemoteError("out-of-stock", "two are left", details=[2], retryable=True)
+
+    error = declared_error(answered, [Closed, OutOfStock])
+
+    assert isinstance(error, OutOfStock)
+    assert (error.message, error.details, error.retryable) == ("two are left", [2], True)
+    assert declared_error(answered, [Closed]) is None
+    assert as_declared(answered, [Closed]) is answered
+
+
+def test_declared_error_with_a_constructor_of_its_own_can_be_read_all_the_same() -> None:
+    class Missing(VerbError):
+        code = "missing"
+
+        def __init__(self, what: str, where: str) -> None:
+            super().__init__(f"no {what} in {where}")
+
+    assert Missing("cat", "box").message == "no cat in box"
+    assert str(declared_error(RemoteError("missing", "no cat in box"), [Missing])) == "no cat in box"

@@ -10,6 +10,8 @@ import pytest
 
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import Envelope
+from nebula.rpc.errors import VerbError
+from nebula.rpc.responder import Responder
 from nebula.rpc.verbs import (
     RESERVED_NAMES,
     Target,
@@ -18,6 +20,7 @@ from nebula.rpc.verbs import (
     VerbRegistry,
     marked_members,
     options_of,
+    promises_of,
     set_target,
     target_of,
     verb,
@@ -45,6 +48,42 @@ def test_mark_takes_name_response_and_principals() -> None:
     assert one.may_be_called_by("alice")
     assert not one.may_be_called_by("bob")
     assert not one.may_be_called_by(None)
+
+
+class SoldOut(VerbError):
+    """None are left."""
+
+    code = "sold-out"
+    retryable = True
+
+
+def test_verb_describes_its_errors_and_whether_to_ask_again() -> None:
+    @verb(errors=[SoldOut], idempotent=True, concurrency=2)
+    def order() -> None: ...
+
+    one = Verb(order)
+
+    assert one.describe()["errors"] == [
+        {"code": "sold-out", "description": "None are left.", "retryable": True}
+    ]
+    assert one.describe()["idempotent"] is True
+    assert one.concurrency == 2
+
+
+def test_function_promises_what_its_declaration_or_its_mark_says() -> None:
+    @verb(errors=[SoldOut])
+    def marked() -> None: ...
+
+    def declared() -> None: ...
+
+    def plain() -> None: ...
+
+    Responder("orders").verb(errors=[SoldOut], idempotent=True)(declared)
+
+    assert promises_of(marked).errors == (SoldOut,)
+    assert promises_of(declared).errors == (SoldOut,)
+    assert promises_of(declared).idempotent
+    assert promises_of(plain) == VerbOptions()
 
 
 def test_verb_without_a_list_of_principals_is_open_to_all() -> None:

@@ -1,0 +1,176 @@
+"""Requests with a key: handled once, and answered again from what was kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+from uuid import uuid4
+
+import anyio
+import structlog
+from pydantic_core import from_json
+
+from nebula.rpc.answers import Answer, failure
+from nebula.rpc.context import Request
+from nebula.rpc.envelope import dump_json
+from nebula.rpc.errors import VerbError
+from nebula.rpc.idempotency.store import IdempotencyStore, Reach, StoreFailed
+
+_log = structlog.get_logger()
+
+# A claim that is not renewed for so long is a dead process's.
+_LEASE: Final = 30.0
+
+# How often one asks for what another instance works on: first, and at most.
+_FIRST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.25
+
+# How long an answer is held up by a store that does not take it.
+_KEEPING: Final = 5.0
+
+Run = Callable[[], Awaitable[Answer]]
+
+
+class _Turn:
+    """One key that this instance works on, and who waits for that."""
+
+    __slots__ = ("fingerprint", "is_over", "owner")
+
+    def __init__(self, fingerprint: str) -> None:
+        self.fingerprint = fingerprint
+        self.owner = uuid4().hex
+        self.is_over = anyio.Event()
+
+
+class Replays:
+    """Handles a request once for its key, and answers the others like it with the same answer.
+
+    A key belongs to its sender and verb: another principal's is another key. With other parameters it is
+    refused. While the first request is handled the next ones wait; then they get what was kept. Kept are
+    values, and errors that asking again does not mend; after any other failure (`retryable`, `internal`,
+    cancelled) nothing is kept, and the next request is handled anew.
+
+    Args:
+        service: whose keys these are.
+        store: what remembers.
+        window: seconds that an answer is kept.
+    """
+
+    def __init__(self, service: str, store: IdempotencyStore, window: float) -> None:
+        self.store = store
+        self._service = service
+        self._window = window
+        self._turns: dict[str, _Turn] = {}
+
+    async def run(self) -> None:
+        """Keep the claims of long requests, until cancelled; then let go of the store."""
+        try:
+            while True:
+                await anyio.sleep(_LEASE / 3)
+                await self._renew()
+        finally:
+            with anyio.move_on_after(_KEEPING, shield=True):
+                await self.store.close()
+
+    async def _renew(self) -> None:
+        if not self._turns:
+            return
+        try:
+            await self.store.renew([(key, turn.owner) for key, turn in self._turns.items()], _LEASE)
+        except StoreFailed:
+            _log.exception("idempotency claims not renewed", service=self._service)
+
+    async def answer(self, key: str, request: Request, run: Run) -> Answer:
+        """The kept answer for this key, else that of `run`.
+
+        Args:
+            key: as the request bears it.
+            request: with that key.
+            run: handles it.
+
+        Raises:
+            VerbError: `bad-request`: the key was used with other parameters; `busy`: the store cannot be
+                asked, so nothing was run; or what `run` raised.
+        """
+        own_key = _digest([self._service, request.principal, request.verb, key])
+        fingerprint = _digest(request.parameters)
+        while (turn := self._turns.get(own_key)) is not None:
+            _require_same(turn.fingerprint, fingerprint)
+            await turn.is_over.wait()
+        turn = self._turns[own_key] = _Turn(fingerprint)
+        try:
+            kept = await self._claim(own_key, turn)
+            return await self._run(own_key, turn, run) if kept is None else kept
+        finally:
+            del self._turns[own_key]
+            turn.is_over.set()
+
+    async def _claim(self, key: str, turn: _Turn) -> Answer | None:
+        """Take the key, or wait for the answer of whoever has it."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                claim = await self.store.claim(key, turn.fingerprint, turn.owner, _LEASE)
+            except StoreFailed as error:
+                _log.exception("idempotency key not looked up", service=self._service)
+                raise VerbError("busy", "keys cannot be looked up now; try again later") from error
+            if claim.is_mine:
+                return None
+            _require_same(claim.fingerprint, turn.fingerprint)
+            if claim.answer is not None:
+                return _read(claim.answer)
+            await anyio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody gains by guessing it
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _run(self, key: str, turn: _Turn, run: Run) -> Answer:
+        kept: Answer | None = None
+        try:
+            answer = kept = await run()
+        except VerbError as error:
+            kept = None if error.retryable or error.code == "internal" else failure(error)
+            raise
+        finally:
+            # The handler is done, whether or not somebody still waits for the answer.
+            with anyio.move_on_after(_KEEPING, shield=True):
+                await self._settle(key, turn, kept)
+        return answer
+
+    async def _settle(self, key: str, turn: _Turn, answer: Answer | None) -> None:
+        try:
+            if answer is None:
+                await self.store.release(key, turn.owner)
+            else:
+                await self.store.keep(key, turn.owner, _write(answer), self._window)
+        except StoreFailed:
+            # The answer goes out all the same: the request was handled. A retry may handle it again.
+            _log.exception("answer not kept for its key", service=self._service)
+
+    @property
+    def reach(self) -> Reach:
+        """Which instances know a key."""
+        return self.store.reach
+
+
+def _require_same(known: str, fingerprint: str) -> None:
+    if known != fingerprint:
+        raise VerbError(
+            "bad-request", "neb-idempotency-key was sent with other parameters before; use a new one"
+        )
+
+
+def _digest(value: Any) -> str:
+    # Sorted: the order of an object's fields says nothing.
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+def _write(answer: Answer) -> bytes:
+    parameters = None if answer.parameters is None else answer.parameters.decode("ascii")
+    return dump_json([answer.verb, parameters, answer.description, answer.code, answer.retryable])
+
+
+def _read(octets: bytes) -> Answer:
+    verb, parameters, description, code, retryable = from_json(octets)
+    return Answer(verb, None if parameters is None else parameters.encode(), description, code, retryable)

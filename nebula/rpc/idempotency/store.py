@@ -1,0 +1,78 @@
+"""What remembers answers by key: the interface that each store keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from nebula.errors import NebulaError
+
+
+class Reach(StrEnum):
+    """How far a key is known, as `describe` says it."""
+
+    INSTANCE = "instance"
+    """By the process that ran the request. A retry that another instance gets runs again."""
+
+    MACHINE = "machine"
+    """By all instances on this machine."""
+
+    SHARED = "shared"
+    """By all instances."""
+
+
+class StoreFailed(NebulaError):
+    """A store cannot be reached, or cannot read or write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a key stands for now.
+
+    Attributes:
+        fingerprint: of the parameters that were first sent with it.
+        is_mine: it was free, and is the caller's now.
+        answer: what was kept, or None: it is being worked on.
+    """
+
+    fingerprint: str
+    is_mine: bool = False
+    answer: bytes | None = None
+
+
+class IdempotencyStore(Protocol):
+    """Remembers by key who works on a request, then its answer.
+
+    A claim ends when its answer is kept, when it is released, or when it was not renewed for as long as its
+    lease: then its owner is dead, and the next one may have the key. Each method is atomic among all who
+    share the store, and raises `StoreFailed`.
+    """
+
+    @property
+    def reach(self) -> Reach:
+        """Who shares it."""
+
+    async def claim(self, key: str, fingerprint: str, owner: str, lease: float) -> Claim:
+        """Take a key that is free, else tell what it stands for.
+
+        Args:
+            key: up to 64 characters.
+            fingerprint: of the parameters; kept with the key.
+            owner: whose claim it is: another word for each.
+            lease: seconds after which the claim ends by itself.
+        """
+        ...
+
+    async def renew(self, claims: Iterable[tuple[str, str]], lease: float) -> None:
+        """Let claims, each a key and its owner, end that many seconds from now. What is lost stays so."""
+
+    async def keep(self, key: str, owner: str, answer: bytes, window: float) -> None:
+        """Keep an answer for so many seconds, if the claim is still its owner's."""
+
+    async def release(self, key: str, owner: str) -> None:
+        """Give up a claim without an answer, if it is still its owner's."""
+
+    async def close(self) -> None:
+        """Let go of files and connections; what was kept stays. It may be used again afterwards."""

@@ -1,0 +1,322 @@
+"""Requests with a key, as their callers see them: handled once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import pytest
+
+from nebula.rpc.context import Request
+from nebula.rpc.errors import VerbError
+from nebula.rpc.idempotency import Claim, IdempotencyStore, MemoryStore, Reach, SqliteStore, StoreFailed
+from nebula.rpc.responder import Responder
+from nebula.rpc.verbs import verb
+from nebula.stomp.client import Message, StompClient
+from tests.rpc.conftest import Serving
+
+pytestmark = pytest.mark.anyio
+
+
+class SoldOut(VerbError):
+    """None are left."""
+
+    code = "sold-out"
+
+
+class Orders:
+    """A service that counts how often it was asked, and does what its callers want."""
+
+    def __init__(self, name: str | None = None, **options: Any) -> None:
+        self.app = Responder(name or f"orders-{uuid4().hex}", **options)
+        self.runs: list[Any] = []
+        self.entered = anyio.Event()
+        self.opened = anyio.Event()
+        self.app.include(self)
+
+    @verb
+    async def order(self, what: Any = None) -> list[Any]:
+        self.runs.append(what)
+        return [what, len(self.runs)]
+
+    @verb(errors=[SoldOut])
+    async def refuse(self) -> None:
+        self.runs.append(None)
+        raise SoldOut(details={"run": len(self.runs)})
+
+    @verb
+    async def fail(self) -> None:
+        self.runs.append(None)
+        raise RuntimeError("the secret is 42")
+
+    @verb
+    async def be_busy(self) -> None:
+        self.runs.append(None)
+        raise VerbError("busy", "later")
+
+    @verb
+    async def wait(self) -> int:
+        self.runs.append(None)
+        self.entered.set()
+        await self.opened.wait()
+        return len(self.runs)
+
+    @verb
+    def compute(self, request: Request) -> int:
+        self.runs.append(None)
+        while not request.cancelled:
+            threading.Event().wait(0.001)
+        return len(self.runs)
+
+    @verb
+    async def whose(self, request: Request) -> str:
+        self.runs.append(None)
+        return str(request.principal)
+
+
+class Caller:
+    def __init__(self, stomp: StompClient, replies: Any, service: str) -> None:
+        self._stomp = stomp
+        self._replies = replies
+        self._service = service
+
+    def ask(self, what: str, key: str | None, parameters: Any = None, **headers: str) -> None:
+        """Send a request without waiting for its answer."""
+        fields = {"verb": what} if parameters is None else {"verb": what, "parameters": parameters}
+        known = {
+            "content-type": "application/json",
+            "neb-reply-to": self._replies.listener.destination,
+            "neb-reply-id": "r",
+        }
+        if key is not None:
+            known["neb-idempotency-key"] = key
+        self._stomp.post(f"/queue/{self._service}", json.dumps(fields).encode(), known | headers)
+
+    async def reply(self) -> Message:
+        with anyio.fail_after(10):
+            message: Message = await anext(self._replies)
+        return message
+
+    async def call(self, what: str, key: str | None, parameters: Any = None) -> Any:
+        """The parameters of the answer."""
+        self.ask(what, key, parameters)
+        return json.loads((await self.reply()).body)["parameters"]
+
+
+@asynccontextmanager
+async def calling(broker_url: str, service: str) -> AsyncGenerator[Caller]:
+    reply_queue = f"/queue/replies-{uuid4().hex}"
+    async with StompClient(broker_url) as stomp, stomp.subscribe(reply_queue) as replies:
+        yield Caller(stomp, replies, service)
+
+
+@pytest.fixture
+def orders() -> Orders:
+    return Orders()
+
+
+@pytest.fixture
+async def caller(broker_url: str, serving: Serving, orders: Orders) -> AsyncGenerator[Caller]:
+    async with serving(orders.app), calling(broker_url, orders.app.name) as one:
+        yield one
+
+
+async def test_same_key_gets_the_same_answer_and_runs_once(orders: Orders, caller: Caller) -> None:
+    assert await caller.call("order", "k", {"what": "é"}) == ["é", 1]
+    assert await caller.call("order", "k", {"what": "é"}) == ["é", 1]
+    assert orders.runs == ["é"]
+
+
+async def test_other_keys_and_none_at_all_run_again(orders: Orders, caller: Caller) -> None:
+    answers = [await caller.call("order", key, "x") for key in ("k", "l", None, None, "")]
+
+    assert [number for _, number in answers] == [1, 2, 3, 4, 5]
+
+
+async def test_key_is_known_for_its_verb_only(orders: Orders, caller: Caller) -> None:
+    await caller.call("order", "k")
+    assert await caller.call("whose", "k") == "anonymous"
+
+
+async def test_order_of_fields_makes_no_other_parameters(orders: Orders, caller: Caller) -> None:
+    await caller.call("order", "k", {"what": {"a": 1, "b": 2}})
+
+    assert await caller.call("order", "k", {"what": {"b": 2, "a": 1}}) == [{"a": 1, "b": 2}, 1]
+
+
+async def test_same_key_with_other_parameters_is_refused(orders: Orders, caller: Caller) -> None:
+    await caller.call("order", "k", 1)
+
+    error = await caller.call("order", "k", 2)
+
+    assert error["code"] == "bad-request"
+    assert "other parameters" in error["message"]
+    assert orders.runs == [1]
+
+
+async def test_declared_error_is_answered_again_too(orders: Orders, caller: Caller) -> None:
+    errors = [await caller.call("refuse", "k") for _ in range(2)]
+
+    assert [(one["code"], one["details"]) for one in errors] == [("sold-out", {"run": 1})] * 2
+    caller.ask("refuse", "k")
+    assert (await caller.reply()).headers["neb-error-code"] == "sold-out"
+
+
+@pytest.mark.parametrize("what", ["fail", "be_busy"])
+async def test_failure_that_may_pass_is_not_kept(orders: Orders, caller: Caller, what: str) -> None:
+    for _ in range(2):
+        await caller.call(what, "k")
+
+    assert len(orders.runs) == 2
+
+
+async def test_request_that_cannot_be_read_takes_no_key(orders: Orders, caller: Caller) -> None:
+    assert (await caller.call("order", "k", {"nothing": 1}))["code"] == "bad-parameters"
+    assert await caller.call("order", "k", {"what": 1}) == [1, 1]
+
+
+async def test_second_one_waits_for_the_first_and_gets_its_answer(orders: Orders, caller: Caller) -> None:
+    for _ in range(3):
+        caller.ask("wait", "k")
+    with anyio.fail_after(5):
+        await orders.entered.wait()
+    # Another one with other parameters does not wait to be refused.
+    assert (await caller.call("wait", "k", []))["code"] == "bad-request"
+    orders.opened.set()
+
+    assert [json.loads((await caller.reply()).body)["parameters"] for _ in range(3)] == [1, 1, 1]
+    assert len(orders.runs) == 1
+
+
+async def test_one_that_waits_takes_over_when_the_first_is_ended(orders: Orders, caller: Caller) -> None:
+    caller.ask("wait", "k", **{"neb-timeout": "50"})
+    with anyio.fail_after(5):
+        await orders.entered.wait()
+    orders.entered = anyio.Event()
+    caller.ask("wait", "k")
+    with anyio.fail_after(5):
+        await orders.entered.wait()
+    orders.opened.set()
+
+    assert json.loads((await caller.reply()).body)["parameters"] == 2
+
+
+async def test_answer_that_came_too_late_is_kept_for_the_retry(orders: Orders, caller: Caller) -> None:
+    caller.ask("compute", "k", **{"neb-timeout": "50"})
+    # Waits for it, and then finds its answer.
+    assert await caller.call("compute", "k") == 1
+    assert len(orders.runs) == 1
+
+
+# --- several instances ---
+
+
+@asynccontextmanager
+async def two_instances(
+    broker_url: str, serving: Serving, stores: Iterable[IdempotencyStore]
+) -> AsyncGenerator[tuple[list[Orders], Caller]]:
+    name = f"orders-{uuid4().hex}"
+    both = [Orders(name, idempotency=store) for store in stores]
+    # Each takes its queue's messages in turn.
+    async with serving(*(one.app for one in both)), calling(broker_url, name) as caller:
+        yield both, caller
+
+
+async def test_other_instance_on_the_same_file_answers_what_was_kept(
+    broker_url: str, serving: Serving, tmp_path: Path
+) -> None:
+    stores = [SqliteStore(tmp_path / "answers.db") for _ in range(2)]
+    async with two_instances(broker_url, serving, stores) as (both, caller):
+        answers = [await caller.call("order", "k", 1) for _ in range(4)]
+        described = await caller.call("describe", None)
+
+    assert answers == [[1, 1]] * 4
+    assert sum(len(one.runs) for one in both) == 1
+    assert described["idempotency"] == "machine"
+
+
+async def test_other_instance_on_the_same_file_waits_for_the_first(
+    broker_url: str, serving: Serving, tmp_path: Path
+) -> None:
+    stores = [SqliteStore(tmp_path / "answers.db") for _ in range(2)]
+    async with two_instances(broker_url, serving, stores) as (both, caller):
+        for _ in range(4):
+            caller.ask("wait", "k")
+        with anyio.fail_after(5):
+            while not any(one.entered.is_set() for one in both):
+                await anyio.lowlevel.checkpoint()
+        for one in both:
+            one.opened.set()
+        answers = [json.loads((await caller.reply()).body)["parameters"] for _ in range(4)]
+
+    assert answers == [1] * 4
+    assert sum(len(one.runs) for one in both) == 1
+
+
+async def test_other_instance_knows_nothing_of_this_ones_memory(broker_url: str, serving: Serving) -> None:
+    async with two_instances(broker_url, serving, [MemoryStore(), MemoryStore()]) as (both, caller):
+        for _ in range(4):
+            await caller.call("order", "k", 1)
+        described = await caller.call("describe", None)
+
+    assert [len(one.runs) for one in both] == [1, 1]
+    assert described["idempotency"] == "instance"
+
+
+# --- stores that fail ---
+
+
+class BrokenStore:
+    """Fails at what it is told to."""
+
+    def __init__(self, *fails: str) -> None:
+        self._fails = fails
+        self._inner = MemoryStore()
+
+    reach = Reach.SHARED
+
+    def _try(self, what: str) -> None:
+        if what in self._fails:
+            raise StoreFailed(f"{what}: no disk")
+
+    async def claim(self, key: str, fingerprint: str, owner: str, lease: float) -> Claim:
+        self._try("claim")
+        return await self._inner.claim(key, fingerprint, owner, lease)
+
+    async def renew(self, claims: Iterable[tuple[str, str]], lease: float) -> None:
+        self._try("renew")
+
+    async def keep(self, key: str, owner: str, answer: bytes, window: float) -> None:
+        self._try("keep")
+        await self._inner.keep(key, owner, answer, window)
+
+    async def release(self, key: str, owner: str) -> None:
+        self._try("release")
+        await self._inner.release(key, owner)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+async def test_request_is_not_run_where_its_key_cannot_be_looked_up(
+    broker_url: str, serving: Serving
+) -> None:
+    orders = Orders(idempotency=BrokenStore("claim"))
+    async with serving(orders.app), calling(broker_url, orders.app.name) as caller:
+        error = await caller.call("order", "k")
+        assert await caller.call("order", None) == [None, 1]
+
+    assert (error["code"], error["retryable"]) == ("busy", True)
+
+
+async def test_answer_goes_out_where_it_cannot_be_kept(broker_url: str, serving: Serving) -> None:
+    orders = Orders(idempotency=BrokenStore("keep", "release"))
+    async with serving(orders.app), calling(broker_url, orders.app.name) as caller:
+        assert await caller.call("order", "k") == [None, 1]
+        assert (await caller.call("be_busy", "k"))["code"] == "busy"

@@ -1,0 +1,304 @@
+"""A request's time: told to the handler, handed on to what it calls, and the end of the handler."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from nebula.errors import CallTimeout
+from nebula.rpc.cancelling import Cancel
+from nebula.rpc.client import Client
+from nebula.rpc.context import Ending, Request, attempts_before
+from nebula.rpc.deadlines import AMBIENT, deadline_of
+from nebula.rpc.envelope import Envelope
+from nebula.rpc.lane import Lane, Worker
+from nebula.rpc.responder import Responder
+from nebula.rpc.running import Running
+from nebula.stomp.client import Message
+from tests.rpc.conftest import Serving
+
+
+def request(
+    reply_id: str = "r1", *, deadline: float | None = None, headers: dict[str, str] | None = None
+) -> Request:
+    replies = {"neb-reply-to": "/queue/replies", "neb-reply-id": reply_id}
+    return Request(
+        Envelope("quote"),
+        replies | (headers or {}),
+        destination="/queue/prices",
+        principal="alice",
+        deadline=deadline,
+    )
+
+
+# --- what a request says ---
+
+
+def test_deadline_is_counted_from_the_arrival() -> None:
+    assert deadline_of({"neb-timeout": "1500"}, 10.0) == 11.5
+
+
+@pytest.mark.parametrize("text", [None, "", "-1", "1.5", "soon", "²", "1" * 5000])
+def test_what_is_no_number_of_milliseconds_is_no_deadline(text: str | None) -> None:
+    assert deadline_of({} if text is None else {"neb-timeout": text}, 10.0) is None
+
+
+def test_request_tells_what_remains_and_never_less_than_nothing() -> None:
+    later = request(deadline=monotonic() + 100).remaining
+
+    assert later is not None
+    assert 99 < later <= 100
+    assert request(deadline=monotonic() - 1).remaining == 0
+    assert request().remaining is None
+
+
+def test_request_is_cancelled_when_its_time_is_over_or_its_caller_said_so() -> None:
+    withdrawn = request(deadline=monotonic() + 100)
+    withdrawn.end(Ending.CANCELLED)
+
+    assert withdrawn.cancelled
+    assert request(deadline=monotonic()).cancelled
+    assert not request(deadline=monotonic() + 100).cancelled
+    assert not request().cancelled
+
+
+def test_first_reason_to_end_a_request_counts() -> None:
+    one = request()
+    one.end(Ending.EXPIRED)
+    one.end(Ending.CANCELLED)
+
+    assert one.ending is Ending.EXPIRED
+
+
+@pytest.mark.parametrize(
+    ("headers", "attempt"),
+    [
+        ({}, 1),
+        ({"redelivered": "true"}, 2),
+        ({"redelivered": "true", "delivery-count": "3"}, 4),
+        ({"x-delivery-count": "1"}, 2),
+        ({"delivery-count": "1" * 5000}, 1),
+        ({"delivery-count": "many", "redelivered": "true"}, 2),
+    ],
+)
+def test_request_tells_the_how_many_th_attempt_it_is(headers: dict[str, str], attempt: int) -> None:
+    assert request(headers=headers).attempt == attempt
+    assert attempts_before(headers) == attempt - 1
+
+
+# --- those that are being handled ---
+
+
+async def serve_nothing(message: Message, arrived: float, worker: Worker) -> None:
+    raise AssertionError
+
+
+def watching(*requests: Request) -> Running:
+    """Workers that handle these, and one that rests."""
+    lane = Lane(serve_nothing, len(requests) + 1)
+    for one in (*requests, None):
+        worker = Worker(lane)
+        worker.request = one
+        lane.workers.append(worker)
+    running = Running()
+    running.watch([lane])
+    return running
+
+
+@pytest.mark.parametrize(
+    ("one", "principal", "counts"),
+    [
+        (Cancel("/queue/replies", "r1"), "alice", True),
+        (Cancel("/queue/replies", "r1"), None, True),
+        (Cancel("/queue/replies", "r1"), "mallory", False),
+        (Cancel("/queue/replies", "r2"), "alice", False),
+        (Cancel("/queue/others", "r1"), "alice", False),
+    ],
+)
+def test_cancel_has_to_name_the_request_and_be_its_principals(
+    one: Cancel, principal: str | None, counts: bool
+) -> None:
+    asked = request()
+    running = watching(asked)
+
+    assert running.cancel(one, principal) is counts
+    assert asked.cancelled is counts
+
+
+def test_cancel_finds_nothing_where_nothing_is_handled() -> None:
+    assert not watching().cancel(Cancel("/queue/replies", "r1"), "alice")
+
+
+@pytest.mark.anyio
+async def test_sweep_ends_those_whose_time_is_over_and_no_others() -> None:
+    later, endless, soon = request("r1", deadline=monotonic() + 100), request("r2"), request("r3")
+    running = watching(later, endless, soon)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(running.run)
+        await anyio.wait_all_tasks_blocked()
+        # Earlier than what the sweep waits for.
+        soon.deadline = monotonic() + 0.01
+        assert soon.deadline < running.next_sweep
+        with anyio.fail_after(5), anyio.CancelScope() as scope:
+            soon.scope = scope
+            running.sweep_earlier(soon.deadline)
+            await anyio.sleep_forever()
+        tasks.cancel_scope.cancel()
+
+    assert soon.ending is Ending.EXPIRED
+    assert later.ending is None
+    assert endless.ending is None
+
+
+# --- over the wire ---
+
+
+def fresh(**options: Any) -> Responder:
+    return Responder(f"deadline-{uuid4().hex}", **options)
+
+
+@pytest.mark.anyio
+async def test_async_handler_past_its_deadline_is_cancelled_and_its_worker_goes_on(
+    serving: Serving, client: Client
+) -> None:
+    app = fresh(concurrency=1)
+    cancelled = anyio.Event()
+
+    @app.verb
+    async def wait() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    async with serving(app):
+        with pytest.raises(CallTimeout):
+            await client.with_options(timeout=0.05).call(wait)
+        with anyio.fail_after(5):
+            await cancelled.wait()
+        stats = await client.call(app.name, "stats")
+
+    assert stats["expired"] == 1
+    assert stats["verbs"]["wait"]["errors"] == 0
+
+
+@pytest.mark.anyio
+async def test_thread_sees_that_its_time_is_over_and_ends_without_an_answer(
+    serving: Serving, client: Client
+) -> None:
+    app = fresh(concurrency=1)
+
+    @app.verb
+    def compute(request: Request) -> str:
+        while not request.cancelled:
+            threading.Event().wait(0.001)
+        return "late"
+
+    async with serving(app):
+        with pytest.raises(CallTimeout):
+            await client.with_options(timeout=0.05).call(compute)
+        # By the only worker, after the thread has ended.
+        assert (await client.call(app.name, "stats"))["expired"] == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("verb", ["on_loop", "in_thread"])
+async def test_handler_hands_on_the_time_that_remains(serving: Serving, client: Client, verb: str) -> None:
+    app = fresh()
+
+    @app.verb
+    async def on_loop(request: Request) -> tuple[float | None, float | None]:
+        return AMBIENT.get(), request.deadline
+
+    @app.verb
+    def in_thread(request: Request) -> tuple[float | None, float | None]:
+        return AMBIENT.get(), request.deadline
+
+    async with serving(app):
+        ambient, deadline = await client.call(app.name, verb, timeout=3)
+
+    assert ambient is not None
+    assert ambient == deadline
+
+
+@pytest.mark.anyio
+async def test_handler_without_a_deadline_inherits_none_from_the_one_before(
+    broker_url: str, serving: Serving, client: Client
+) -> None:
+    app = fresh(concurrency=1)
+    seen: list[float | None] = []
+    done = anyio.Event()
+
+    @app.verb
+    async def look(last: bool = False) -> None:
+        seen.append(AMBIENT.get())
+        if last:
+            done.set()
+
+    async with serving(app):
+        await client.call(app.name, "look", timeout=5)
+        await client.send(app.name, "look", {"last": True})
+        with anyio.fail_after(5):
+            await done.wait()
+
+    assert seen[0] is not None
+    assert seen[1] is None
+
+
+@pytest.mark.anyio
+async def test_call_within_a_handler_ends_with_its_own_callers_time(serving: Serving, client: Client) -> None:
+    outer, inner = fresh(), fresh()
+    remaining: list[float | None] = []
+    ended = anyio.Event()
+
+    @inner.verb
+    async def last(request: Request) -> None:
+        remaining.append(request.remaining)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+
+    @outer.verb
+    async def first() -> None:
+        await client.call(last)
+
+    async with serving(outer, inner):
+        with pytest.raises(CallTimeout):
+            await client.with_options(timeout=0.1).call(first)
+        with anyio.fail_after(5):
+            await ended.wait()
+
+    assert remaining[0] is not None
+    assert remaining[0] <= 0.1
+
+
+@pytest.mark.anyio
+async def test_stopping_service_still_ends_at_the_grace(broker_url: str, client: Client) -> None:
+    """A worker whose request was ended by its deadline before ends with the service all the same."""
+    app = fresh(concurrency=1)
+    entered = anyio.Event()
+    started = anyio.Event()
+
+    @app.verb
+    async def wait(mark: bool = False) -> None:
+        if mark:
+            entered.set()
+        await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(app.run, broker_url, started=started, grace=0.01))
+        with anyio.fail_after(5):
+            await started.wait()
+            with pytest.raises(CallTimeout):
+                await client.with_options(timeout=0.02).call(wait)
+            await client.send(app.name, "wait", {"mark": True})
+            await entered.wait()
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,248 @@
+"""Limits of a service: how many requests of one verb are handled at once, and how many may wait."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import pytest
+
+from nebula.errors import CallTimeout, RemoteError
+from nebula.rpc.client import Client
+from nebula.rpc.gates import Gate
+from nebula.rpc.lane import Lane, Worker
+from nebula.rpc.responder import Responder
+from nebula.rpc.verbs import VerbOptions
+from nebula.stomp.client import AckMode, Message
+from tests.rpc.conftest import Serving
+
+# --- one verb's gate ---
+
+
+class NoListener:
+    """Messages here are settled by nobody."""
+
+    ack = AckMode.AUTO
+
+
+def message() -> Message:
+    return Message({"destination": "/queue/a"}, b"", NoListener())  # type: ignore[arg-type] # never asked
+
+
+async def serve_nothing(message: Message, arrived: float, worker: Worker) -> None:
+    raise AssertionError
+
+
+def lane() -> Lane:
+    return Lane(serve_nothing, 1)
+
+
+def test_gate_lets_so_many_in_and_the_others_in_the_order_of_their_coming() -> None:
+    gate, waiting = Gate(1, None), lane()
+    first, second, third = message(), message(), message()
+
+    assert gate.enter(first)
+    for one in (second, third):
+        assert not gate.enter(one)
+        gate.set_aside(waiting, one, 0.0)
+    gate.leave()
+
+    assert gate.waiting == 1
+    assert waiting.waiting == 1
+    # The place is the second one's, also against one that comes just now.
+    assert not gate.enter(message())
+    assert gate.enter(second)
+    assert not gate.enter(third)
+
+
+def test_gate_is_open_again_when_nobody_waits() -> None:
+    gate = Gate(1, None)
+    for _ in range(3):
+        assert gate.enter(message())
+        gate.leave()
+
+
+@pytest.mark.parametrize(("max_waiting", "is_full"), [(None, False), (0, True), (1, True), (2, False)])
+def test_gate_is_full_when_as_many_wait_as_may(max_waiting: int | None, is_full: bool) -> None:
+    gate = Gate(1, max_waiting)
+    if max_waiting != 0:
+        gate.set_aside(lane(), message(), 0.0)
+
+    assert gate.is_full is is_full
+
+
+# --- over the wire ---
+
+
+class Rooms:
+    """Verbs that stay until they are let go, and count how many there are."""
+
+    def __init__(self, **options: Any) -> None:
+        self.app = Responder(f"rooms-{uuid4().hex}", **options)
+        self.opened = anyio.Event()
+        self.inside = 0
+        self.most = 0
+        self.order: list[int] = []
+
+    def open_with(self, **options: Any) -> None:
+        """Declare the verb `stay`."""
+
+        @self.app.verb(**options)
+        async def stay(number: int = 0) -> str:
+            return await self._stay(number)
+
+    async def _stay(self, number: int) -> str:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        self.order.append(number)
+        try:
+            await self.opened.wait()
+        finally:
+            self.inside -= 1
+        return "done"
+
+    async def until_inside(self, count: int) -> None:
+        with anyio.fail_after(5):
+            while self.inside < count:
+                await anyio.lowlevel.checkpoint()
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    with anyio.fail_after(5):
+        while not await condition():
+            await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("concurrency", [0, -1])
+def test_concurrency_of_a_verb_is_one_or_more(concurrency: int) -> None:
+    with pytest.raises(ValueError, match="1 or more"):
+        VerbOptions(concurrency=concurrency)
+
+
+@pytest.mark.parametrize("options", [{"max_waiting": -1}, {"idempotency_window": 0.0}])
+def test_options_below_their_least_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="service 'prices'"):
+        Responder("prices", **options)
+
+
+@pytest.mark.anyio
+async def test_limited_verb_leaves_the_workers_to_others(serving: Serving, client: Client) -> None:
+    rooms = Rooms(concurrency=4)
+    rooms.open_with(concurrency=2)
+    answers: list[Any] = []
+
+    async def ask(number: int) -> None:
+        answers.append(await client.call(rooms.app.name, "stay", number))
+
+    async with serving(rooms.app), anyio.create_task_group() as tasks:
+        for number in range(6):
+            tasks.start_soon(ask, number)
+
+        async def are_aside() -> bool:
+            return bool((await client.call(rooms.app.name, "stats"))["waiting"] == 4)
+
+        await until(are_aside)
+        rooms.opened.set()
+
+    assert answers == ["done"] * 6
+    assert rooms.most == 2
+    assert sorted(rooms.order) == list(range(6))
+
+
+@pytest.mark.anyio
+async def test_place_of_a_request_whose_time_is_over_goes_to_the_next(
+    serving: Serving, client: Client
+) -> None:
+    rooms = Rooms()
+    rooms.open_with(concurrency=1)
+
+    async with serving(rooms.app), anyio.create_task_group() as tasks:
+        tasks.start_soon(client.call, rooms.app.name, "stay", 1)
+        await rooms.until_inside(1)
+        with pytest.raises(CallTimeout):
+            await client.call(rooms.app.name, "stay", 2, timeout=0.05)
+        tasks.start_soon(client.call, rooms.app.name, "stay", 3)
+        rooms.opened.set()
+
+    assert rooms.order == [1, 3]
+
+
+@pytest.mark.anyio
+async def test_one_request_more_than_may_wait_is_answered_busy(serving: Serving, client: Client) -> None:
+    rooms = Rooms(concurrency=2, max_waiting=3)
+    rooms.open_with()
+    answers: list[Any] = []
+
+    async def ask() -> None:
+        try:
+            answers.append(await client.call(rooms.app.name, "stay"))
+        except RemoteError as error:
+            answers.append((error.code, error.retryable))
+
+    async with serving(rooms.app), anyio.create_task_group() as tasks:
+        for _ in range(7):
+            tasks.start_soon(ask)
+        with anyio.fail_after(5):
+            while len(answers) < 2:
+                await anyio.lowlevel.checkpoint()
+        rooms.opened.set()
+
+    assert answers == [("busy", True)] * 2 + ["done"] * 5
+    assert rooms.most == 2
+
+
+@pytest.mark.anyio
+async def test_verb_that_is_full_is_answered_busy_and_others_are_not(
+    serving: Serving, client: Client
+) -> None:
+    rooms = Rooms(concurrency=8, max_waiting=0)
+    rooms.open_with(concurrency=1)
+
+    async with serving(rooms.app), anyio.create_task_group() as tasks:
+        tasks.start_soon(client.call, rooms.app.name, "stay")
+        await rooms.until_inside(1)
+        with pytest.raises(RemoteError) as caught:
+            await client.call(rooms.app.name, "stay")
+        stats = await client.call(rooms.app.name, "stats")
+        rooms.opened.set()
+
+    assert caught.value.code == "busy"
+    assert stats["overloaded"] == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("limits", [{"concurrency": 1}, {"concurrency": 8}])
+async def test_request_that_asks_for_no_answer_is_never_refused(
+    serving: Serving, client: Client, limits: dict[str, int]
+) -> None:
+    rooms = Rooms(**limits, max_waiting=0)
+    rooms.open_with(concurrency=1)
+
+    async with serving(rooms.app):
+        for number in range(3):
+            await client.send(rooms.app.name, "stay", number)
+        await rooms.until_inside(1)
+        rooms.opened.set()
+        with anyio.fail_after(5):
+            while len(rooms.order) < 3:
+                await anyio.lowlevel.checkpoint()
+
+    assert sorted(rooms.order) == [0, 1, 2]
+
+
+@pytest.mark.anyio
+async def test_limited_verb_acks_early_once(serving: Serving, client: Client) -> None:
+    """A request that was set aside is not ACKed before its turn, and then once."""
+    rooms = Rooms(ack="early")
+    rooms.open_with(concurrency=1)
+
+    async with serving(rooms.app), anyio.create_task_group() as tasks:
+        for number in (1, 2):
+            tasks.start_soon(partial(client.call, rooms.app.name, "stay", number))
+            await rooms.until_inside(1)
+        rooms.opened.set()
+
+    assert rooms.order == [1, 2]
