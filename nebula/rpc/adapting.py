@@ -45,18 +45,20 @@ class Adapter:
 
     Attributes:
         read: makes a value of what JSON gave (`str`, `dict`, …); raises pydantic's ValidationError.
+        take: the same of what may hold octets, dates and decimals already, as Avro gives them.
 
     Raises:
         PydanticUserError, PydanticSchemaGenerationError: the type has no JSON form.
     """
 
-    __slots__ = ("_adapter", "read")
+    __slots__ = ("_adapter", "read", "take")
 
     def __init__(self, kind: Any) -> None:
         whole: Any = kind if inspect.isfunction(kind) else Annotated[Any, _Of(kind)]
         self._adapter: TypeAdapter[Any] = TypeAdapter(whole, config=_CONFIG)
         validator = self._adapter.validator
-        self.read: Callable[[Any], Any] = validator.validate_python
+        self.take: Callable[[Any], Any] = validator.validate_python
+        self.read = self.take
         if _knows_json_by_its_text(self._adapter.core_schema, set()):
             assert isinstance(validator, SchemaValidator)
             self.read = partial(_read_text, validator)

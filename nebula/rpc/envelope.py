@@ -1,8 +1,8 @@
 """Bodies of The Nebulous Protocol: octets to envelopes and back (PROTOCOL C.2, C.5).
 
-Two forms carry the same three fields, JSON and text. Reading never fails: what is not a message of the
-protocol is a *free body*, an envelope without a verb. Writing gives ASCII-only JSON, because the
-`nebulous_stomp` gem takes every octet for Latin-1 (D.15).
+Two forms carry the same three fields, JSON and text; a third one is ours, see `avro_bodies`. Reading never
+fails: what is not a message of the protocol is a *free body*, an envelope without a verb. Writing gives
+ASCII-only JSON, because the `nebulous_stomp` gem takes every octet for Latin-1 (D.15).
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from nebula.errors import AvroError
+from nebula.rpc.avro_bodies import CONTENT_TYPE, read_message, write_message
+
+AVRO_TYPE: Final = CONTENT_TYPE
 JSON_TYPE: Final = "application/json"
 TEXT_TYPE: Final = "text/plain"
 
@@ -33,7 +37,8 @@ class Envelope:
     Attributes:
         verb: the verb, possibly empty, or None for a free body. A verb that JSON does not write as a
             string is its JSON text (`7`), so that it can be answered as unknown.
-        parameters: of any JSON type; a text body gives a string. None when absent.
+        parameters: of any JSON type; a text body gives a string, one in Avro an `AvroValue`. None when
+            absent.
         description: a text for people, or None.
         body: the free body of a message without a verb: JSON value, map of a text body's lines, or string.
         is_text: it was read by the text rules.
@@ -53,11 +58,13 @@ class Media(NamedTuple):
         is_json: JSON rules, text rules, or None: the body has to decide (D.14).
         charset: as given, or None.
         reply_type: content type of a reply to such a request (rule 5).
+        is_avro: it is `avro/binary`.
     """
 
     is_json: bool | None
     charset: str | None
     reply_type: str
+    is_avro: bool = False
 
 
 @lru_cache(maxsize=256)
@@ -75,7 +82,9 @@ def media_of(content_type: str | None) -> Media:
     # C.5: the gem asks for /json$/i, which takes in `JSON` and `application/hal+json`.
     if essence.lower().endswith("json"):
         return Media(True, charset, essence)
-    # All else is read as text, but text must not go out under the name of, say, Avro.
+    if essence.lower() == AVRO_TYPE:
+        return Media(False, charset, AVRO_TYPE, is_avro=True)
+    # All else is read as text, but text must not go out under the name of, say, XML.
     return Media(False, charset, essence if essence.lower().startswith("text/") else TEXT_TYPE)
 
 
@@ -86,10 +95,21 @@ def content_type_of(headers: Mapping[str, str]) -> str | None:
 
 def parse(content_type: str | None, body: bytes) -> Envelope:
     """Read a body. Never raises: what cannot be read is a free body, or the raw string of it."""
-    is_json, charset, _ = media_of(content_type)
+    is_json, charset, _, is_avro = media_of(content_type)
     if is_json is None:
         is_json = body.lstrip()[:1] in (b"{", b"[")
-    return _parse_json(body, charset) if is_json else _parse_text(_decode(body, charset))
+    if is_json:
+        return _parse_json(body, charset)
+    return _parse_avro(body) if is_avro else _parse_text(_decode(body, charset))
+
+
+def _parse_avro(body: bytes) -> Envelope:
+    try:
+        verb, value, description = read_message(body)
+    except AvroError:
+        return Envelope()
+    # Those have no schema but JSON's.
+    return Envelope(verb, value.plain if verb in (SUCCESS, ERROR) else value, description)
 
 
 def _parse_json(body: bytes, charset: str | None) -> Envelope:
@@ -170,14 +190,15 @@ def encode(
     """Write a message of the protocol. Fields that are None are left out, as the gem does.
 
     Args:
-        content_type: decides between JSON and text; see `media_of`.
-        verb: goes first in both forms.
+        content_type: decides between JSON, Avro and text; see `media_of`.
+        verb: goes first in all forms.
         parameters: the value as JSON octets, from `dump_json`. In text, a string goes out bare and any other
-            value as compact JSON (D.40).
+            value as compact JSON (D.40). In Avro it may be one of `write_value`.
         description: a text for people.
     """
-    if not media_of(content_type).is_json:
-        return _encode_text(verb, parameters, description)
+    media = media_of(content_type)
+    if not media.is_json:
+        return (write_message if media.is_avro else _encode_text)(verb, parameters, description)
     if description is None:
         # The hot path: a request, or a reply with a value.
         if parameters is None:

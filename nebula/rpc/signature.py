@@ -18,9 +18,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import from_json
 from typing_extensions import deprecated
 
+from nebula.errors import AvroError
 from nebula.rpc.adapting import DEPRECATED_BECAUSE, Adapter
-from nebula.rpc.errors import VerbError
-from nebula.rpc.yielding import is_stream, items_of
+from nebula.rpc.avro_bodies import AvroValue, read_value, schemas_of, write_value
+from nebula.rpc.errors import UnexpectedReply, VerbError
+from nebula.rpc.yielding import items_of, stands_for_stream
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -50,6 +52,8 @@ class Signature:
         names: the parameters of the contract, in order.
         required: those without a default.
         context_name: the parameter that takes the context, or None.
+        streams: results come one by one, and `dump` and `load` deal with lists of them.
+        avro: the schemas of `in_avro`, or None.
         deprecated: why not to use it any more, from `@deprecated` (PEP 702), or None.
         load: makes the value of a reply what the handler returned: the side of `dump` that its caller has.
             Raises pydantic's ValidationError.
@@ -80,10 +84,12 @@ class Signature:
         self._takes_str = only is str
         self._arguments = self._adapter(_collector(taken, hints))
         result = hints.get("return", Any)
+        self.streams = stands_for_stream(function, result)
         # All that a handler yields, or so much of it as comes in one message.
-        self._result = self._adapter(list[items_of(result)] if is_stream(function) else result)  # type: ignore[misc]  # a type that is known now only
+        self._result = self._adapter(_list_of(items_of(result)) if self.streams else result)
         self._read = self._arguments.read
-        self.load = self._result.read
+        self.avro = schemas_of(function)
+        self.load = self._result.read if self.avro is None else self._load_avro
 
     def bind(self, parameters: Any, *, is_text: bool = False) -> Arguments:
         """Validate a request's parameters and give the arguments to call the handler with.
@@ -96,8 +102,11 @@ class Signature:
         Raises:
             VerbError: `bad-parameters`, with one entry of `details` for each field at fault.
         """
+        read: Callable[[Any], Any] = self._read
         if is_text:
             parameters = self._read_text(parameters)
+        elif type(parameters) is AvroValue:
+            parameters, read = self._read_avro(parameters), self._arguments.take
         # An omitted parameter and null are the same on the wire (C.5 drops nil fields).
         given = () if parameters is None else parameters
         kind = type(given)
@@ -111,7 +120,7 @@ class Signature:
         if not given and not self.names:
             return _NOTHING
         try:
-            arguments: Arguments = self._read(given)
+            arguments: Arguments = read(given)
         except ValidationError as error:
             is_whole = is_single and (kind is dict or kind is list)
             raise self._bad_parameters(error, is_whole=is_whole) from None
@@ -156,6 +165,32 @@ class Signature:
             ValueError: it has no JSON form.
         """
         return self._result.write(result)
+
+    def dump_avro(self, result: Any) -> bytes:
+        """`dump` for a request in Avro: by the schema that is declared for results, else as JSON.
+
+        Raises:
+            AvroError, ValueError: it is not of the schema, or has no JSON form.
+        """
+        if self.avro is None or self.avro.result is None:
+            return self.dump(result)
+        return write_value(self.avro.result, self._result.plain(result))
+
+    def _read_avro(self, value: AvroValue) -> Any:
+        try:
+            return read_value(None if self.avro is None else self.avro.parameters, value)
+        except AvroError as error:
+            raise VerbError("bad-parameters", str(error)) from None
+
+    def _load_avro(self, value: Any) -> Any:
+        if type(value) is AvroValue:
+            assert self.avro is not None
+            try:
+                value = read_value(self.avro.result, value)
+            except AvroError as error:
+                raise UnexpectedReply(f"the answer is not what was asked for: {error}") from None
+            return self._result.take(value)
+        return self._result.read(value)
 
     def pack(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The parameters of a request from the arguments of a typed call: the caller's side of `bind`.
@@ -268,6 +303,10 @@ def _collector(taken: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> 
     collect.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it
     collect.__annotations__ = annotations
     return collect
+
+
+def _list_of(kind: Any) -> Any:
+    return list[kind]
 
 
 def _plain_type(hint: Any) -> Any:

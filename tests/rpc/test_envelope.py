@@ -47,7 +47,8 @@ def test_content_type_decides_between_json_and_text(content_type: str | None, is
         ("application/hal+json", "application/hal+json"),
         ("text/plain", "text/plain"),
         ("text/plain; charset=latin-1", "text/plain"),
-        ("avro/binary", "text/plain"),
+        ("application/xml", "text/plain"),
+        ("avro/binary", "avro/binary"),
         (None, "application/json"),
     ],
 )
