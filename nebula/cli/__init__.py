@@ -15,12 +15,16 @@ from nebula import __version__
 from nebula.cli.broker import broker
 from nebula.cli.calls import call, describe
 from nebula.cli.cert import cert, passcode
+from nebula.cli.contexts import contexts
+from nebula.cli.contracts import schema, stubs
 from nebula.cli.dlq import dlq
 from nebula.cli.exits import exit_of, foreseen_in, sentence_of
 from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.peers import connections, disconnect, sessions, topics
 from nebula.cli.queues import peek, purge, queues
+from nebula.cli.sending import pub, send
 from nebula.cli.service import run
+from nebula.cli.services import ping, services, stats
 from nebula.cli.store import store
 from nebula.cli.sub import sub
 from nebula.cli.top import top
@@ -31,12 +35,13 @@ __all__ = ["main"]
 app = typer.Typer(
     name="nebula",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (broker, run, call, describe, sub, jobs, watch, cancel, passcode):
+for command in (broker, run, call, send, services, describe, stubs, schema, ping, stats):
+    app.command()(command)
+for command in (pub, sub, jobs, watch, cancel, contexts, passcode):
     app.command()(command)
 for look in (top, queues, topics, connections, sessions, peek, purge, disconnect):
     app.command()(look)

@@ -25,14 +25,29 @@ def _with_service(job: str) -> str:
     return job
 
 
+def _address_of(named: str | None) -> str | None:
+    from nebula.cli.contexts import find_broker
+
+    return find_broker(named)
+
+
+def _complete_names(incomplete: str) -> list[str]:
+    from nebula.cli.contexts import complete_names
+
+    return complete_names(incomplete)
+
+
 Url: TypeAlias = Annotated[
     str | None,
     Option(
         "--broker",
         "-b",
-        metavar="URL",
-        help="The broker. Without it NEBULA_BROKER, else stomp://127.0.0.1:61613.",
+        metavar="URL|NAME",
+        help="The broker, or a context's name (`nebula contexts`). Without it NEBULA_BROKER, else"
+        " stomp://127.0.0.1:61613.",
         show_default=False,
+        callback=_address_of,
+        autocompletion=_complete_names,
     ),
 ]
 AsJson: TypeAlias = Annotated[

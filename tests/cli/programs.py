@@ -26,7 +26,11 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     Each program has a state folder of its own unless told: two brokers cannot share one.
     """
     plain = {name: value for name, value in os.environ.items() if not name.startswith("NEBULA_")}
-    return plain | {"NEBULA_STATE": f"{_STATE.name}/{next(_NUMBERS)}"} | dict(extra or {})
+    own = {
+        "NEBULA_STATE": f"{_STATE.name}/{next(_NUMBERS)}",
+        "NEBULA_CONTEXTS": f"{_STATE.name}/contexts.toml",  # there is none
+    }
+    return plain | own | dict(extra or {})
 
 
 def nebula(

@@ -1,0 +1,185 @@
+"""Named brokers in a file of the user's: `--broker venue` instead of an address and its certificates."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from typer import Option
+
+from nebula.errors import SettingsError
+from nebula.stomp.addresses import BROKER_VARIABLE, parse_address
+
+CONTEXTS_VARIABLE: Final = "NEBULA_CONTEXTS"
+"""Names the file, instead of `nebula/contexts.toml` in the user's folder of settings."""
+
+_OTHERS_MAY_READ: Final = 0o077
+
+
+class Context(BaseModel):
+    """One broker, and how it is met: `broker` is its address, the others are as `TlsOptions` has them.
+
+    Files are named from the folder that the file of contexts is in.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    broker: str
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    pin: str | None = None
+    verify_host: bool = True
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """What the environment would say of its TLS."""
+        files = {"NEBULA_CA": self.ca, "NEBULA_CERT": self.cert, "NEBULA_KEY": self.key}
+        found = {name: str(folder / file.expanduser()) for name, file in files.items() if file is not None}
+        if self.pin is not None:
+            found["NEBULA_PIN"] = self.pin
+        if not self.verify_host:
+            found["NEBULA_VERIFY_HOST"] = "false"
+        return found
+
+
+class Contexts(BaseModel):
+    """The whole file: contexts by name, and which of them counts where none is named."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    default: str | None = None
+    contexts: dict[str, Context] = {}
+
+    def get(self, name: str, file: Path) -> Context:
+        """The context of that name.
+
+        Raises:
+            SettingsError: there is none.
+        """
+        context = self.contexts.get(name)
+        if context is None:
+            known = ", ".join(sorted(self.contexts)) or "none"
+            raise SettingsError(f"{name!r} is neither an address nor a context of {file} (it has {known})")
+        return context
+
+
+def contexts_file() -> Path:
+    """Where contexts are written down, whether or not there is such a file."""
+    if named := os.environ.get(CONTEXTS_VARIABLE):
+        return Path(named)
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or "")
+    # The specification has relative ones ignored.
+    return (home if home.is_absolute() else Path.home() / ".config") / "nebula" / "contexts.toml"
+
+
+def read_contexts(file: Path) -> Contexts:
+    """Read the file; one that is not there has no contexts.
+
+    Raises:
+        SettingsError: it cannot be read or used, or shows a passcode to other users.
+    """
+    try:
+        text = file.read_text("utf-8")
+    except FileNotFoundError:
+        return Contexts()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise SettingsError(f"{file}: cannot be read: {reason}") from None
+    try:
+        found = Contexts.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{file}: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        # Not what is there: it may be an address with a passcode.
+        raise SettingsError(f"{file}: {where}: {first['msg']}") from None
+    _check_secrecy(found, file)
+    return found
+
+
+def _check_secrecy(contexts: Contexts, file: Path) -> None:
+    has_secrets = False
+    for name, context in contexts.contexts.items():
+        try:
+            has_secrets |= parse_address(context.broker).passcode is not None
+        except SettingsError as error:
+            raise SettingsError(f"{file}: contexts.{name}.broker: {error}") from None
+    if has_secrets and file.stat().st_mode & _OTHERS_MAY_READ:
+        raise SettingsError(f"{file}: other users may read it, and it holds a passcode: chmod 600 {file}")
+
+
+def find_broker(named: str | None) -> str | None:
+    """The address that a command is to use; what a context says of TLS goes into the environment.
+
+    Args:
+        named: an address or a context's name, as `--broker` has it; None: as `NEBULA_BROKER` says, else the
+            default context.
+
+    Returns:
+        None: nobody says, so that it is the usual address.
+
+    Raises:
+        SettingsError: it is neither, or the file cannot be used.
+    """
+    named = named or os.environ.get(BROKER_VARIABLE) or None
+    if named is not None and "://" in named:
+        return named
+    file = contexts_file()
+    contexts = read_contexts(file)
+    name = named or contexts.default
+    if name is None:
+        return None
+    context = contexts.get(name, file)
+    for variable, value in context.environment(file.parent).items():
+        # As everywhere, the environment itself wins over a file.
+        os.environ.setdefault(variable, value)
+    return context.broker
+
+
+def complete_names(incomplete: str) -> list[str]:
+    """The contexts whose names begin so, for shells: where the file cannot be used, none."""
+    try:
+        names = read_contexts(contexts_file()).contexts
+    except SettingsError:
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def contexts(*, as_json: Annotated[bool, Option("--json", help="JSON also on a terminal.")] = False) -> None:
+    """Show the named brokers of this user, and which one counts where none is named.
+
+    \b
+    They stand in ~/.config/nebula/contexts.toml, or where NEBULA_CONTEXTS says:
+      default = "venue"
+
+      [contexts.venue]
+      broker = "stomps://broker.example"
+      ca = "venue-ca.pem"
+
+    Then each command knows it: nebula call prices quote symbol=ABC --broker venue
+    """
+    from nebula.cli.render import Output
+
+    file = contexts_file()
+    found = read_contexts(file)
+    rows: list[dict[str, Any]] = [
+        {"name": name, "broker": _without_passcode(each.broker), "default": name == found.default}
+        for name, each in sorted(found.contexts.items())
+    ]
+    output = Output(as_json=as_json)
+    if output.is_for_people:
+        shown = [{**row, "default": "*" if row["default"] else ""} for row in rows]
+        output.rows(("name", "broker", "default"), shown, none=f"no contexts; {file} would have them")
+    else:
+        output.json_line(rows)
+
+
+def _without_passcode(url: str) -> str:
+    address = parse_address(url)
+    scheme = url.partition("://")[0]
+    login = "" if address.login is None else f"{address.login}@"
+    return f"{scheme}://{login}{address.place}"

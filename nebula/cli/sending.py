@@ -1,0 +1,124 @@
+"""`nebula send` and `nebula pub`: what is sent and not answered."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+from typer import Argument, BadParameter, Option
+
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
+from nebula.cli.render import Output
+
+_STDIN: Final = "-"
+_JSON: Final = "application/json"
+_TEXT: Final = "text/plain"
+_OCTETS: Final = "application/octet-stream"
+
+
+def send(
+    service: Service,
+    verb: Annotated[str, Argument(metavar="VERB", help="What to ask for; `nebula describe` lists them.")],
+    parameters: Annotated[
+        list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
+    ] = None,
+    *,
+    expires_in: Annotated[
+        float | None,
+        Option(metavar="SECONDS", min=0.001, help="Not to be run any more after that. Without it: ever."),
+    ] = None,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Put a request into a service's queue, and want no answer.
+
+    It is there when this ends, and is run once the service comes, if it is away now.
+
+    Example: nebula send mailer remind customer=7 --expires-in 3600
+    """
+    from nebula.cli.arguments import parse_parameters
+    from nebula.cli.asking import ask
+
+    words = parse_parameters(parameters or ())
+    ask(
+        broker,
+        lambda client: client.with_options(timeout=timeout).send(service, verb, words, expires_in=expires_in),
+    )
+    Output(as_json=as_json).event(f"sent to {service}", service=service, verb=verb)
+
+
+def pub(
+    destination: Annotated[
+        str, Argument(metavar="DEST", help="A queue, a topic, or a value: /queue/…, /topic/…, X/….")
+    ],
+    body: Annotated[
+        str | None, Argument(metavar="[BODY]", help="What to send; - reads it from stdin. Without it: empty.")
+    ] = None,
+    *,
+    file: Annotated[
+        Path | None, Option("--file", "-f", metavar="FILE", help="Send what is in this file.", exists=True)
+    ] = None,
+    header: Annotated[
+        list[str] | None, Option("--header", "-H", metavar="NAME:VALUE", help="A header; repeatable.")
+    ] = None,
+    content_type: Annotated[
+        str | None, Option(metavar="TYPE", help="Without it: JSON where it is, else text, else octets.")
+    ] = None,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Publish a message, and wait until the broker has it. An empty one deletes a value (X/…).
+
+    \b
+    Examples:
+      nebula pub /topic/news '{"headline": "it works"}'
+      nebula pub X/EGM.7.state - < state.json
+      nebula pub /queue/orders -f order.json -H priority:9
+    """
+    from nebula.cli.asking import ask
+
+    octets = _octets(body, file)
+    headers = dict(_header(line) for line in header or ())
+    kind = content_type or _kind_of(octets)
+    ask(
+        broker,
+        lambda client: client.with_options(timeout=timeout).publish(
+            destination, octets, content_type=kind, headers=headers
+        ),
+    )
+    Output(as_json=as_json).event(
+        f"published {len(octets)} bytes to {destination}", destination=destination, bytes=len(octets)
+    )
+
+
+def _octets(body: str | None, file: Path | None) -> bytes:
+    if body is not None and file is not None:
+        raise BadParameter("give BODY or --file, not both")
+    if file is not None:
+        return file.read_bytes()
+    if body == _STDIN:
+        return sys.stdin.buffer.read()
+    return (body or "").encode("utf-8", "surrogateescape")
+
+
+def _header(line: str) -> tuple[str, str]:
+    name, colon, value = line.partition(":")
+    if not colon or not name:
+        raise BadParameter(f"{line!r} is not of the form NAME:VALUE")
+    return name, value
+
+
+def _kind_of(octets: bytes) -> str:
+    try:
+        text = octets.decode()
+    except UnicodeDecodeError:
+        return _OCTETS
+    try:
+        json.loads(text)
+    except ValueError:
+        return _TEXT
+    return _JSON
