@@ -95,6 +95,25 @@ class CallTimeout(NebulaError, TimeoutError):
     """No answer came in time. The request may still be running or may never have started."""
 
 
+class CircuitOpen(NebulaError):
+    """The client's circuit breaker is open: so many calls there failed that this one was not even sent.
+
+    Attributes:
+        destination: that failed.
+        failures: so many calls failed, one after the other.
+        retry_after: seconds until one is let through again; 0 while one is on its way.
+    """
+
+    def __init__(self, destination: str, failures: int, retry_after: float) -> None:
+        when = f"for {retry_after:.1f} s" if retry_after else "until the call that tries it is back"
+        super().__init__(
+            f"{destination} failed {failures} times: the circuit is open {when}, nothing was sent"
+        )
+        self.destination = destination
+        self.failures = failures
+        self.retry_after = retry_after
+
+
 class JobError(NebulaError):
     """Raised by a job's own code to end it as `failed` with a text (and code) for its caller."""
 

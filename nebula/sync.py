@@ -7,7 +7,18 @@ is done. The loop that does the work runs on a thread of its own.
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
@@ -27,13 +38,17 @@ from typing import (
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from nebula.errors import LocalProtocolError
+from nebula.rpc.breaker import Breaker
 from nebula.rpc.client import Client as AsyncClient
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import JSON_TYPE
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle as AsyncJobHandle
 from nebula.rpc.jobs.states import JobStatus
+from nebula.rpc.reconnecting import ConnectionState, OnState
+from nebula.rpc.retrying import CallOptions, Retry
 from nebula.rpc.start_options import StartOptions
+from nebula.rpc.streams.reading import Stream
 from nebula.rpc.values import Received, Values
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.messages import Message, SubscribeOptions
@@ -41,6 +56,7 @@ from nebula.stomp.subscription import Subscription as AsyncSubscription
 
 if TYPE_CHECKING:
     from nebula.avro import Schema
+    from nebula.rpc.cache import Cache
 
 __all__ = ["Client", "JobHandle", "Subscription"]
 
@@ -107,6 +123,10 @@ async def _next_of(things: AsyncIterator[T]) -> T | None:
     return await anext(things, None)
 
 
+async def _made(make: Callable[[], T]) -> T:
+    return make()
+
+
 async def _close(things: AsyncIterator[Any]) -> None:
     # A generator, which may hold a subscription until it is closed.
     if isinstance(things, AsyncGenerator):
@@ -166,26 +186,53 @@ def _message_of(item: Message | Received[Any]) -> Message:
 
 
 class Client:
-    """Calls verbs of services, over one connection. See `nebula.rpc.client.Client`.
+    """Calls verbs of services, over a connection that comes back. See `nebula.rpc.client.Client`.
 
     A context manager: entering it connects, leaving it disconnects. It may be used from several threads.
 
     Args:
-        url: of the broker.
+        url: of the broker, or of several that share their queues.
         timeout: seconds that a call waits unless it says otherwise.
         client_id: names the session that durable subscriptions belong to.
         tls: for `stomps://` and `wss://`: whom to trust, and our own certificate.
+        connect_timeout: seconds that one attempt to connect may take.
+        wait: entering waits for a broker for as long as it takes.
+        reconnect: by default. Else every later call fails, too, when the connection has ended.
+        on_state: told each change of the connection's state, on the loop's thread: it must not call the
+            client.
+        retry: of all calls that do not say otherwise.
+        breaker: leaves services alone for a while that fail again and again; by default none.
+        cache: answers that are kept, for this client alone; by default each call asks.
     """
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Sequence[str] | None = None,
         *,
         timeout: float = 30.0,
         client_id: str | None = None,
         tls: TlsOptions | None = None,
+        connect_timeout: float = 10.0,
+        wait: bool = False,
+        reconnect: bool = True,
+        on_state: OnState | None = None,
+        retry: Retry | None = None,
+        breaker: Breaker | None = None,
+        cache: Cache | None = None,
     ) -> None:
-        self._client = AsyncClient(url, timeout=timeout, client_id=client_id, tls=tls)
+        self._client = AsyncClient(
+            url,
+            timeout=timeout,
+            client_id=client_id,
+            tls=tls,
+            connect_timeout=connect_timeout,
+            wait=wait,
+            reconnect=reconnect,
+            on_state=on_state,
+            retry=retry,
+            breaker=breaker,
+            cache=cache,
+        )
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
 
@@ -202,9 +249,14 @@ class Client:
     ) -> None:
         self._stack.__exit__(kind, error, trace)
 
-    def with_options(self, *, timeout: float) -> Self:
-        """The same client with another `timeout` in seconds."""
-        return self._view(self._client.with_options(timeout=timeout))
+    @property
+    def state(self) -> ConnectionState:
+        """How the connection is now."""
+        return self._client.state
+
+    def with_options(self, *, timeout: float | None = None, **options: Unpack[CallOptions]) -> Self:
+        """The same client with other options for its calls."""
+        return self._view(self._client.with_options(timeout=timeout, **options))
 
     def service(self, name: str) -> Self:
         """The same client, whose calls by function go to the service `name`."""
@@ -220,6 +272,7 @@ class Client:
         *,
         result: type[T],
         timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> T: ...
     @overload
     def call(
@@ -231,6 +284,7 @@ class Client:
         *,
         result: Any = ...,
         timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> Any: ...
     @overload
     def call(
@@ -247,6 +301,56 @@ class Client:
     def call(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Ask a service and wait for its answer: by name, or by function with its arguments."""
         return self._do(partial(self._client.call, target, *args, **kwargs))
+
+    @overload
+    def stream(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: type[T],
+        timeout: float | None = None,
+        credit: int = ...,
+    ) -> Generator[T]: ...
+    @overload
+    def stream(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: Any = ...,
+        timeout: float | None = None,
+        credit: int = ...,
+    ) -> Generator[Any]: ...
+    @overload
+    def stream(
+        self,
+        function: Callable[Concatenate[Request, P], AsyncIterable[T] | Iterable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Generator[T]: ...
+    @overload
+    def stream(
+        self, function: Callable[P, AsyncIterable[T] | Iterable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Generator[T]: ...
+    def stream(self, target: Any, /, *args: Any, **kwargs: Any) -> Generator[Any]:
+        """What a verb yields, as it comes: `for item in client.stream(…)`. Leaving the loop ends it."""
+        return self._streamed(partial(self._client.stream, target, *args, **kwargs))
+
+    def _streamed(self, make: Callable[[], Stream[Any]]) -> Generator[Any]:
+        # On the loop: that is where its deadline is looked for, and where it belongs.
+        stream = self._do(partial(_made, make))
+        try:
+            # By batches: each crossing of threads costs as much as a hundred items.
+            while batch := self._do(stream.next_batch):
+                yield from batch
+        finally:
+            self._do(stream.aclose)
 
     @overload
     def send(

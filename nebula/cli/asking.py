@@ -20,7 +20,8 @@ def ask(url: str | None, question: Callable[[Client], Awaitable[T]]) -> T:
     """
 
     async def main() -> T:
-        async with Client(url) as client:
+        # Who waits at a prompt is told at once when the broker goes.
+        async with Client(url, reconnect=False) as client:
             return await question(client)
 
     return anyio.run(main)

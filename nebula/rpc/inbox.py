@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from time import monotonic
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import anyio
@@ -15,14 +16,19 @@ from nebula.headers import (
     ACCEPTED,
     IN_REPLY_TO,
     INBOX_PREFIX,
+    PERSISTENT,
     REJECTED_NO_CONSUMER,
     REPLY_ID,
     REPLY_TO,
 )
 from nebula.rpc.brokers import brand_of
 from nebula.rpc.shared_replies import SharedReplies
+from nebula.rpc.withdrawing import withdraw
 from nebula.stomp.client import AckMode, Message, Receipt, StompClient
 from nebula.stomp.waiter import Waiter, new_waiter, waiter_maker
+
+if TYPE_CHECKING:
+    from nebula.rpc.streams.reading import Incoming
 
 # A call may wait that much longer than its deadline, so that calls whose time ends together end in one
 # sweep.
@@ -54,11 +60,14 @@ class Inbox:
 
     Attributes:
         brand: how this broker is spoken to.
+        is_nebula: the broker is ours and knows our extensions.
+        withdrawn: calls that were given up, of which the service was told.
         late: answers that came when nobody waited for them any more.
     """
 
     def __init__(self, client: StompClient, reply_to: str | None = None) -> None:
         self.brand = brand_of(client.server)
+        self.is_nebula = client.is_nebula
         self._client = client
         self._shared = None if reply_to is None else SharedReplies(client, reply_to, self._take)
         self._destination = reply_to or f"{INBOX_PREFIX}{uuid4()}"
@@ -67,12 +76,14 @@ class Inbox:
         self._id_prefix = f"{uuid4().hex}-"
         self._numbers = count(1)
         self._calls: dict[str, _Call] = {}
+        self._streams: dict[str, Incoming] = {}
         self._new_waiter: Callable[[], Waiter[Message]] = waiter_maker()
         # When the sweeping task looks next. A call with an earlier deadline wakes it; with like timeouts
         # that is the first call only.
         self._next_sweep = float("inf")
         self._earlier: Waiter[None] | None = None
         self._loss: NebulaError | None = None
+        self.withdrawn = 0
         self.late = 0
 
     async def open(self, timeout: float) -> None:
@@ -94,8 +105,8 @@ class Inbox:
 
     @property
     def in_flight(self) -> int:
-        """Calls that wait."""
-        return len(self._calls)
+        """Calls and streams that wait."""
+        return len(self._calls) + len(self._streams)
 
     async def ask(
         self,
@@ -107,6 +118,9 @@ class Inbox:
         wants_verdict: bool,
     ) -> Message:
         """Send a request and wait for its answer.
+
+        If the caller is cancelled the service is told that nobody waits any more, unless the request is
+        `persistent`.
 
         Args:
             destination: of the service.
@@ -140,16 +154,75 @@ class Inbox:
             if call.deadline < self._next_sweep:
                 self._sweep_earlier(call.deadline)
             return await call.waiter.wait()
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException:  # cancelled, by whichever loop
+            # What is stored is wanted whoever waits for the early answer.
+            if PERSISTENT not in headers:
+                self._withdraw(call, number)
+            raise
         finally:
             self._calls.pop(number, None)
-            if self._shared is not None and not self._calls:
-                self._shared.rest()
+            self._rest()
+
+    def begin_stream(self, stream: Incoming, body: bytes, headers: dict[str, str]) -> None:
+        """Send a request whose answer comes in parts; `stream` is told of all that becomes of it.
+
+        Raises:
+            ConnectionLost, ServerError: the connection has ended.
+        """
+        if self._loss is not None:
+            raise self._loss.with_traceback(None)
+        number = f"{self._id_prefix}{next(self._numbers)}"
+        headers[REPLY_TO] = self._reply_to
+        headers[REPLY_ID] = number
+        if self.is_nebula:
+            told = partial(self._on_stream_receipt, stream)
+            self._client.post_with_receipt(stream.destination, body, headers, told)
+        else:
+            self._client.post(stream.destination, body, headers)
+        self._streams[number] = stream
+        stream.begin(self, number)
+        if self._shared is not None:
+            self._shared.want()
+        if stream.deadline < self._next_sweep:
+            self._sweep_earlier(stream.deadline)
+
+    def post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """SEND at once, see `StompClient.post`: what a stream says back."""
+        self._client.post(destination, body, headers)
+
+    def leave(self, number: str, *, withdraw_from: str | None, seconds: float | None) -> None:
+        """Expect nothing more of a stream; tell the service, where it is named, that nobody reads it.
+
+        Args:
+            number: the stream's id.
+            withdraw_from: a queue of the service, or None.
+            seconds: until the stream would have ended anyway, None for never.
+        """
+        self._streams.pop(number, None)
+        self._rest()
+        if withdraw_from is not None:
+            withdraw(self._client, withdraw_from, self._reply_to, number, seconds)
+
+    def _rest(self) -> None:
+        if self._shared is not None and not self._calls and not self._streams:
+            self._shared.rest()
+
+    def _withdraw(self, call: _Call, number: str) -> None:
+        left = call.deadline - monotonic()
+        # Else the service knows by itself that it is over. Loops end a scope a little early.
+        if left > _GRAIN:
+            self.withdrawn += 1
+            withdraw(self._client, call.destination, self._reply_to, number, left)
 
     def lose(self, error: NebulaError) -> None:
         """Fail every call in flight, and every later one: the connection ended."""
         self._loss = error
         for call in self._calls.values():
             call.waiter.fail(error)
+        for stream in list(self._streams.values()):
+            stream.lose(error)
 
     async def run(self) -> None:
         """Do what has to be done beside the calls, until cancelled."""
@@ -166,13 +239,17 @@ class Inbox:
         while True:
             self._earlier = new_waiter()
             # Deadlines only ever end with the sweep, so the next look is at the earliest of them.
-            self._next_sweep = min((call.deadline for call in self._calls.values()), default=float("inf"))
+            waiting: Iterable[_Call | Incoming] = chain(self._calls.values(), self._streams.values())
+            self._next_sweep = min((one.deadline for one in waiting), default=float("inf"))
             with anyio.move_on_after(max(self._next_sweep - monotonic(), 0) + _GRAIN):
                 await self._earlier.wait()
             now = monotonic()
             for call in self._calls.values():
                 if call.deadline <= now:
                     call.waiter.fail(CallTimeout(f"{call.destination} did not answer in time"))
+            # One that nobody holds any more leaves the table.
+            for stream in [one for one in self._streams.values() if one.deadline <= now]:
+                stream.look(now)
 
     def _sweep_earlier(self, deadline: float) -> None:
         self._next_sweep = deadline
@@ -182,10 +259,12 @@ class Inbox:
     def _on_answer(self, message: Message) -> None:
         call = self._calls.get(message.headers.get(IN_REPLY_TO, ""))
         # Not popped here: the call does that, also when it gives up.
-        if call is None:
-            self.late += 1
-        else:
+        if call is not None:
             call.waiter.set(message)
+        elif (stream := self._streams.get(message.headers.get(IN_REPLY_TO, ""))) is not None:
+            stream.set(message)
+        else:
+            self.late += 1
 
     def _take(self, message: Message) -> bool:
         """Take an answer from a shared queue if it is ours, also if nobody waits for it any more."""
@@ -198,5 +277,14 @@ class Inbox:
         verdict = receipt.verdict
         if verdict != ACCEPTED:
             # Does nothing if the answer was first.
-            kind = NoResponder if verdict == REJECTED_NO_CONSUMER else Rejected
-            call.waiter.fail(kind(verdict, call.destination))
+            call.waiter.fail(_refusal(verdict, call.destination))
+
+    def _on_stream_receipt(self, stream: Incoming, receipt: Receipt) -> None:
+        verdict = receipt.verdict
+        if verdict != ACCEPTED:
+            stream.fail(_refusal(verdict, stream.destination))
+
+
+def _refusal(verdict: str, destination: str) -> Rejected:
+    kind = NoResponder if verdict == REJECTED_NO_CONSUMER else Rejected
+    return kind(verdict, destination)

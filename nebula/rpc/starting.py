@@ -1,57 +1,118 @@
-"""Having a service begin a job: the request, and the handle of whatever came of it."""
+"""What a client does with jobs: has a service begin one, and holds those that were begun."""
 
 from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, Unpack, overload
 
 from nebula.errors import CallTimeout
 from nebula.headers import JOB_ID, PERSISTENT
+from nebula.rpc.asking import request_body
 from nebula.rpc.envelope import JSON_TYPE
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.inbox import Inbox
-from nebula.rpc.jobs.handle import JobClient, JobHandle
+from nebula.rpc.jobs.context import Job
+from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
+from nebula.rpc.messaging import Messaging
 from nebula.rpc.replies import read_value, reading
+from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.start_options import StartOptions, start_headers
 from nebula.rpc.verbs import Target
 
-__all__ = ["start_job"]
+__all__ = ["Starting"]
+
+P = ParamSpec("P")
 
 
-async def start_job(
-    client: JobClient,
-    inbox: Inbox,
-    target: Target,
-    body: bytes,
-    options: StartOptions,
-    *,
-    timeout: float,
-    wants_verdict: bool,
-) -> JobHandle:
-    """See `Client.start`.
+class Starting(Messaging):
+    """A part of `Client`."""
 
-    Args:
-        client: what the handle asks with.
-        inbox: where the early answer comes to.
-        target: the job's verb.
-        body: of the request.
-        options: of the job.
-        timeout: seconds to wait for the early answer.
-        wants_verdict: the broker's receipts say what became of a message.
-    """
-    queue = target.destination
-    job = new_ulid(int(time.time() * 1000), secrets.token_bytes(RANDOM_BYTES))
-    headers = {"content-type": JSON_TYPE, PERSISTENT: "true", JOB_ID: job}
-    headers |= start_headers(options, inbox.brand)
-    try:
-        answer = await inbox.ask(queue, body, headers, timeout=timeout, wants_verdict=wants_verdict)
-    except CallTimeout:
-        # The id is ours, so the job can be asked about even if its service was away all the time.
-        return JobHandle(client, qualified(target.service, job), via=queue)
-    early = read_value(answer, None)
-    if not isinstance(early, dict) or "job" not in early:
-        raise UnexpectedReply(f"{target.verb!r} of {queue} is not a job: it answered at once")
-    via = early.get("via")
-    with reading(f"the answer of {queue}"):
-        return JobHandle(client, early["job"], via=None if via is None else str(via))
+    @overload
+    async def start(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[StartOptions],
+    ) -> JobHandle: ...
+    @overload
+    async def start(
+        self, function: Callable[Concatenate[Job, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle: ...
+    @overload
+    async def start(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle: ...
+    async def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle:
+        """Have a service begin a job. Returns once the job is accepted, long before it is done.
+
+        The request is stored: if the service is away, the job begins when it comes. If no answer comes in
+        time a handle is returned all the same, as the id is ours; its `status` tells whether the service
+        knows the job by then.
+
+        Args:
+            target: a function that a service declared with `job`, followed by its arguments; or the name of
+                a service, followed by verb and parameters, see `call`.
+            timeout: seconds to wait for the early answer; it does not limit the job.
+            **options: of the job, by name only: see `StartOptions`.
+
+        Raises:
+            RemoteError: the service refused: `bad-parameters`, `busy`, …; there is no job.
+            Rejected: the broker refused; there is no job.
+            UnexpectedReply: the verb is not a job.
+            ConnectionLost, ServerError: the connection ended again and again, or there was none in time;
+                there may be a job.
+        """
+        if isinstance(target, str):
+            return await self._start_named(target, *args, **kwargs)
+        known, contract = resolve(target, self._service, as_job=True)
+        return await self._start(known, contract.pack(args, kwargs), None, {})
+
+    async def _start_named(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[StartOptions],
+    ) -> JobHandle:
+        target = Target(service.removeprefix("/queue/"), destination_of(service), verb)
+        return await self._start(target, parameters, timeout, options)
+
+    async def _start(
+        self, target: Target, parameters: Any, timeout: float | None, options: StartOptions
+    ) -> JobHandle:
+        queue, caller = target.destination, self._caller
+        job = new_ulid(int(time.time() * 1000), secrets.token_bytes(RANDOM_BYTES))
+        headers = {"content-type": JSON_TYPE, PERSISTENT: "true", JOB_ID: job}
+        headers |= start_headers(options, caller.brand)
+        seconds = self._timeout if timeout is None else timeout
+        try:
+            answer = await caller.ask_stored(queue, request_body(target.verb, parameters), headers, seconds)
+        except CallTimeout:
+            # The id is ours, so the job can be asked about even if its service was away all the time.
+            return JobHandle(self, qualified(target.service, job), via=queue)
+        return self._started(target, read_value(answer, None))
+
+    def _started(self, target: Target, early: Any) -> JobHandle:
+        """The handle of the job that an early answer tells of."""
+        if not isinstance(early, dict) or "job" not in early:
+            raise UnexpectedReply(
+                f"{target.verb!r} of {target.destination} is not a job: it answered at once"
+            )
+        via = early.get("via")
+        with reading(f"the answer of {target.destination}"):
+            return JobHandle(self, early["job"], via=None if via is None else str(via))
+
+    def job(self, job: str) -> JobHandle:
+        """The handle of a job that was started before, here or elsewhere, by its id `<service>/<ulid>`.
+
+        Raises:
+            ValueError: that is no job's id.
+        """
+        return JobHandle(self, job)

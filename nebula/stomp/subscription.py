@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 import anyio.lowlevel
@@ -271,11 +271,35 @@ class Subscription(AsyncIterator[Message]):
         self._connection.count_buffered(-_cost(message))
         return message
 
+    def detach(self, *, drops: bool) -> None:
+        """The connection has ended, and another will come: see `attach`. Acks of what came do nothing now.
+
+        Args:
+            drops: what waits here comes again, and is not to be handed out twice.
+        """
+        # A stand-in that is not closed, so that the loop waits; what came by the old one finds it closed.
+        old = self.listener
+        old.is_closed = True
+        self._listener = Listener(
+            self._connection, old.id, old.destination, old.ack_mode, self._put, is_durable=old.is_durable
+        )
+        self._snapshot_left = None
+        if drops:
+            self._messages.clear()
+
+    def attach(self, connection: ClientConnection) -> None:
+        """Go on with another connection; `open` is next."""
+        self._connection = connection
+        connection.count_buffered(sum(map(_cost, self._messages)))
+
     async def _wait(self) -> None:
         waiter: Waiter[None] = new_waiter()
+        await self._wait_with(waiter, self._connection.wait(waiter))
+
+    async def _wait_with(self, waiter: Waiter[None], waiting: Awaitable[None]) -> None:
         self._waiters.append(waiter)
         try:
-            await self._connection.wait(waiter)
+            await waiting
         except BaseException:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)

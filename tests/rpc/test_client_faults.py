@@ -187,7 +187,7 @@ async def test_fault_of_the_broker_ends_every_call_in_flight_and_each_later_one(
         told.append(type(caught.value))
 
     with quiet(caplog):
-        async with mad_broker(script) as url, Client(url) as client:
+        async with mad_broker(script) as url, Client(url, reconnect=False) as client:
             async with anyio.create_task_group() as tasks:
                 for _ in range(3):
                     tasks.start_soon(fail, client)

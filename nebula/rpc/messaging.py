@@ -1,0 +1,154 @@
+"""What a client does beside its calls: sends what wants no answer, publishes and subscribes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+
+from nebula.headers import NO_REPLY, PERSISTENT
+from nebula.rpc.asking import Asking, request_body
+from nebula.rpc.brokers import whole_milliseconds
+from nebula.rpc.caller import Caller
+from nebula.rpc.context import Request
+from nebula.rpc.envelope import JSON_TYPE, encode_free
+from nebula.rpc.replies import reader_of
+from nebula.rpc.resolving import destination_of, resolve
+from nebula.rpc.retrying import CallRules
+from nebula.rpc.values import Schemas, Values, avro_body, subscribed
+from nebula.stomp.messages import SubscribeOptions
+from nebula.stomp.subscription import Subscription
+
+if TYPE_CHECKING:
+    from nebula.avro import Schema
+
+__all__ = ["Messaging"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Messaging(Asking):
+    """A part of `Client`. Args: as for `Asking`."""
+
+    def __init__(self, caller: Caller, rules: CallRules) -> None:
+        super().__init__(caller, rules)
+        self._schemas = Schemas(self.call_queue)
+
+    # --- sending without an answer ---
+
+    @overload
+    async def send(
+        self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
+    ) -> None: ...
+    @overload
+    async def send(
+        self, function: Callable[Concatenate[Request, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> None: ...
+    @overload
+    async def send(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
+    async def send(self, target: Any, /, *args: Any, **kwargs: Any) -> None:
+        """Put a request into a service's queue, and ask for no answer (D.50).
+
+        When this returns the broker has it, also if nobody listens yet: it is run once a service comes,
+        at least once.
+
+        Args:
+            target: as for `call`, with its arguments, or followed by verb and parameters.
+            expires_in: seconds after which nobody should run it any more; by default never.
+
+        Raises:
+            Rejected: the broker refused it; it had no effect.
+            CallTimeout: the broker did not confirm it in time; it may have it.
+            ConnectionLost, ServerError: the connection ended first; the broker may have it.
+        """
+        if isinstance(target, str):
+            await self._send_named(target, *args, **kwargs)
+            return
+        known, contract = resolve(target, self._service, as_job=False)
+        await self._send_named(known.destination, known.verb, contract.pack(args, kwargs))
+
+    async def _send_named(
+        self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
+    ) -> None:
+        headers = {"content-type": JSON_TYPE, PERSISTENT: "true", NO_REPLY: "true"}
+        if expires_in is not None:
+            headers |= self._caller.brand.expiry(whole_milliseconds(expires_in))
+        await self._deliver(destination_of(service), request_body(verb, parameters), headers)
+
+    # --- messages that are no requests ---
+
+    async def publish(
+        self,
+        destination: str,
+        body: Any,
+        *,
+        content_type: str = JSON_TYPE,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send a message that is no request, and wait until the broker has it.
+
+        Args:
+            destination: a topic or queue.
+            body: octets as they are; a string as it is under a content type of text; all else as JSON.
+            content_type: of the body.
+            headers: more of them.
+
+        Raises:
+            Rejected, CallTimeout, ConnectionLost, ServerError: as for `send`.
+        """
+        fields = {"content-type": content_type, PERSISTENT: "true", **(headers or {})}
+        await self._deliver(destination, encode_free(content_type, body), fields)
+
+    async def send_avro(
+        self, destination: str, value: Any, schema: Schema, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Publish a value as Avro, in an envelope that names its schema.
+
+        Args:
+            destination: above all a last-value one.
+            value: a pydantic model or what Avro makes of the schema; None deletes, by a tombstone. An
+                `AvroError` says that it is not of the schema, and then nothing was sent.
+            schema: what it is written with. Readers ask the broker for it: see its verb `schema.register`.
+            headers: more of them.
+
+        Raises:
+            Rejected, CallTimeout, ConnectionLost, ServerError: as for `send`.
+        """
+        body, own = avro_body(destination, value, schema)
+        await self._deliver(destination, body, own | {PERSISTENT: "true", **(headers or {})})
+
+    # --- receiving ---
+
+    @overload
+    def subscribe(
+        self, destination: str, **options: Unpack[SubscribeOptions]
+    ) -> AbstractAsyncContextManager[Subscription]: ...
+    @overload
+    def subscribe(
+        self, destination: str, *, as_: type[T], **options: Unpack[SubscribeOptions]
+    ) -> AbstractAsyncContextManager[Values[T]]: ...
+    def subscribe(self, destination: str, *, as_: Any = None, **options: Unpack[SubscribeOptions]) -> Any:
+        """Subscribe for the block: `async for message in subscription`, see `StompClient.subscribe`.
+
+        It outlives its connection, as `LastingSubscription` says, unless the client does not reconnect.
+
+        Args:
+            destination: what to subscribe to; a glob where the broker knows them.
+            as_: read each message as this type, from Avro or JSON: a pydantic model, `dict`, …; what comes is
+                a `Received`, with the `message` and its `value`.
+            **options: by name only, see `SubscribeOptions`.
+
+        Raises:
+            Refused, ConnectionLost, ServerError: as for `StompClient.subscribe`.
+        """
+        caller = self._caller
+        opening: AbstractAsyncContextManager[Subscription] = (
+            caller.subscriptions.subscribe(destination, options)
+            if caller.options.reconnects
+            else self.stomp.subscribe(destination, **options)
+        )
+        return opening if as_ is None else subscribed(opening, reader_of(as_), self._schemas)
+
+    async def _deliver(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        await self._caller.deliver(destination, body, headers, self._timeout)

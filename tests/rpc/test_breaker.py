@@ -1,0 +1,153 @@
+"""The circuit breaker: closed, open, half-open; on a clock of the test's."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import anyio
+import pytest
+
+from nebula.errors import CallTimeout, CircuitOpen, NebulaError, NoResponder, RemoteError
+from nebula.rpc.breaker import Breaker, Circuits
+from nebula.rpc.client import Client
+from nebula.rpc.responder import Responder
+from tests.rpc.conftest import Serving
+
+NOBODY = NoResponder("rejected-no-consumer", "shop")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def circuits(clock: Clock) -> Circuits:
+    return Circuits(Breaker(failures=3, seconds=10.0), clock)
+
+
+def fail(circuits: Circuits, error: BaseException = NOBODY, target: str = "shop") -> None:
+    with suppress(type(error)), circuits.through(target):
+        raise error
+
+
+def succeed(circuits: Circuits, target: str = "shop") -> None:
+    with circuits.through(target):
+        pass
+
+
+def is_open(circuits: Circuits, target: str = "shop") -> bool:
+    try:
+        succeed(circuits, target)
+    except CircuitOpen:
+        return True
+    return False
+
+
+def test_so_many_failures_one_after_the_other_open_it(circuits: Circuits) -> None:
+    for _ in range(3):
+        fail(circuits)
+
+    with pytest.raises(CircuitOpen, match="shop failed 3 times: the circuit is open for 10") as caught:
+        succeed(circuits)
+    assert (caught.value.destination, caught.value.failures, caught.value.retry_after) == ("shop", 3, 10.0)
+
+
+def test_success_between_them_begins_the_count_anew(circuits: Circuits) -> None:
+    for _ in range(5):
+        fail(circuits)
+        fail(circuits)
+        succeed(circuits)
+
+    assert not is_open(circuits)
+
+
+def test_each_target_has_a_circuit_of_its_own(circuits: Circuits) -> None:
+    for _ in range(3):
+        fail(circuits)
+
+    assert not is_open(circuits, "other")
+
+
+@pytest.mark.parametrize(
+    ("error", "counts"),
+    [
+        (CallTimeout("late"), True),
+        (RemoteError("busy", "later", retryable=True), True),
+        (RemoteError("not-found", "no"), False),
+    ],
+)
+def test_answer_that_is_final_is_no_failure(circuits: Circuits, error: NebulaError, counts: bool) -> None:
+    for _ in range(3):
+        fail(circuits, error)
+
+    assert is_open(circuits) is counts
+
+
+def test_one_call_probes_it_and_closes_it(circuits: Circuits, clock: Clock) -> None:
+    for _ in range(3):
+        fail(circuits)
+    clock.time = 10.0
+
+    with circuits.through("shop"), pytest.raises(CircuitOpen, match="until the call that tries it is back"):
+        succeed(circuits)
+    assert not is_open(circuits)
+
+
+def test_probe_that_fails_opens_it_again(circuits: Circuits, clock: Clock) -> None:
+    for _ in range(3):
+        fail(circuits)
+    clock.time = 10.0
+    fail(circuits)
+
+    clock.time = 19.9
+    assert is_open(circuits)
+    clock.time = 20.0
+    assert not is_open(circuits)
+
+
+def test_probe_that_is_given_up_leaves_the_next_one_to_probe(circuits: Circuits, clock: Clock) -> None:
+    for _ in range(3):
+        fail(circuits)
+    clock.time = 10.0
+    fail(circuits, KeyboardInterrupt())
+
+    assert not is_open(circuits)
+
+
+@pytest.mark.parametrize("numbers", [(0, 1.0), (1, 0.0)])
+def test_breaker_of_no_sense_is_refused(numbers: tuple[int, float]) -> None:
+    with pytest.raises(ValueError, match="failures are 1 or more"):
+        Breaker(*numbers)
+
+
+@pytest.mark.anyio
+async def test_client_leaves_a_service_alone_that_is_not_there_and_finds_it_again(
+    broker_url: str, serving: Serving
+) -> None:
+    app = Responder("comes-back")
+    with anyio.fail_after(5):
+        async with Client(broker_url, breaker=Breaker(failures=2, seconds=0.05)) as client:
+            for _ in range(2):
+                with pytest.raises(NoResponder):
+                    await client.call("comes-back", "ping")
+            with pytest.raises(CircuitOpen, match="/queue/comes-back"):
+                await client.call("comes-back", "ping")
+            with pytest.raises(NoResponder):
+                await client.call("somebody-else", "ping")
+            async with serving(app):
+                is_open = True
+                while is_open:
+                    try:
+                        await client.call("comes-back", "ping")
+                        is_open = False
+                    except CircuitOpen:
+                        await anyio.sleep(0.001)
