@@ -86,7 +86,7 @@ class CallOptions(TypedDict, total=False):
         idempotency_key: a text of the caller's, the same on each attempt: a service of ours runs the request
             once, and answers the attempts after it with what it answered then.
         wait_for_responder: seconds that the call may wait, of its time, for somebody to listen, instead of
-            `NoResponder` at once. Other brokers than ours do not tell, and keep the request for whoever comes.
+            `NoResponder` at once. Brokers of others do not tell, and keep the request for whoever comes.
         errors: classes of `VerbError`, each with its `code`: an `error` answer of such a code is raised as
             that class. For a call by function these are those that the verb was declared with.
         cache: seconds to keep the answer, where the client has a `Cache`; False: neither take what is kept

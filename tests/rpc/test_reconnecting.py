@@ -483,24 +483,21 @@ async def test_durable_subscription_goes_on_in_the_session_that_the_broker_named
 
 async def test_subscription_that_is_left_meanwhile_is_not_made_again() -> None:
     cut, again = anyio.Event(), anyio.Event()
+    states: list[str] = []
 
     async def second(peer: Peer) -> None:
         await again.wait()
         await welcome(peer)
         await peer.part()
 
-    async with brokers(leaving(cut), second) as url:
-        states: list[str] = []
-        async with (
-            Client(url, on_state=states.append) as client,
-            client.subscribe("/topic/news"),
-        ):
+    async with brokers(leaving(cut), second) as url, Client(url, on_state=states.append) as client:
+        async with client.subscribe("/topic/news"):
             cut.set()
             while "lost" not in states:
                 await anyio.lowlevel.checkpoint()
-            again.set()
-            while states.count("connected") < 2:
-                await anyio.lowlevel.checkpoint()
+        again.set()
+        while states.count("connected") < 2:
+            await anyio.lowlevel.checkpoint()
 
 
 async def test_reader_is_told_when_the_client_is_left() -> None:
