@@ -374,6 +374,18 @@ ROWS = (
         aim=0.8,
     ),
     Row(
+        "rpc-stream",
+        "A stream of small items",
+        "One reader iterates over what one handler yields, on one connection each and with the usual credit;"
+        " reader, broker and service are a process each. The others have no streams.",
+        "items",
+        [
+            Contestant("Nebula", "nebula", partial(rpc.nebula_stream, verb="ticks")),
+            Contestant("Nebula, pydantic both sides", "nebula", partial(rpc.nebula_stream, verb="quotes")),
+            Contestant("Nebula, from a thread", "nebula", partial(rpc.nebula_stream, verb="plain_ticks")),
+        ],
+    ),
+    Row(
         "beside-a-verb",
         "Raw request/reply, 64 in flight, beside a hosted verb",
         "What a verb that the broker hosts costs it: one call of it is always under way,"

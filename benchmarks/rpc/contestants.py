@@ -62,6 +62,13 @@ def nebula(broker: Broker, seconds: float, *, in_flight: int, hosted: bool = Fal
     return call_service(service, caller, seconds, {"NEBULA_BROKER": f"stomp://127.0.0.1:{broker.port}"})
 
 
+def nebula_stream(broker: Broker, seconds: float, *, verb: str) -> Measurement:
+    """A stream of Nebula's: its rate is that of the items."""
+    caller = _nebula_caller(broker, verb, 0, seconds)
+    environment = {"NEBULA_BROKER": f"stomp://127.0.0.1:{broker.port}"}
+    return call_service([PROGRAM, "run", APP], caller, seconds, environment)
+
+
 def _nebula_caller(broker: Broker, verb: str, in_flight: int, seconds: float) -> list[str]:
     numbers = [str(broker.port), verb, str(in_flight), str(seconds)]
     return [sys.executable, "-m", "benchmarks.rpc.with_nebula", *numbers]
