@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
@@ -180,6 +181,13 @@ def echo(data: bytes, chunks: list[bytes] = []) -> bytes:  # noqa: B006  # never
 async def cost(item: str) -> float:
     """What it costs."""
     return 1.5
+
+
+@app.verb
+async def ticks(start: Point, count: int = 3) -> AsyncIterator[Point]:
+    """Points in a row."""
+    for number in range(count):
+        yield Point(start.x + number)
 
 
 @app.verb

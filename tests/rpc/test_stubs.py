@@ -150,6 +150,15 @@ async def test_deprecated_verb_or_parameter_warns_who_calls_it(calling: Client, 
 
 
 @pytest.mark.anyio
+async def test_stream_of_a_stub_is_read_item_by_item(calling: Client, stub: ModuleType) -> None:
+    with anyio.fail_after(10):
+        found = [item async for item in calling.stream(stub.ticks, stub.Point(x=5), count=2)]
+
+    assert [type(item) for item in found] == [stub.Point, stub.Point]
+    assert [item.x for item in found] == [5, 6]
+
+
+@pytest.mark.anyio
 async def test_job_of_a_stub_is_started(calling: Client, stub: ModuleType) -> None:
     with anyio.fail_after(10):
         job = await calling.start(stub.stock, items=1)
