@@ -1,0 +1,92 @@
+"""Answers by key in Redis: known to all instances that ask it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from uuid import uuid4
+
+import anyio
+import pytest
+
+from nebula.errors import SettingsError
+from nebula.rpc.idempotency import Claim, Reach, RedisStore, StoreFailed
+from tests.foreign.test_cache_on_redis import RedisServer
+from tests.ports import free_port
+from tests.rpc.idempotency.stores import StoreSuite
+
+# The first one waits for Redis to be installed.
+pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
+
+_DEADLINE = 20.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    running = RedisServer()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+async def store(server: RedisServer) -> AsyncGenerator[RedisStore]:
+    one = RedisStore(server.url, prefix=f"{uuid4().hex}:")
+    yield one
+    await one.close()
+
+
+class TestRedis(StoreSuite):
+    """What every store does."""
+
+
+async def test_two_stores_on_one_redis_know_each_others_answers(server: RedisServer) -> None:
+    prefix = f"{uuid4().hex}:"
+    one, other = RedisStore(server.url, prefix=prefix), RedisStore(server.url, prefix=prefix)
+    await one.claim("k", "f", "a", 30)
+    await one.keep("k", "a", b"answer", 600)
+
+    assert await other.claim("k", "f", "b", 30) == Claim("f", answer=b"answer")
+    assert other.reach is Reach.SHARED
+
+    await one.close()
+    await other.close()
+
+
+async def test_claim_and_answer_end_with_their_time(store: RedisStore) -> None:
+    with anyio.fail_after(_DEADLINE):
+        await store.claim("k", "f", "a", 0.02)
+        while not (await store.claim("k", "f", "b", 60)).is_mine:
+            await anyio.sleep(0.001)
+        # Too late for the first one.
+        await store.keep("k", "a", b"late", 60)
+        assert await store.claim("k", "f", "c", 60) == Claim("f")
+
+        await store.keep("k", "b", b"answer", 0.02)
+        while not (await store.claim("k", "f", "c", 60)).is_mine:
+            await anyio.sleep(0.001)
+
+
+async def test_renewed_claim_outlives_its_first_time(store: RedisStore) -> None:
+    with anyio.fail_after(_DEADLINE):
+        await store.claim("short", "f", "a", 0.05)
+        await store.claim("k", "f", "a", 0.05)
+        await store.renew([("k", "a")], 600)
+        while not (await store.claim("short", "f", "b", 60)).is_mine:
+            await anyio.sleep(0.001)
+
+        assert not (await store.claim("k", "f", "b", 60)).is_mine
+
+
+async def test_redis_that_is_away_is_said_without_its_address() -> None:
+    store = RedisStore(f"redis://user:hunter2@127.0.0.1:{free_port()}")
+
+    with pytest.raises(StoreFailed) as caught:
+        await store.claim("k", "f", "a", 30)
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_address_of_something_else_is_refused_without_its_password() -> None:
+    with pytest.raises(SettingsError, match="redis://") as caught:
+        RedisStore("http://user:hunter2@127.0.0.1")
+
+    assert "hunter2" not in str(caught.value)
