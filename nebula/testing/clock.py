@@ -86,6 +86,8 @@ async def virtual_clock() -> AsyncGenerator[VirtualClock]:
         async with virtual_clock() as clock, TestClient(app) as client:
             ...
 
+    Use brokers in memory: by TCP a jump looks like a broker that fell silent, as it did not beat.
+
     It needs asyncio's own loop, or trio with a `MockClock` of rate 1. There is one at a time.
 
     Raises:

@@ -79,7 +79,10 @@ class Faults:
         self._refusals = times
 
     def delay(self, seconds: float) -> None:
-        """From now on everything takes so long, each way and in order; 0: no longer."""
+        """From now on everything takes so long, each way and in order; 0: no longer.
+
+        More than the heart-beat bears looks like a broker that fell silent; in memory nobody beats.
+        """
         self._plan.delay = seconds
 
     def duplicate(self, *, times: int = 1, destination: str | None = None) -> None:
@@ -97,8 +100,11 @@ class Faults:
 
     def reorder(self, *, times: int = 1) -> None:
         """Let the next message from the broker be overtaken by one that may: of another subscription, or the
-        answer to another call. What has an order (a queue, a stream's items, a job's events) keeps it: then
-        nothing happens to that message.
+        answer to another call. It is held until such a one comes: a test sees to that. What has an order (a
+        queue, a stream's items, a job's events) keeps it: then nothing happens to that message.
+
+        Args:
+            times: so many messages, one after the other.
         """
         self._plan.overtakings = times
 
@@ -237,7 +243,7 @@ class _FaultyLink:
         if not command_of(piece) or _is_verdict(piece):
             self._held_back = held
             return [piece]
-        return [piece, held] if _may_overtake(piece, held) else [held, piece]
+        return [piece, held] if _may_overtake(piece, held) else [held, *self._reordered(piece)]
 
     def _deliver(self, piece: bytes) -> None:
         if self.has_ended:

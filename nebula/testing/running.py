@@ -84,7 +84,7 @@ class RunningBroker:
     # --- life ---
 
     def start(self) -> Self:
-        """Begin; returns when it can be connected to, some milliseconds later.
+        """Begin; returns when it can be connected to, some hundredths of a second later.
 
         Raises:
             OSError: an address cannot be had.

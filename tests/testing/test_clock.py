@@ -13,7 +13,7 @@ from nebula.rpc.client import Client
 from nebula.rpc.errors import VerbError
 from nebula.rpc.responder import Responder
 from nebula.rpc.retrying import Retry
-from nebula.testing import TestClient, fake, serving, virtual_clock
+from nebula.testing import Faults, TestClient, broker, fake, serving, virtual_clock
 
 pytestmark = pytest.mark.anyio
 
@@ -86,6 +86,34 @@ async def test_timers_of_the_test_itself_are_moved_too() -> None:
     async with virtual_clock() as clock, anyio.create_task_group() as tasks:
         tasks.start_soon(anyio.sleep, _HOUR)
         await clock.advance(_HOUR)
+
+
+async def test_delay_on_the_way_passes_at_once() -> None:
+    price = fake("prices", "quote", returns="9.99")
+    answers: list[Any] = []
+
+    async def ask(client: Client) -> None:
+        answers.append(await client.call("prices", "quote"))
+
+    async with (
+        virtual_clock() as clock,
+        broker() as url,
+        serving(url, price),
+        Client(url, link=(faults := Faults(url)), timeout=10 * _HOUR) as client,
+        anyio.create_task_group() as tasks,
+    ):
+        faults.delay(_HOUR)
+        tasks.start_soon(ask, client)
+        await clock.advance(_HOUR - 1)
+        assert not price.calls
+        await clock.advance(1)
+        while not price.calls:
+            await anyio.sleep(0.001)
+        faults.delay(0)
+        while not answers:
+            await clock.advance(_HOUR)
+
+    assert answers == ["9.99"]
 
 
 async def test_request_that_waited_too_long_is_not_handled() -> None:
