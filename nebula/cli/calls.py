@@ -58,11 +58,23 @@ def describe(
 
 
 def summary(verb: Mapping[str, Any]) -> dict[str, str]:
-    """A verb as a line: `symbol, qty=1` and the first line of its description."""
+    """A verb as a line: `symbol, qty=1` and the first line of its description.
+
+    A deprecated verb says so in place of its description; deprecated parameters are left out.
+    """
+    from nebula.rpc.adapting import DEPRECATED_BECAUSE
+    from nebula.rpc.signature import PARAMETER_NAME
+
     schema = verb["parameters"]
     words = [
         name if name in schema.get("required", ()) else f"{name}={field.get('default')}"
         for name, field in schema.get("properties", {}).items()
+        if not field.get("deprecated")
     ]
+    # One model or list, taken whole, has no parts to be named here.
+    if whole := schema.get(PARAMETER_NAME):
+        words = [f"{whole}: {schema.get('title') or str(schema.get('$ref', '')).rpartition('/')[2] or '…'}"]
     first_line, *_ = verb["description"].splitlines() or [""]
+    if verb.get("deprecated"):
+        first_line = f"deprecated: {verb.get(DEPRECATED_BECAUSE)}"
     return {"verb": verb["verb"], "parameters": ", ".join(words), "description": first_line}

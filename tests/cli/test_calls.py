@@ -8,14 +8,22 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import pytest
+from pydantic import BaseModel, Field
+from typing_extensions import deprecated
 
 from nebula import __version__
 from nebula.cli.calls import summary
+from nebula.rpc.verbs import Verb
 from tests.cli.conftest import state
 from tests.cli.programs import NEBULA, environment, nebula, running
+
+
+class Order(BaseModel):
+    symbol: str
+
 
 Ask: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -79,6 +87,20 @@ def test_describe_for_people_has_a_line_for_each_verb(ask: Ask) -> None:
 
     price = {"verb": "price", "parameters": "item, qty=1", "description": "Price of `qty` pieces."}
     assert price in [summary(verb) for verb in verbs]
+
+
+def test_line_of_a_verb_names_what_is_taken_whole_and_says_what_is_deprecated() -> None:
+    def total(order: dict[str, int], old: Annotated[int, Field(deprecated="no use")] = 0) -> None: ...
+
+    def place(order: Order) -> None: ...
+
+    @deprecated("use `place`")
+    def put(order: Order) -> None: ...
+
+    lines = [summary(Verb(one).describe()) for one in (total, place, put)]
+
+    assert [line["parameters"] for line in lines] == ["order", "order: Order", "order: Order"]
+    assert [line["description"] for line in lines] == ["", "", "deprecated: use `place`"]
 
 
 def test_run_says_where_it_serves_and_answers(folder: Path) -> None:
