@@ -24,10 +24,12 @@ from nebula.broker.writer import StoreStuck
 from nebula.cli.arguments import find_app
 from nebula.cli.exits import Exit
 from nebula.cli.progress import StartView
+from nebula.cli.supervising import Supervisor
 from nebula.errors import SettingsError
 from nebula.host.apps import App, hosting
 from nebula.host.http_calls import http_calls
 from nebula.host.own_verbs import own_responder
+from nebula.host.service_pages import pages_served
 from nebula.logs import Level
 from nebula.rpc.responder import Responder
 
@@ -73,20 +75,55 @@ def _raise_file_limit(wanted: int) -> None:
         _log.warning("few files may be open", limit=possible, wanted=wanted)
 
 
-def run_service(app: Responder, url: str | None, level: Level, on_serving: Callable[[], None]) -> None:
+def run_service(
+    app: Responder,
+    url: str | None,
+    level: Level,
+    on_serving: Callable[[str | None], None],
+    *,
+    http: tuple[str, int] | None = None,
+    is_supervised: bool = False,
+) -> None:
     """Run a service until SIGTERM or SIGINT; requests under way are answered before it returns.
 
     Args:
         app: the service.
         url: of the broker; None for the environment's, else the usual one.
         level: of the log.
-        on_serving: called once every queue is listened to.
+        on_serving: called once every queue is listened to, with the URL of the probes if there are any.
+        http: host and port for probes and metrics.
+        is_supervised: the end of stdin stops it too, as it is the end of its supervisor.
 
     Raises:
         NebulaError: as `Responder.run`.
+        SettingsError: the port cannot be had.
     """
     logs.configure(level)
-    _run(_serve_app(app, url, on_serving))
+    _run(_serve_app(app, url, on_serving, http, is_supervised=is_supervised))
+
+
+def run_supervisor(supervisor: Callable[[], Supervisor], level: Level) -> int:
+    """Keep workers alive until SIGTERM or SIGINT, and end them; a second signal leaves them to end alone.
+
+    Args:
+        supervisor: makes it, on the loop.
+        level: of the log.
+
+    Returns:
+        The status to exit with.
+    """
+    logs.configure(level)
+    status = int(Exit.OK)
+
+    async def supervise() -> None:
+        nonlocal status
+        one = supervisor()
+        with _until_signal():
+            await one.run()
+        status = one.status
+
+    _run(supervise())
+    return status
 
 
 async def _serve_broker(
@@ -154,19 +191,45 @@ class _Failure:
         await self._first
 
 
-async def _serve_app(app: Responder, url: str | None, on_serving: Callable[[], None]) -> None:
+async def _serve_app(
+    app: Responder,
+    url: str | None,
+    on_serving: Callable[[str | None], None],
+    http: tuple[str, int] | None,
+    *,
+    is_supervised: bool,
+) -> None:
     started = anyio.Event()
 
-    async def announce() -> None:
+    async def announce(pages: str | None) -> None:
         await started.wait()
-        on_serving()
+        on_serving(pages)
 
-    announcing = asyncio.ensure_future(announce())
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        pages = None if http is None else await stack.enter_async_context(pages_served(app, *http))
+        announcing = asyncio.ensure_future(announce(pages))
+        stack.callback(announcing.cancel)
         with _until_signal():
+            if is_supervised:
+                stack.enter_context(_stopped_with_stdin())
             await app.run(url, started=started)
+
+
+@contextlib.contextmanager
+def _stopped_with_stdin() -> Iterator[None]:
+    """Have the end of stdin do what SIGTERM does: whoever held its other end has gone, however it ended."""
+    loop, stdin = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def on_readable() -> None:
+        if not os.read(stdin, 4096):
+            loop.remove_reader(stdin)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    loop.add_reader(stdin, on_readable)
+    try:
+        yield
     finally:
-        announcing.cancel()
+        loop.remove_reader(stdin)
 
 
 @contextlib.contextmanager

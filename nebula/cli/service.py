@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
+from typer import Exit as Leave
 
 from nebula.cli.options import AsJson, Url
 from nebula.cli.render import Output
 from nebula.logs import Level
+
+if TYPE_CHECKING:
+    from nebula.cli.supervising import Supervisor, Worker
+
+
+def _host_and_port(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535 or (colon and not host):
+        raise BadParameter("write PORT or HOST:PORT, for example 9000 or 0.0.0.0:9000")
+    return text
+
+
+Http = Annotated[
+    str | None,
+    Option(
+        metavar="[HOST:]PORT",
+        help="Answer /healthz, /readyz and /metrics there; HOST is 127.0.0.1 unless given.",
+        callback=lambda text: None if text is None else _host_and_port(text),
+        show_default=False,
+    ),
+]
 
 
 def run(
@@ -16,8 +42,22 @@ def run(
         str, Argument(metavar="MODULE:APP", help="The Responder APP of MODULE, here or installed.")
     ],
     *,
+    workers: Annotated[
+        int,
+        Option(
+            min=1,
+            max=256,
+            help="So many processes, each started again when it ends. Each has an --http port of its own: "
+            "PORT, PORT+1, ...",
+        ),
+    ] = 1,
+    reload: Annotated[
+        bool, Option("--reload", help="Start anew when a Python file under this folder changes.")
+    ] = False,
+    http: Http = None,
     broker: Url = None,
     log_level: Annotated[Level, Option(help="Least important events that are logged.")] = Level.INFO,
+    supervised: Annotated[bool, Option("--supervised", hidden=True)] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a service until SIGTERM or Ctrl-C; requests under way are answered first.
@@ -26,13 +66,77 @@ def run(
     {"event": "serving", "service": "prices", "queues": ["/queue/prices"]}. The log goes to stderr.
     A lost connection ends it with status 3: a supervisor starts it again.
 
-    Example: nebula run prices:app
+    \b
+    Examples:
+      nebula run prices:app
+      nebula run prices:app --reload
+      nebula run prices:app --workers 4 --http 9000
     """
+    output = Output(as_json=as_json)
+    if (workers > 1 or reload) and not supervised:
+        _supervise(app, output, workers, http, broker, log_level, is_reloading=reload)
+        return
     from nebula.cli.arguments import find_app
     from nebula.cli.programs import run_service
 
-    output = Output(as_json=as_json)
     found = find_app(app)
-    text = f"serving {found.name} on {', '.join(found.destinations)}"
-    facts = {"event": "serving", "service": found.name, "queues": found.destinations}
-    run_service(found, broker, log_level, lambda: output.event(text, **facts))
+
+    def announce(pages: str | None) -> None:
+        facts = {"event": "serving", "service": found.name, "queues": list(found.destinations)}
+        _announce(output, facts if pages is None else {**facts, "http": pages})
+
+    address = None if http is None else _address(http)
+    run_service(found, broker, log_level, announce, http=address, is_supervised=supervised)
+
+
+def _announce(output: Output, facts: Mapping[str, Any]) -> None:
+    text = f"serving {facts['service']} on {', '.join(facts['queues'])}"
+    if "workers" in facts:
+        text += f", by {facts['workers']} workers"
+    if "http" in facts:
+        text += f"; {facts['http']}"
+    output.event(text, **facts)
+
+
+def _supervise(
+    app: str,
+    output: Output,
+    workers: int,
+    http: str | None,
+    broker: str | None,
+    level: Level,
+    *,
+    is_reloading: bool,
+) -> None:
+    from nebula.cli.programs import run_supervisor
+    from nebula.cli.supervising import Supervisor, check_can_watch
+
+    if is_reloading:
+        check_can_watch()
+
+    def announce(facts: Mapping[str, Any]) -> None:
+        _announce(output, {**facts, "workers": workers})
+
+    def make() -> Supervisor:
+        each = [_worker(app, http, number, broker, level) for number in range(workers)]
+        return Supervisor(each, announce, watched=Path.cwd() if is_reloading else None)
+
+    if status := run_supervisor(make, level):
+        raise Leave(status)
+
+
+def _worker(app: str, http: str | None, number: int, broker: str | None, level: Level) -> Worker:
+    from nebula.cli.supervising import Worker
+
+    command = [sys.executable, "-m", "nebula.cli", "run", app, "--supervised", "--json", "--log-level", level]
+    if http is not None:
+        host, port = _address(http)
+        command += ["--http", f"{host}:{port + number if port else 0}"]
+    # Not among the words: everybody sees those, and an address may have a passcode.
+    environment = dict(os.environ) if broker is None else {**os.environ, "NEBULA_BROKER": broker}
+    return Worker(command, environment)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)

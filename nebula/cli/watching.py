@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from rich.console import Group
-from rich.live import Live
 from rich.text import Text
 
+from nebula.cli.live import screen
 from nebula.cli.operators import SERVICE
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, duration, number, octets, table
@@ -75,7 +75,7 @@ async def watch(client: Client, output: Output, interval: float, limit: int, *, 
         async with anyio.create_task_group() as tasks:
             if with_keys:
                 tasks.start_soon(_leave_at_q, tasks.cancel_scope)
-            with _screen(output) as show:
+            with screen(output, draw) as show:
                 async for before, after in _pairs(client, interval, limit):
                     show(view(before, after))
                     if once:
@@ -139,16 +139,6 @@ async def _look(client: Client, limit: int) -> Sample:
     queues = await asking.call(SERVICE, "queues.list", {"order": "depth", "limit": limit})
     connections = await asking.call(SERVICE, "connections.list", {"order": "traffic", "limit": limit})
     return Sample(time.monotonic(), status, queues["rows"], connections["rows"])
-
-
-@contextlib.contextmanager
-def _screen(output: Output) -> Iterator[Any]:
-    """What draws a view over the one before, or writes it as a line."""
-    if not output.is_for_people:
-        yield output.json_line
-        return
-    with Live(console=output.console, auto_refresh=False) as live:
-        yield lambda shown: live.update(draw(shown), refresh=True)
 
 
 def draw(shown: Mapping[str, Any]) -> Group:

@@ -1,0 +1,157 @@
+"""What is shown of the instances of services: once, or drawn over as they change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from rich.console import RenderableType
+from rich.text import Text
+
+from nebula.cli.live import screen
+from nebula.cli.render import Output
+from nebula.cli.tables import Column, duration, number, table
+from nebula.rpc.statistics import merged, without_buckets
+
+if TYPE_CHECKING:
+    from nebula.rpc.client import Client
+    from nebula.rpc.discovery import ScatterResult
+
+
+def latency(seconds: float) -> str:
+    """`0.35 ms`; from ten milliseconds on as `duration`."""
+    return f"{seconds * 1_000:.2f} ms" if seconds < 0.01 else duration(seconds)
+
+
+def _up(started_at: float) -> str:
+    # By its clock and ours, which may not agree.
+    return duration(max(0.0, time.time() - started_at))
+
+
+_INSTANCES: Final = (
+    Column("service", "service"),
+    Column("instance", "name"),
+    Column("version", "version"),
+    Column("contracts", "schemas"),
+    Column("verbs", "verbs", lambda verbs: number(len(verbs))),
+    Column("busy", "busy", number),
+    Column("waiting", "waiting", number),
+    Column("up", "started_at", _up),
+)
+_PINGS: Final = (Column("instance", "instance"), Column("answer", "answer"))
+_STATS: Final = (
+    Column("verb", "verb"),
+    Column("requests", "requests", number),
+    Column("errors", "errors", number),
+    Column("mean", "mean_seconds", latency),
+    Column("p50", "p50_seconds", latency),
+    Column("p99", "p99_seconds", latency),
+    Column("longest", "longest_seconds", latency),
+)
+
+
+async def show_services(
+    client: Client, output: Output, service: str | None, seconds: float, *, is_live: bool
+) -> None:
+    """Show who is there; live: again with each change, for ever."""
+
+    def draw(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+        none = f"no instance of {service} is there" if service else "no services are there"
+        return table(_INSTANCES, rows) if rows else Text(none)
+
+    with screen(output, draw, is_live=is_live) as show:
+        async with client.watch_services(service, timeout=seconds) as presence:
+            show([asdict(one) for one in presence.instances])
+            if is_live:
+                async for _ in presence.changes():
+                    show([asdict(one) for one in presence.instances])
+
+
+async def show_ping(
+    client: Client, output: Output, service: str, seconds: float, every: float | None
+) -> bool:
+    """Show who answers and how fast; whether all did, the last time.
+
+    Args:
+        every: seconds between two looks; None: one is enough.
+    """
+    has_all = False
+    with screen(output, _draw_pings, is_live=every is not None) as show:
+        async for rows in _looks(lambda: _ping(client, service, seconds), every):
+            show(rows)
+            has_all = all(row["seconds"] is not None for row in rows)
+    return has_all
+
+
+async def _ping(client: Client, service: str, seconds: float) -> list[dict[str, Any]]:
+    found = await client.call_all(service, "ping", timeout=seconds)
+    rows = [{"instance": one.instance.name, "seconds": one.seconds} for one in found.answers]
+    rows += [{"instance": one.name, "seconds": None} for one in found.missing]
+    if rows:
+        return sorted(rows, key=lambda row: str(row["instance"]))
+    # A service that does not make itself known is asked like any.
+    began = time.monotonic()
+    await client.call(service, "ping", timeout=seconds)
+    return [{"instance": None, "seconds": time.monotonic() - began}]
+
+
+def _draw_pings(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    shown = [
+        {**row, "answer": "none" if row["seconds"] is None else f"after {latency(row['seconds'])}"}
+        for row in rows
+    ]
+    return table(_PINGS, shown)
+
+
+async def show_stats(
+    client: Client, output: Output, service: str, seconds: float, every: float | None, *, by_instance: bool
+) -> None:
+    """Show what the verbs of a service did. Arguments as for `show_ping`."""
+
+    def draw(shown: Mapping[str, Any]) -> RenderableType:
+        return _draw_stats(shown, by_instance=by_instance)
+
+    with screen(output, draw, is_live=every is not None) as show:
+        async for shown in _looks(lambda: _stats(client, service, seconds), every):
+            show(shown)
+
+
+async def _stats(client: Client, service: str, seconds: float) -> dict[str, Any]:
+    found: ScatterResult[Any] = await client.call_all(service, "stats", timeout=seconds)
+    replies = found.values
+    if not replies and not found.missing:
+        # One that does not make itself known is asked like any: whoever takes it answers.
+        replies = {"": await client.call(service, "stats", timeout=seconds)}
+    return {
+        "service": service,
+        **without_buckets(merged(replies.values())),
+        "by_instance": {name: without_buckets(reply) for name, reply in sorted(replies.items())},
+        "missing": sorted(one.name for one in found.missing),
+    }
+
+
+def _draw_stats(shown: Mapping[str, Any], *, by_instance: bool) -> RenderableType:
+    columns: tuple[Column, ...] = _STATS
+    rows = [{"verb": verb, **told} for verb, told in shown["verbs"].items()]
+    if by_instance:
+        columns = (Column("instance", "instance"), *_STATS)
+        rows = [
+            {"instance": name, "verb": verb, **told}
+            for name, reply in shown["by_instance"].items()
+            for verb, told in reply["verbs"].items()
+        ]
+    missing = f"; no answer: {', '.join(shown['missing'])}" if shown["missing"] else ""
+    title = f"{shown['service']}: {shown['instances']} instances{missing}"
+    return table(columns, rows, title=title)
+
+
+async def _looks(look: Callable[[], Awaitable[Any]], every: float | None) -> AsyncIterator[Any]:
+    """One look, or one after the other for ever."""
+    while True:
+        yield await look()
+        if every is None:
+            return
+        await anyio.sleep(every)

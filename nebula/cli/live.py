@@ -1,0 +1,32 @@
+"""What is drawn over as it changes on a terminal, and one line of JSON for each look off it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import RenderableType
+from rich.live import Live
+
+from nebula.cli.render import Output
+
+
+@contextmanager
+def screen(
+    output: Output, draw: Callable[[Any], RenderableType], *, is_live: bool = True
+) -> Iterator[Callable[[Any], None]]:
+    """What shows a view, over the one before if it is live, or writes it as a line.
+
+    Args:
+        output: of the command.
+        draw: makes of what is shown what a person reads.
+        is_live: there will be more than one view.
+    """
+    if not output.is_for_people:
+        yield output.json_line
+    elif not is_live:
+        yield lambda shown: output.console.print(draw(shown), highlight=False)
+    else:
+        with Live(console=output.console, auto_refresh=False) as live:
+            yield lambda shown: live.update(draw(shown), refresh=True)

@@ -1,0 +1,108 @@
+"""`nebula services`, `nebula ping` and `nebula stats`: the instances of services, and how they do."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Argument, Option
+from typer import Exit as Leave
+
+from nebula.cli.exits import Exit
+from nebula.cli.options import AsJson, Service, Url
+from nebula.cli.render import Output
+
+# Who is there answers at once; a busy one is told as missing rather than waited for.
+_TIMEOUT = 5.0
+
+Watch = Annotated[bool, Option("--watch", "-w", help="Show it anew as it changes, until Ctrl-C.")]
+Wait = Annotated[
+    float, Option("--timeout", "-t", metavar="SECONDS", min=0.001, help="How long to wait for the instances.")
+]
+Interval = Annotated[
+    float, Option("--interval", "-i", metavar="SECONDS", min=0.1, help="With --watch: between two looks.")
+]
+
+
+def services(
+    service: Annotated[
+        str | None, Argument(metavar="[SERVICE]", help="Only the instances of this one.", show_default=False)
+    ] = None,
+    *,
+    watch: Watch = False,
+    broker: Url = None,
+    timeout: Wait = _TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """List the instances of services that are there: who they are and what they have to do.
+
+    Two instances with the same `contracts` have the same verbs, with the same parameters and results. Off a
+    terminal it is a JSON list; with --watch a list for each change.
+
+    \b
+    Examples:
+      nebula services
+      nebula services prices --watch
+      nebula services | jq -r '.[].name'
+    """
+    from nebula.cli.asking import ask
+    from nebula.cli.instances import show_services
+
+    output = Output(as_json=as_json)
+    ask(broker, lambda client: show_services(client, output, service, timeout, is_live=watch))
+
+
+def ping(
+    service: Service,
+    *,
+    watch: Watch = False,
+    interval: Interval = 2.0,
+    broker: Url = None,
+    timeout: Wait = _TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Ask each instance of a service whether it answers, and how fast.
+
+    Exit status 0 if all that are there answered, else 3.
+
+    Example: nebula ping prices
+    """
+    from nebula.cli.asking import ask
+    from nebula.cli.instances import show_ping
+
+    output = Output(as_json=as_json)
+    every = interval if watch else None
+    if not ask(broker, lambda client: show_ping(client, output, service, timeout, every)):
+        raise Leave(Exit.UNREACHED)
+
+
+def stats(
+    service: Service,
+    *,
+    by_instance: Annotated[
+        bool, Option("--by-instance", help="A row for each verb of each instance; JSON has both anyway.")
+    ] = False,
+    watch: Watch = False,
+    interval: Interval = 2.0,
+    broker: Url = None,
+    timeout: Wait = _TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the verbs of a service did since it started: requests, errors and times, of all instances.
+
+    p50 and p99: half of the requests, and all but one in a hundred, took no longer.
+
+    \b
+    Examples:
+      nebula stats prices
+      nebula stats prices --by-instance --watch
+      nebula stats prices | jq .verbs.quote.p99_seconds
+    """
+    from nebula.cli.asking import ask
+    from nebula.cli.instances import show_stats
+
+    output = Output(as_json=as_json)
+    every = interval if watch else None
+    ask(
+        broker,
+        lambda client: show_stats(client, output, service, timeout, every, by_instance=by_instance),
+    )

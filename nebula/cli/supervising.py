@@ -1,0 +1,219 @@
+"""Several processes of one service, kept alive until they are told to stop: `--workers` and `--reload`."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import anyio
+import structlog
+from anyio.abc import ByteReceiveStream, Process
+
+from nebula.cli.exits import Exit
+from nebula.errors import SettingsError
+
+__all__ = ["Supervisor", "Worker", "check_can_watch"]
+
+_log = structlog.get_logger("nebula.run")
+
+# Between the end of a worker and its next begin; doubled each time, until one has lived for a while.
+_FIRST_DELAY: Final = 0.5
+_LONGEST_DELAY: Final = 30.0
+_STEADY_SECONDS: Final = 60.0
+
+# Above what a service takes to answer what it has begun, and to end its engine.
+_STOP_SECONDS: Final = 15.0
+_LAST_WORDS_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """How one process is started.
+
+    Attributes:
+        command: the program and its arguments. Its first line says by JSON, `{"event": "serving", …}`, that
+            it takes requests; all others are handed on.
+        environment: its own.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+
+class Supervisor:
+    """Keeps processes of one service alive.
+
+    A worker that ends is started again, after a delay that grows with each failure. Where the first ones fail
+    before any of them has served, and not for want of a broker, there is nothing to keep alive: it gives up.
+    Workers have a session of their own, so that Ctrl-C reaches the supervisor alone, and their stdin ends with
+    it, which tells them to stop.
+
+    Args:
+        workers: how each is started.
+        on_serving: called once, when all of them serve, with what the first of them said.
+        watched: start all workers anew when a Python file under this folder changes; None: never.
+        first_delay: seconds before the first restart.
+        stop_seconds: that a worker may take to end before it is killed.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        on_serving: Callable[[Mapping[str, Any]], None],
+        *,
+        watched: Path | None = None,
+        first_delay: float = _FIRST_DELAY,
+        stop_seconds: float = _STOP_SECONDS,
+    ) -> None:
+        self._workers = workers
+        self._on_serving = on_serving
+        self._watched = watched
+        self._first_delay = first_delay
+        self._stop_seconds = stop_seconds
+        self._serving: set[int] = set()
+        self._running: dict[int, Process] = {}
+        self._changed = anyio.Event()
+        self._over = anyio.Event()
+        self.status = int(Exit.OK)
+
+    async def run(self) -> None:
+        """Run them until cancelled, or until it gives up; `status` says how it went.
+
+        When cancelled, all workers are told to stop at once, and waited for.
+        """
+        async with anyio.create_task_group() as tasks:
+            if self._watched is not None:
+                tasks.start_soon(self._watch, self._watched)
+            for number, worker in enumerate(self._workers):
+                tasks.start_soon(self._keep, number, worker)
+            await self._over.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _keep(self, number: int, worker: Worker) -> None:
+        delay = self._first_delay
+        while True:
+            began, changed = monotonic(), self._changed
+            status = await self._run_once(number, worker)
+            if changed.is_set():
+                delay = self._first_delay
+                continue
+            if self._is_hopeless(status):
+                self.status = status
+                self._over.set()
+                return
+            if monotonic() - began >= _STEADY_SECONDS:
+                delay = self._first_delay
+            # Those that ended together need not come back in the same moment.
+            seconds = delay * random.uniform(0.5, 1.0)  # noqa: S311  # nothing secret
+            _log.warning("worker ended", worker=number, status=status, restart_seconds=round(seconds, 1))
+            with anyio.move_on_after(seconds):
+                await changed.wait()
+            delay = min(delay * 2, _LONGEST_DELAY)
+
+    def _is_hopeless(self, status: int) -> bool:
+        """Whether the service cannot even be started, so that nobody should go on trying."""
+        return not self._serving and status != Exit.UNREACHED and self._watched is None
+
+    async def _run_once(self, number: int, worker: Worker) -> int:
+        process = await anyio.open_process(
+            worker.command,
+            env=worker.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None,
+            start_new_session=True,
+        )
+        self._running[number] = process
+        _log.info("worker started", worker=number, pid=process.pid)
+        try:
+            assert process.stdout is not None
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read, number, process.stdout)
+                status = await process.wait()
+                # What it has started itself may hold its stdout for longer than it lives.
+                tasks.cancel_scope.deadline = anyio.current_time() + _LAST_WORDS_SECONDS
+            return status
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._end(process)
+            del self._running[number]
+
+    async def _read(self, number: int, stdout: ByteReceiveStream) -> None:
+        """Hand on what a worker says, until it says no more."""
+        rest = b""
+        async for octets in stdout:
+            *lines, rest = (rest + octets).split(b"\n")
+            for line in lines:
+                if (facts := _serving_facts(line)) is None:
+                    _write(line + b"\n")
+                else:
+                    self._note_serving(number, facts)
+        _write(rest)
+
+    def _note_serving(self, number: int, facts: Mapping[str, Any]) -> None:
+        is_news = len(self._serving) < len(self._workers)
+        self._serving.add(number)
+        if is_news and len(self._serving) == len(self._workers):
+            self._on_serving(facts)
+
+    async def _end(self, process: Process) -> None:
+        """Tell a worker to stop and wait for it; kill it if it takes too long."""
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.terminate()
+            with anyio.move_on_after(self._stop_seconds):
+                await process.wait()
+        if process.returncode is None:
+            _log.warning("worker killed", pid=process.pid, seconds=self._stop_seconds)
+            process.kill()
+            await process.wait()
+        await process.aclose()
+
+    async def _watch(self, folder: Path) -> None:
+        async for names in _changes(folder):
+            _log.info("files changed", files=sorted(names)[:5])
+            changed, self._changed = self._changed, anyio.Event()
+            changed.set()
+            for process in self._running.values():
+                with suppress(ProcessLookupError):
+                    process.terminate()
+
+
+def _serving_facts(line: bytes) -> Mapping[str, Any] | None:
+    """What a worker's line says if it is the one by which it says that it serves."""
+    if not line.startswith(b'{"event": "serving"'):
+        return None
+    try:
+        facts = json.loads(line)
+    except ValueError:
+        return None
+    return facts if isinstance(facts, dict) else None
+
+
+def _write(octets: bytes) -> None:
+    sys.stdout.buffer.write(octets)
+    sys.stdout.flush()
+
+
+def check_can_watch() -> None:
+    """Raise `SettingsError` where files cannot be watched."""
+    if find_spec("watchfiles") is None:
+        raise SettingsError("--reload needs watchfiles: install nebula-rpc[reload]")
+
+
+async def _changes(folder: Path) -> AsyncIterator[set[str]]:
+    from watchfiles import PythonFilter, awatch
+
+    async for changes in awatch(folder, watch_filter=PythonFilter()):
+        yield {os.path.relpath(path, folder) for _, path in changes}
+

@@ -1,0 +1,74 @@
+"""A service's metrics, as Prometheus scrapes them.
+
+Read off when somebody asks. Labels are the service and its verbs, which its owner chose: whatever callers
+do, there are as many series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from nebula.rpc.responder import Responder
+from nebula.rpc.statistics import Tally
+
+# Upper bounds of latencies, in seconds: from an answer at once to one that people no longer wait for.
+BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+def service_metrics(app: Responder) -> bytes:
+    """All metrics of a service that runs or will, in Prometheus's text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(ServiceCollector(app))
+    ProcessCollector(registry=registry)
+    return generate_latest(registry)
+
+
+class ServiceCollector(Collector):
+    """Makes the families of one service."""
+
+    def __init__(self, app: Responder) -> None:
+        self._app = app
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, in the order of the page in docs/reference."""
+        stats = self._app.statistics()
+        if stats is None:
+            return
+        service = self._app.name
+        for name, about, value in (
+            ("nebula_service_uptime_seconds", "Since the start.", stats.uptime_seconds),
+            ("nebula_service_ready", "1: requests are taken.", float(self._app.is_serving)),
+            ("nebula_service_busy", "Requests that are being handled.", stats.busy),
+            ("nebula_service_waiting", "Requests that came and are not begun.", stats.waiting),
+        ):
+            gauge = GaugeMetricFamily(name, about, labels=["service"])
+            gauge.add_metric([service], value)
+            yield gauge
+        unanswered = CounterMetricFamily(
+            "nebula_service_unanswered", "Messages that no verb was run for.", labels=["service", "reason"]
+        )
+        for reason, count in stats.unanswered.items():
+            unanswered.add_metric([service, reason], count)
+        yield unanswered
+        yield from _of_verbs(service, stats.tallies)
+
+
+def _of_verbs(service: str, tallies: Mapping[str, Tally]) -> Iterator[Metric]:
+    labels = ["service", "verb"]
+    requests = CounterMetricFamily("nebula_service_requests", "Requests that a verb was run for.", labels=labels)
+    errors = CounterMetricFamily("nebula_service_errors", "Of them those answered `error`.", labels=labels)
+    seconds = HistogramMetricFamily(
+        "nebula_service_request_seconds", "From the begin of a request to its answer.", labels=labels
+    )
+    for verb, tally in tallies.items():
+        requests.add_metric([service, verb], tally.requests)
+        errors.add_metric([service, verb], tally.errors)
+        counts = [*tally.latency.at_most(BOUNDS), tally.latency.total]
+        buckets = list(zip([*map(str, BOUNDS), "+Inf"], map(float, counts), strict=True))
+        seconds.add_metric([service, verb], buckets, sum_value=tally.seconds)
+    yield from (requests, errors, seconds)

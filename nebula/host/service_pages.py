@@ -1,0 +1,72 @@
+"""A service's HTTP port: `/healthz`, `/readyz` and `/metrics`, for orchestrators and Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Final
+
+from nebula.broker.http import Answer, HttpListener, Page
+from nebula.broker.metrics import CONTENT_TYPE
+from nebula.errors import SettingsError
+from nebula.host.service_metrics import service_metrics
+from nebula.rpc.responder import Responder
+
+_NOT_SERVING: Final = "no requests are taken now"
+
+
+@asynccontextmanager
+async def pages_served(app: Responder, host: str, port: int) -> AsyncIterator[str]:
+    """Answer probes about a service during the block, on asyncio; it need not run yet.
+
+    `/healthz` asks its `live` hooks, `/readyz` its `ready` hooks and whether it takes requests: 200, or 503
+    with what is not well. A service whose loop hangs answers neither.
+
+    Args:
+        app: the service.
+        host: name or address of an interface.
+        port: 0: the system picks one.
+
+    Yields:
+        The URL.
+
+    Raises:
+        SettingsError: the address cannot be had.
+    """
+    listener = HttpListener(None, pages=_pages_of(app))
+    try:
+        server = await asyncio.get_running_loop().create_server(listener, host, port)
+    except OSError as error:
+        raise SettingsError(f"--http {host}:{port}: {error.strerror or error}") from error
+    try:
+        name, number = server.sockets[0].getsockname()[:2]
+        yield f"http://{f'[{name}]' if ':' in name else name}:{number}"
+    finally:
+        server.close()
+        listener.close()
+
+
+def _pages_of(app: Responder) -> Mapping[str, Page]:
+    async def ready() -> list[str]:
+        return await app.not_ready() if app.is_serving else [_NOT_SERVING]
+
+    async def metrics(_authorization: str) -> Answer:
+        return Answer(HTTPStatus.OK, service_metrics(app), CONTENT_TYPE)
+
+    return {
+        "/healthz": _probe(app.not_live, "ok"),
+        "/readyz": _probe(ready, "ready"),
+        "/metrics": metrics,
+    }
+
+
+def _probe(failing: Callable[[], Awaitable[list[str]]], well: str) -> Page:
+    async def page(_authorization: str) -> Answer:
+        reasons = await failing()
+        if not reasons:
+            return Answer(HTTPStatus.OK, f"{well}\n".encode())
+        return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{', '.join(reasons)}\n".encode())
+
+    return page

@@ -1,0 +1,81 @@
+"""What an instance of a service says of itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
+
+from nebula.headers import SERVICE_PREFIX
+
+__all__ = ["Instance", "hash_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One instance of a service, as it last told of itself.
+
+    Attributes:
+        service: its name.
+        name: of the instance; unique among those of the service.
+        queue: where this instance alone is asked; None if the broker does not let it listen there.
+        queues: where the service is asked.
+        verbs: what it answers to, sorted.
+        schemas: a hash of the contracts of all its verbs: two instances with the same one are alike.
+        version: of the service, as its `Responder` was told.
+        busy: requests that are being handled.
+        waiting: requests that it has and has not begun.
+        started_at: seconds since 1970, by its own clock.
+    """
+
+    service: str
+    name: str
+    queue: str | None = None
+    queues: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()
+    schemas: str = ""
+    version: str = ""
+    busy: int = 0
+    waiting: int = 0
+    started_at: float = 0.0
+
+    @property
+    def destination(self) -> str:
+        """The last value that tells of it."""
+        return f"{SERVICE_PREFIX}{self.service}.{self.name}"
+
+    def with_load(self, busy: int, waiting: int) -> Instance:
+        """The same instance with another load."""
+        return replace(self, busy=busy, waiting=waiting)
+
+    def to_json(self) -> bytes:
+        """The body of its last value."""
+        return _ADAPTER.dump_json(self)
+
+    @classmethod
+    def from_json(cls, body: bytes) -> Instance | None:
+        """What a body tells, whoever wrote it; None if that is no instance."""
+        try:
+            return _ADAPTER.validate_json(body)
+        except ValidationError:
+            return None
+
+    @classmethod
+    def from_value(cls, value: Any) -> Instance | None:
+        """The same of JSON that was read."""
+        try:
+            return _ADAPTER.validate_python(value)
+        except ValidationError:
+            return None
+
+
+_ADAPTER: Final = TypeAdapter(Instance)
+
+
+def hash_of(contracts: Iterable[Any]) -> str:
+    """A short hash of contracts as `describe` lists them; their order counts."""
+    return hashlib.sha256(to_json(list(contracts))).hexdigest()[:16]

@@ -1,0 +1,139 @@
+"""The service's side: an instance makes itself known, keeps its load up to date, and takes its leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import anyio
+import structlog
+
+from nebula import headers as names
+from nebula.errors import NebulaError, Refused, Rejected
+from nebula.rpc.brokers import LONGEST_HEADER, Brand
+from nebula.rpc.discovery.instances import Instance
+from nebula.rpc.envelope import JSON_TYPE, Envelope, ascii_json, content_type_of, encode, parse
+from nebula.stomp.client import AckMode, StompClient
+from nebula.stomp.messages import Message
+
+__all__ = ["WHO", "Registration"]
+
+_log = structlog.get_logger()
+
+WHO: Final = "neb.who"
+"""The verb by which instances are asked who they are, on `/topic/nebula.services`."""
+
+# A load that changes with each request is told no more often.
+_RENEW_SECONDS: Final = 1.0
+_ANSWER_SECONDS: Final = 5.0
+
+# With the mark of an answer, so that no service that gets one by mistake answers it (D.46).
+_HEADERS: Final[Mapping[str, str]] = {
+    "content-type": JSON_TYPE,
+    names.RESPONSE: "true",
+    names.EPHEMERAL: "true",
+}
+
+
+class Registration:
+    """One instance's place among those that are there, for one connection.
+
+    Where the broker keeps last values the place is one, and goes with the connection however that ends.
+    Elsewhere the instance answers who asks for it.
+
+    Args:
+        client: connected.
+        brand: of the broker.
+        describe: asked once for what is told; its load is replaced.
+        load: asked for what there is to do now: how much is busy, and how much waiting.
+        renew: seconds between two tellings at least.
+    """
+
+    def __init__(
+        self,
+        client: StompClient,
+        brand: Brand,
+        describe: Callable[[], Instance],
+        load: Callable[[], tuple[int, int]],
+        *,
+        renew: float = _RENEW_SECONDS,
+    ) -> None:
+        self._client, self._brand, self._load, self._renew = client, brand, load, renew
+        self._describe = describe
+        self._told: Instance | None = None
+        self._left = anyio.Event()
+
+    async def enter(self) -> None:
+        """Be known from now on. Call it once requests are taken.
+
+        A broker that forbids it does not stop the service: it is just not found.
+
+        Raises:
+            ConnectionLost, ServerError: the connection ended.
+        """
+        told = self._now(self._describe())
+        try:
+            if self._brand.has_last_values:
+                # With a receipt: when this returns whoever looks for it finds it.
+                post = partial(self._client.send, receipt=True, timeout=_ANSWER_SECONDS)
+                await post(told.destination, told.to_json(), _HEADERS)
+            else:
+                await self._client.listen(
+                    names.SERVICES_TOPIC, self._on_question, ack=AckMode.AUTO, timeout=_ANSWER_SECONDS
+                )
+        except (Refused, Rejected, TimeoutError) as error:
+            _log.warning("instance cannot be found", service=told.service, reason=str(error))
+        self._told = told
+
+    async def keep(self) -> None:
+        """Tell a load that changed, from `enter` to `leave`."""
+        while not self._left.is_set():
+            with anyio.move_on_after(self._renew):
+                await self._left.wait()
+            if self._told is None or self._left.is_set() or (now := self._now(self._told)) == self._told:
+                continue
+            self._told = now
+            if self._brand.has_last_values:
+                with suppress(NebulaError):  # the service's own task says what happened
+                    self._client.post(now.destination, now.to_json(), _HEADERS)
+
+    def leave(self) -> None:
+        """Be known no longer. Idempotent; what was begun is still answered."""
+        if self._left.is_set():
+            return
+        self._left.set()
+        if self._told is not None and self._brand.has_last_values:
+            with suppress(NebulaError):  # it goes with the connection
+                self._client.post(self._told.destination, b"", {})
+
+    def _now(self, instance: Instance) -> Instance:
+        busy, waiting = self._load()
+        return instance.with_load(busy, waiting)
+
+    def _on_question(self, message: Message) -> None:
+        """Answer who asks for us. Others' messages there, and what is malformed, are none of ours."""
+        headers = message.headers
+        asked = parse(content_type_of(headers), message.body)
+        destination = headers.get(names.REPLY_TO, "")
+        reply_id = headers.get(names.REPLY_ID, "")
+        told = self._told
+        if asked.verb != WHO or told is None or self._left.is_set():
+            return
+        if _wanted(asked) not in (None, told.service) or not self._may_answer(destination, reply_id):
+            return
+        body = encode(JSON_TYPE, f"{WHO}response", ascii_json(self._now(told).to_json()))
+        answer = {"content-type": JSON_TYPE, names.RESPONSE: "true", names.IN_REPLY_TO: reply_id}
+        with suppress(NebulaError):
+            self._client.post(destination, body, answer)
+
+    def _may_answer(self, destination: str, reply_id: str) -> bool:
+        # A broker ends the connection over what it cannot read, and nobody may make it do so.
+        is_short = len(destination) <= LONGEST_HEADER and 0 < len(reply_id) <= LONGEST_HEADER
+        return destination != "" and is_short and self._brand.may_reply_to(destination)
+
+
+def _wanted(asked: Envelope) -> object:
+    """The service that is asked for; None: any."""
+    return asked.parameters.get("service") if isinstance(asked.parameters, dict) else None

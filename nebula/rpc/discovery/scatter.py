@@ -1,0 +1,235 @@
+"""One request to all instances of a service, and what each of them answered."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from nebula import headers as names
+from nebula.errors import (
+    CallTimeout,
+    ConnectionLost,
+    NebulaError,
+    Rejected,
+    RemoteError,
+    ServerError,
+)
+from nebula.rpc.discovery.instances import Instance
+from nebula.rpc.discovery.presence import Presence, watching
+from nebula.rpc.envelope import JSON_TYPE, encode
+from nebula.rpc.errors import UnexpectedReply
+from nebula.stomp.client import StompClient
+
+__all__ = ["InstanceAnswer", "Scatter", "ScatterResult"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+# An instance that has taken its leave may still answer what it has begun; that often we look whether it lives.
+_LOOK_EVERY: Final = 0.1
+
+
+class Ask(Protocol[T_co]):
+    """Asks one instance, on its queue, and waits for its answer so many seconds."""
+
+    async def __call__(self, queue: str, /, *, timeout: float) -> T_co: ...
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceAnswer(Generic[T]):
+    """What one instance answered.
+
+    Attributes:
+        instance: who.
+        seconds: that it took.
+        error: it answered `error` (`RemoteError`), or with something else than asked for
+            (`UnexpectedReply`); None: with a value.
+    """
+
+    instance: Instance
+    seconds: float
+    _value: T | None = None
+    error: RemoteError | UnexpectedReply | None = None
+
+    @property
+    def value(self) -> T:
+        """The verb's value.
+
+        Raises:
+            RemoteError, UnexpectedReply: `error`, if it answered so.
+        """
+        if self.error is not None:
+            raise self.error
+        return self._value  # type: ignore[return-value]  # without an error it is what was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterResult(Generic[T]):
+    """What all instances answered, when none is waited for any longer.
+
+    Attributes:
+        answers: in the order in which they came.
+        missing: the instances that were there and did not answer.
+    """
+
+    answers: list[InstanceAnswer[T]] = field(default_factory=list)
+    missing: list[Instance] = field(default_factory=list)
+
+    @property
+    def values(self) -> dict[str, T]:
+        """The values by the name of their instance, of those that answered with one."""
+        return {one.instance.name: one.value for one in self.answers if one.error is None}
+
+
+class Scatter(Generic[T]):
+    """A request to all instances of a service: `client.call_all(…)`.
+
+    Awaited, it gives a `ScatterResult` once nobody is waited for any longer. As an async context manager it
+    gives the answers as they come; leaving it early forgets the others:
+
+        async with client.call_all("prices", "reload") as answers:
+            async for answer in answers:
+                print(answer.instance.name, answer.value)
+        print(answers.missing)
+
+    Asked are the instances that are there when it begins; without any there is no answer. An instance is
+    waited for until it has answered or died, or the time is over: then it is `missing`.
+
+    Args:
+        stomp: connected.
+        service: its name.
+        ask: asks one instance.
+        seconds: that all of it may take.
+
+    Attributes:
+        missing: the instances that will not answer, as far as is known; complete after the last answer.
+    """
+
+    def __init__(self, stomp: StompClient, service: str, ask: Ask[T], seconds: float) -> None:
+        self._stomp, self._service, self._ask, self._seconds = stomp, service, ask, seconds
+        self._waiting: dict[str, _Waiting] = {}
+        self._answers: deque[InstanceAnswer[T]] = deque()
+        self._moved = anyio.Event()
+        self._failure: NebulaError | None = None
+        self._block: AbstractAsyncContextManager[None] | None = None
+        self.missing: list[Instance] = []
+
+    async def __aenter__(self) -> Self:
+        self._block = self._asking()
+        await self._block.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._block is not None
+        return await self._block.__aexit__(kind, error, trace)
+
+    def __aiter__(self) -> AsyncIterator[InstanceAnswer[T]]:
+        return self
+
+    async def __anext__(self) -> InstanceAnswer[T]:
+        while not self._answers:
+            if self._failure is not None:
+                raise self._failure
+            if not self._waiting:
+                raise StopAsyncIteration
+            self._moved = anyio.Event()
+            await self._moved.wait()
+        return self._answers.popleft()
+
+    def __await__(self) -> Generator[Any, Any, ScatterResult[T]]:
+        return self._all().__await__()
+
+    async def _all(self) -> ScatterResult[T]:
+        async with self:
+            answers = [answer async for answer in self]
+        return ScatterResult(answers, self.missing)
+
+    @asynccontextmanager
+    async def _asking(self) -> AsyncGenerator[None]:
+        failure: Exception | None = None
+        ends = anyio.current_time() + self._seconds
+        async with watching(self._stomp, self._service, self._seconds) as presence:
+            async with anyio.create_task_group() as tasks:
+                for instance in presence.instances:
+                    self._begin(instance, ends, tasks)
+                tasks.start_soon(self._watch, presence, tasks, name="who is there")
+                try:
+                    yield
+                # Not through the task group: it would come out wrapped.
+                except Exception as error:
+                    failure = error
+                tasks.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
+
+    def _begin(self, instance: Instance, ends: float, tasks: TaskGroup) -> None:
+        if instance.queue is None:
+            self.missing.append(instance)
+            return
+        waiting = self._waiting[instance.destination] = _Waiting(instance, instance.queue)
+        tasks.start_soon(self._ask_one, waiting, ends, name=f"asking {instance.name}")
+
+    async def _ask_one(self, waiting: _Waiting, ends: float) -> None:
+        instance = waiting.instance
+        with waiting.scope:
+            began = anyio.current_time()
+            try:
+                value = await self._ask(waiting.queue, timeout=max(ends - began, 0.001))
+                self._answers.append(InstanceAnswer(instance, anyio.current_time() - began, value))
+                waiting.has_answered = True
+            except (RemoteError, UnexpectedReply) as error:
+                self._answers.append(InstanceAnswer(instance, anyio.current_time() - began, None, error))
+                waiting.has_answered = True
+            except (CallTimeout, Rejected):
+                pass  # Rejected: nobody listens there any longer.
+            except (ConnectionLost, ServerError) as error:
+                self._failure = error
+        if not waiting.has_answered:
+            self.missing.append(instance)
+        del self._waiting[instance.destination]
+        self._moved.set()
+
+    async def _watch(self, presence: Presence, tasks: TaskGroup) -> None:
+        """End the waiting for instances that went without an answer."""
+        with suppress(ConnectionLost, ServerError):  # those who ask hear of it
+            async for change in presence.changes():
+                waiting = self._waiting.get(change.instance.destination)
+                if change.is_gone and waiting is not None:
+                    tasks.start_soon(self._see_it_die, waiting, name="a leaving instance")
+
+    async def _see_it_die(self, waiting: _Waiting) -> None:
+        """Wait until an instance that left has answered, or lost its queue, and with that all it has begun."""
+        # Only where the broker tells who listens.
+        while self._stomp.is_nebula and self._waiting.get(waiting.instance.destination) is waiting:
+            headers = {"content-type": JSON_TYPE, names.NO_REPLY: "true", names.REQUIRE_CONSUMERS: "true"}
+            try:
+                await self._stomp.send(waiting.queue, encode(JSON_TYPE, "ping"), headers, receipt=True)
+            except Rejected:
+                waiting.scope.cancel()
+                return
+            except (ConnectionLost, ServerError):
+                return  # who asks hears of it
+            await anyio.sleep(_LOOK_EVERY)
+
+
+class _Waiting:
+    """An instance that is waited for."""
+
+    __slots__ = ("has_answered", "instance", "queue", "scope")
+
+    def __init__(self, instance: Instance, queue: str) -> None:
+        self.instance = instance
+        self.queue = queue
+        self.scope = anyio.CancelScope()
+        self.has_answered = False
+
+

@@ -1,0 +1,241 @@
+"""Instances make themselves known, and clients see who is there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import pytest
+
+from nebula import headers as names
+from nebula.rpc.client import Client
+from nebula.rpc.discovery import Instance, Presence
+from nebula.rpc.responder import Responder
+from nebula.stomp.client import StompClient
+from tests.rpc.conftest import Serving
+
+pytestmark = pytest.mark.anyio
+
+
+def fresh(name: str | None = None, **options: Any) -> Responder:
+    return Responder(name or f"service-{uuid4().hex}", **options)
+
+
+async def until(presence: Presence, count: int) -> list[Instance]:
+    """The instances once there are so many."""
+    if len(presence.instances) == count:
+        return presence.instances
+    async for _ in presence.changes():
+        if len(presence.instances) == count:
+            return presence.instances
+    raise AssertionError
+
+
+async def test_running_service_is_there_and_says_what_it_is(serving: Serving, client: Client) -> None:
+    app = fresh(version="1.2")
+
+    @app.verb
+    async def quote(symbol: str) -> float:
+        return 1.0
+
+    async with serving(app):
+        (found,) = await client.services(app.name)
+
+    assert (found.service, found.version) == (app.name, "1.2")
+    assert found.queues == (f"/queue/{app.name}",)
+    assert set(found.verbs) >= {"describe", "ping", "quote", "stats"}
+    assert len(found.schemas) == 16
+    assert found.started_at > 0
+
+
+async def test_instance_answers_on_a_queue_of_its_own(serving: Serving, client: Client) -> None:
+    app = fresh()
+    async with serving(app):
+        (found,) = await client.services(app.name)
+        assert found.queue is not None
+        described = await client.call_queue(found.queue, "describe")
+
+    assert described["service"] == app.name
+
+
+async def test_instances_of_one_service_have_names_of_their_own_and_alike_contracts(
+    serving: Serving, client: Client
+) -> None:
+    name = f"service-{uuid4().hex}"
+    async with serving(fresh(name), fresh(name)):
+        found = await client.services(name)
+
+    assert len({one.name for one in found}) == 2
+    assert len({one.schemas for one in found}) == 1
+
+
+async def test_other_contracts_have_another_hash(serving: Serving, client: Client) -> None:
+    apps = fresh(), fresh()
+
+    @apps[0].verb
+    async def quote(symbol: str) -> float:
+        return 1.0
+
+    async with serving(*apps):
+        hashes = [one.schemas for app in apps for one in await client.services(app.name)]
+
+    assert len(set(hashes)) == 2
+
+
+async def test_without_a_name_all_services_are_seen(serving: Serving, client: Client) -> None:
+    apps = fresh(), fresh()
+    async with serving(*apps):
+        found = {one.service for one in await client.services()}
+
+    assert {app.name for app in apps} <= found
+
+
+async def test_service_that_stops_is_gone_before_its_last_request_is_answered(
+    broker_url: str, client: Client
+) -> None:
+    app, begun, may_end = fresh(), anyio.Event(), anyio.Event()
+
+    @app.verb
+    async def slow() -> str:
+        begun.set()
+        await may_end.wait()
+        return "done"
+
+    answers: list[str] = []
+
+    async def call() -> None:
+        answers.append(await client.call(app.name, "slow"))
+
+    with anyio.fail_after(10):
+        async with client.watch_services(app.name) as presence, anyio.create_task_group() as tasks:
+            async with anyio.create_task_group() as running:
+                started = anyio.Event()
+                running.start_soon(partial(app.run, broker_url, started=started, grace=5))
+                await started.wait()
+                await until(presence, 1)
+                tasks.start_soon(call)
+                await begun.wait()
+                running.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    gone = await until(presence, 0)
+                    answered_when_gone = list(answers)
+                    may_end.set()
+
+    assert (gone, answered_when_gone, answers) == ([], [], ["done"])
+
+
+async def test_service_whose_connection_is_cut_is_gone(client: Client, broker_url: str) -> None:
+    service = f"service-{uuid4().hex}"
+    one = Instance(service, "i1", queue=f"/queue/{service}.i1")
+
+    async def live() -> None:
+        # Cancelled, it closes its link without a word.
+        async with StompClient(broker_url) as stomp:
+            stomp.post(one.destination, one.to_json(), {names.EPHEMERAL: "true"})
+            await anyio.sleep_forever()
+
+    with anyio.fail_after(10):
+        async with client.watch_services(service) as presence:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(live)
+                found = await until(presence, 1)
+                tasks.cancel_scope.cancel()
+            gone = await until(presence, 0)
+
+    assert (found, gone) == ([one], [])
+
+
+async def test_load_is_told_as_it_changes(serving: Serving, client: Client) -> None:
+    app, may_end = fresh(), anyio.Event()
+
+    @app.verb
+    async def slow() -> None:
+        await may_end.wait()
+
+    with anyio.fail_after(10):
+        async with serving(app), anyio.create_task_group() as tasks:
+            async with client.watch_services(app.name) as presence:
+                tasks.start_soon(client.call, app.name, "slow")
+                changes = presence.changes()
+                busy = [(await anext(changes)).instance.busy]
+                may_end.set()
+                busy.append((await anext(changes)).instance.busy)
+
+    assert busy == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"nonsense",
+        b"{}",
+        b'{"service": "other", "name": "i1"}',
+        b'{"service": "%b", "name": "i1", "queue": "/queue/other"}',
+    ],
+)
+async def test_what_no_instance_would_say_of_itself_is_nobody(client: Client, body: bytes) -> None:
+    service = f"service-{uuid4().hex}"
+    destination = f"{names.SERVICE_PREFIX}{service}.i1"
+    await client.stomp.send(destination, body.replace(b"%b", service.encode()), receipt=True)
+
+    assert await client.services(service) == []
+
+    await client.stomp.send(destination, b"", receipt=True)
+
+
+async def test_service_that_nobody_runs_has_no_instances(client: Client) -> None:
+    assert await client.services(f"service-{uuid4().hex}") == []
+
+
+# --- brokers without last values ---
+
+
+@asynccontextmanager
+async def _serving_at(url: str, *apps: Responder) -> AsyncGenerator[None]:
+    async with anyio.create_task_group() as tasks:
+        for app in apps:
+            started = anyio.Event()
+            tasks.start_soon(partial(app.run, url, started=started, grace=0.05))
+            with anyio.fail_after(5):
+                await started.wait()
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def test_where_there_are_no_last_values_instances_answer_who_asks(plain_url: str) -> None:
+    apps = fresh(), fresh()
+    async with _serving_at(plain_url, *apps), Client(plain_url) as client:
+        everybody = await client.services(timeout=0.5)
+        one = await client.services(apps[0].name, timeout=0.5)
+
+    assert {found.service for found in everybody} == {app.name for app in apps}
+    assert [found.service for found in one] == [apps[0].name]
+
+
+async def test_where_there_are_no_last_values_changes_are_seen_by_asking_again(plain_url: str) -> None:
+    app = fresh()
+    with anyio.fail_after(20):
+        async with Client(plain_url) as client:
+            async with client.watch_services(app.name, timeout=0.2) as presence:
+                assert presence.instances == []
+                async with _serving_at(plain_url, app):
+                    assert len(await until(presence, 1)) == 1
+                assert await until(presence, 0) == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {names.REPLY_TO: "/queue/a"}, {names.REPLY_ID: "1"}, {names.REPLY_TO: "/queue/a", names.REPLY_ID: "x" * 5000}],
+)
+async def test_question_that_cannot_be_answered_does_no_harm(plain_url: str, headers: dict[str, str]) -> None:
+    app = fresh()
+    async with _serving_at(plain_url, app), Client(plain_url) as client:
+        await client.stomp.send(names.SERVICES_TOPIC, b'{"verb":"neb.who"}', headers, receipt=True)
+        await client.stomp.send(names.SERVICES_TOPIC, b"\xff\x00", headers, receipt=True)
+
+        assert len(await client.services(app.name, timeout=0.5)) == 1
+
