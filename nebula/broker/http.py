@@ -57,7 +57,7 @@ class HttpListener:
     """Makes the protocol of each connection that an HTTP listener accepts: for `loop.create_server`.
 
     Args:
-        make_connection: makes the broker's end of a new WebSocket.
+        make_connection: makes the broker's end of a new WebSocket; None: there are no WebSockets here.
         origins: whose pages may connect, each as browsers send it (`https://shop.example`). Pages of
             this machine and clients that are no browsers need not be named.
         limits: what peers may use.
@@ -73,7 +73,7 @@ class HttpListener:
 
     def __init__(
         self,
-        make_connection: Callable[[], Connection],
+        make_connection: Callable[[], Connection] | None,
         *,
         origins: Collection[str] = (),
         limits: Limits | None = None,
@@ -226,6 +226,8 @@ class HttpConnection(asyncio.Protocol):
         allowed = ["GET"] if page is None else ["GET", "HEAD"]
         if post is not None:
             self._begin_post(request, path, post)
+        elif page is None and self._listener.make_connection is None:
+            self.answer(404, "nothing is here")
         elif page is None and path != WEBSOCKET_PATH:
             self.answer(404, f"nothing is here; STOMP is spoken on {WEBSOCKET_PATH}")
         elif request.method.decode("latin-1") not in allowed:
@@ -347,6 +349,7 @@ class HttpConnection(asyncio.Protocol):
         self._timer.cancel()
         self._listener.dismiss(self)
         self._transport.write(octets)
+        assert self._listener.make_connection is not None
         WebSocketTransport(websocket, self._listener.make_connection(), limits).begin(self._transport)
 
     def _time_out(self) -> None:
