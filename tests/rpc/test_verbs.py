@@ -187,16 +187,19 @@ def test_names_are_case_sensitive() -> None:
     assert registry.get("Quote") is None
 
 
-def test_generators_are_refused() -> None:
+def test_generators_stream_and_tell_of_an_item_what_others_tell_of_the_result() -> None:
     def numbers() -> Iterator[int]:
         yield 1
 
     async def more() -> AsyncIterator[int]:
         yield 1
 
-    for function in (numbers, more):
-        with pytest.raises(TypeError, match="yields"):
-            Verb(function)
+    for function, is_async in ((numbers, False), (more, True)):
+        verb = Verb(function)
+        assert (verb.streams, verb.is_async) == (True, is_async)
+        told = verb.describe()
+        assert (told["stream"], told["item"]) == (True, {"type": "integer"})
+        assert told["result"] == {"type": "array", "items": {"type": "integer"}}
 
 
 def test_function_belongs_to_one_service() -> None:

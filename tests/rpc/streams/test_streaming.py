@@ -123,9 +123,11 @@ def plain_failing(count: int) -> Iterator[int]:
 
 
 @app.verb
-async def odd() -> AsyncIterator[Any]:
+async def odd(wait: bool = False) -> AsyncIterator[Any]:
     yield 1
     yield object()
+    if wait:
+        await anyio.sleep_forever()
 
 
 @app.verb
@@ -457,9 +459,10 @@ async def test_error_that_was_not_meant_for_the_caller_tells_nothing(client: Cli
     assert "secret" not in str(caught.value)
 
 
-async def test_item_without_a_json_form_ends_the_stream(client: Client, prices: str) -> None:
+@pytest.mark.parametrize("wait", [False, True])
+async def test_item_without_a_json_form_ends_the_stream(client: Client, prices: str, wait: bool) -> None:
     with pytest.raises(RemoteError, match="internal"):
-        await read(client.stream(odd))
+        await read(client.stream(odd, wait))
 
 
 async def test_bad_parameters_are_an_error_of_the_stream(client: Client, prices: str) -> None:
