@@ -326,3 +326,23 @@ async def test_handler_that_swallows_its_cancellation_is_not_answered(
         caller.cancel("r1")
         caller.ask("ping", "r2")
         assert await caller.next_reply_id() == "r2"
+
+
+@pytest.mark.anyio
+async def test_ended_request_never_takes_another_one_with_it(broker_url: str, serving: Serving) -> None:
+    app = Responder(f"cancel-{uuid4().hex}", concurrency=2)
+
+    @app.verb
+    async def step() -> None:
+        for _ in range(5):
+            await anyio.sleep(0)
+
+    kept = {f"keep-{number}" for number in range(150)}
+    async with calling(broker_url, app) as caller, serving(app):
+        for number in range(150):
+            # Some are cancelled while they run, some before, some when they are done.
+            caller.ask("step", f"drop-{number}")
+            caller.ask("step", f"keep-{number}")
+            caller.cancel(f"drop-{number}")
+        while kept:
+            kept.discard(await caller.next_reply_id())

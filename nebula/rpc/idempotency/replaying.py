@@ -21,7 +21,7 @@ from nebula.rpc.idempotency.store import IdempotencyStore, Reach, StoreFailed
 
 _log = structlog.get_logger()
 
-# A claim that is not renewed for so long is a dead process's.
+# Long enough for a process that is only slow; a retry waits that long for one that died.
 _LEASE: Final = 30.0
 
 # How often one asks for what another instance works on: first, and at most.
@@ -57,19 +57,23 @@ class Replays:
         service: whose keys these are.
         store: what remembers.
         window: seconds that an answer is kept.
+        lease: seconds after which a claim is a dead process's.
     """
 
-    def __init__(self, service: str, store: IdempotencyStore, window: float) -> None:
+    def __init__(
+        self, service: str, store: IdempotencyStore, window: float, *, lease: float = _LEASE
+    ) -> None:
         self.store = store
         self._service = service
         self._window = window
+        self._lease = lease
         self._turns: dict[str, _Turn] = {}
 
     async def run(self) -> None:
         """Keep the claims of long requests, until cancelled; then let go of the store."""
         try:
             while True:
-                await anyio.sleep(_LEASE / 3)
+                await anyio.sleep(self._lease / 3)
                 await self._renew()
         finally:
             with anyio.move_on_after(_KEEPING, shield=True):
@@ -79,7 +83,7 @@ class Replays:
         if not self._turns:
             return
         try:
-            await self.store.renew([(key, turn.owner) for key, turn in self._turns.items()], _LEASE)
+            await self.store.renew([(key, turn.owner) for key, turn in self._turns.items()], self._lease)
         except StoreFailed:
             _log.exception("idempotency claims not renewed", service=self._service)
 
@@ -113,7 +117,7 @@ class Replays:
         pause = _FIRST_PAUSE
         while True:
             try:
-                claim = await self.store.claim(key, turn.fingerprint, turn.owner, _LEASE)
+                claim = await self.store.claim(key, turn.fingerprint, turn.owner, self._lease)
             except StoreFailed as error:
                 _log.exception("idempotency key not looked up", service=self._service)
                 raise VerbError("busy", "keys cannot be looked up now; try again later") from error

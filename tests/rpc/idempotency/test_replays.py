@@ -13,9 +13,12 @@ from uuid import uuid4
 import anyio
 import pytest
 
+from nebula.rpc.answers import Answer, success
 from nebula.rpc.context import Request
+from nebula.rpc.envelope import Envelope
 from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency import Claim, IdempotencyStore, MemoryStore, Reach, SqliteStore, StoreFailed
+from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.responder import Responder
 from nebula.rpc.verbs import verb
 from nebula.stomp.client import Message, StompClient
@@ -212,6 +215,53 @@ async def test_answer_that_came_too_late_is_kept_for_the_retry(orders: Orders, c
     # Waits for it, and then finds its answer.
     assert await caller.call("compute", "k") == 1
     assert len(orders.runs) == 1
+
+
+async def test_one_that_waits_ends_with_its_own_time(orders: Orders, caller: Caller) -> None:
+    caller.ask("wait", "k")
+    with anyio.fail_after(5):
+        await orders.entered.wait()
+        caller.ask("wait", "k", **{"neb-timeout": "30"})
+        while (await caller.call("stats", None))["expired"] == 0:
+            await anyio.sleep(0)
+    orders.opened.set()
+
+    assert json.loads((await caller.reply()).body)["parameters"] == 1
+
+
+# --- long requests ---
+
+
+class RenewedStore(MemoryStore):
+    """Fails at the first renewal, and tells of the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tries = 0
+        self.renewed = anyio.Event()
+
+    async def renew(self, claims: Iterable[tuple[str, str]], lease: float) -> None:
+        self.tries += 1
+        if self.tries == 1:
+            raise StoreFailed("no disk")
+        assert list(claims)
+        self.renewed.set()
+
+
+async def test_claims_of_long_requests_are_renewed_also_after_a_failure() -> None:
+    store = RenewedStore()
+    replays = Replays("orders", store, 600, lease=0.003)
+
+    async def run() -> Answer:
+        await store.renewed.wait()
+        return success()
+
+    request = Request(Envelope("order"), {}, destination="/queue/orders")
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(replays.run)
+            assert await replays.answer("k", request, run) == success()
+            tasks.cancel_scope.cancel()
 
 
 # --- several instances ---
