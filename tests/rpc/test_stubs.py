@@ -270,6 +270,13 @@ def test_two_models_of_one_name_become_two_classes() -> None:
     assert [name for name in classes_of(told) if name.startswith("Order")] == ["Order", "Order_"]
 
 
+def test_model_of_a_request_and_of_its_reply_is_one_class(told: dict[str, Any]) -> None:
+    names = classes_of(told)
+
+    assert names.count("Order") == 1
+    assert [name for name in names if name.endswith(("Result", "_"))] == []
+
+
 def classes_of(told: dict[str, Any]) -> list[str]:
     return [node.name for node in ast.parse(write_stubs(told)).body if isinstance(node, ast.ClassDef)]
 
