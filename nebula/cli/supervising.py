@@ -55,8 +55,8 @@ class Supervisor:
 
     A worker that ends is started again, after a delay that grows with each failure. Where the first ones fail
     before any of them has served, and not for want of a broker, there is nothing to keep alive: it gives up.
-    Workers have a session of their own, so that Ctrl-C reaches the supervisor alone, and their stdin ends with
-    it, which tells them to stop.
+    Workers have a session of their own, so that Ctrl-C reaches the supervisor alone, and their stdin ends
+    with it, which tells them to stop.
 
     Args:
         workers: how each is started.
@@ -216,4 +216,3 @@ async def _changes(folder: Path) -> AsyncIterator[set[str]]:
 
     async for changes in awatch(folder, watch_filter=PythonFilter()):
         yield {os.path.relpath(path, folder) for _, path in changes}
-

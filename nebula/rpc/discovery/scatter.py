@@ -32,7 +32,7 @@ __all__ = ["InstanceAnswer", "Scatter", "ScatterResult"]
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-# An instance that has taken its leave may still answer what it has begun; that often we look whether it lives.
+# An instance that has taken its leave may still answer what it has begun; so often we see whether it lives.
 _LOOK_EVERY: Final = 0.1
 
 
@@ -207,7 +207,7 @@ class Scatter(Generic[T]):
                     tasks.start_soon(self._see_it_die, waiting, name="a leaving instance")
 
     async def _see_it_die(self, waiting: _Waiting) -> None:
-        """Wait until an instance that left has answered, or lost its queue, and with that all it has begun."""
+        """Wait until an instance that left has answered, or lost its queue and with it all it has begun."""
         # Only where the broker tells who listens.
         while self._stomp.is_nebula and self._waiting.get(waiting.instance.destination) is waiting:
             headers = {"content-type": JSON_TYPE, names.NO_REPLY: "true", names.REQUIRE_CONSUMERS: "true"}
@@ -231,5 +231,3 @@ class _Waiting:
         self.queue = queue
         self.scope = anyio.CancelScope()
         self.has_answered = False
-
-

@@ -111,19 +111,22 @@ async def test_service_that_stops_is_gone_before_its_last_request_is_answered(
         answers.append(await client.call(app.name, "slow"))
 
     with anyio.fail_after(10):
-        async with client.watch_services(app.name) as presence, anyio.create_task_group() as tasks:
-            async with anyio.create_task_group() as running:
-                started = anyio.Event()
-                running.start_soon(partial(app.run, broker_url, started=started, grace=5))
-                await started.wait()
-                await until(presence, 1)
-                tasks.start_soon(call)
-                await begun.wait()
-                running.cancel_scope.cancel()
-                with anyio.CancelScope(shield=True):
-                    gone = await until(presence, 0)
-                    answered_when_gone = list(answers)
-                    may_end.set()
+        async with (
+            client.watch_services(app.name) as presence,
+            anyio.create_task_group() as tasks,
+            anyio.create_task_group() as running,
+        ):
+            started = anyio.Event()
+            running.start_soon(partial(app.run, broker_url, started=started, grace=5))
+            await started.wait()
+            await until(presence, 1)
+            tasks.start_soon(call)
+            await begun.wait()
+            running.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                gone = await until(presence, 0)
+                answered_when_gone = list(answers)
+                may_end.set()
 
     assert (gone, answered_when_gone, answers) == ([], [], ["done"])
 
@@ -157,13 +160,16 @@ async def test_load_is_told_as_it_changes(serving: Serving, client: Client) -> N
         await may_end.wait()
 
     with anyio.fail_after(10):
-        async with serving(app), anyio.create_task_group() as tasks:
-            async with client.watch_services(app.name) as presence:
-                tasks.start_soon(client.call, app.name, "slow")
-                changes = presence.changes()
-                busy = [(await anext(changes)).instance.busy]
-                may_end.set()
-                busy.append((await anext(changes)).instance.busy)
+        async with (
+            serving(app),
+            anyio.create_task_group() as tasks,
+            client.watch_services(app.name) as presence,
+        ):
+            tasks.start_soon(client.call, app.name, "slow")
+            changes = presence.changes()
+            busy = [(await anext(changes)).instance.busy]
+            may_end.set()
+            busy.append((await anext(changes)).instance.busy)
 
     assert busy == [1, 0]
 
@@ -219,17 +225,24 @@ async def test_where_there_are_no_last_values_instances_answer_who_asks(plain_ur
 async def test_where_there_are_no_last_values_changes_are_seen_by_asking_again(plain_url: str) -> None:
     app = fresh()
     with anyio.fail_after(20):
-        async with Client(plain_url) as client:
-            async with client.watch_services(app.name, timeout=0.2) as presence:
-                assert presence.instances == []
-                async with _serving_at(plain_url, app):
-                    assert len(await until(presence, 1)) == 1
-                assert await until(presence, 0) == []
+        async with (
+            Client(plain_url) as client,
+            client.watch_services(app.name, timeout=0.2) as presence,
+        ):
+            assert presence.instances == []
+            async with _serving_at(plain_url, app):
+                assert len(await until(presence, 1)) == 1
+            assert await until(presence, 0) == []
 
 
 @pytest.mark.parametrize(
     "headers",
-    [{}, {names.REPLY_TO: "/queue/a"}, {names.REPLY_ID: "1"}, {names.REPLY_TO: "/queue/a", names.REPLY_ID: "x" * 5000}],
+    [
+        {},
+        {names.REPLY_TO: "/queue/a"},
+        {names.REPLY_ID: "1"},
+        {names.REPLY_TO: "/queue/a", names.REPLY_ID: "x" * 5000},
+    ],
 )
 async def test_question_that_cannot_be_answered_does_no_harm(plain_url: str, headers: dict[str, str]) -> None:
     app = fresh()
@@ -238,4 +251,3 @@ async def test_question_that_cannot_be_answered_does_no_harm(plain_url: str, hea
         await client.stomp.send(names.SERVICES_TOPIC, b"\xff\x00", headers, receipt=True)
 
         assert len(await client.services(app.name, timeout=0.5)) == 1
-
