@@ -1,0 +1,114 @@
+"""A service's HTTP port."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from nebula.errors import SettingsError
+from nebula.host.service_pages import pages_served
+from nebula.rpc.client import Client
+from nebula.rpc.responder import Responder
+from tests.cli.test_supervising import get
+from tests.rpc.conftest import broker_url  # noqa: F401  # a fixture
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The port is of asyncio's."""
+    return "asyncio"
+
+
+async def ask(url: str) -> tuple[int, str]:
+    with anyio.fail_after(10):
+        return await anyio.to_thread.run_sync(get, url)
+
+
+async def test_service_that_does_not_run_yet_lives_and_is_not_ready() -> None:
+    async with pages_served(Responder("prices"), "127.0.0.1", 0) as url:
+        assert await ask(f"{url}/healthz") == (200, "ok\n")
+        assert await ask(f"{url}/readyz") == (503, "no requests are taken now\n")
+        assert (await ask(f"{url}/metrics"))[0] == 200
+
+
+async def test_hooks_decide_what_probes_hear(broker_url: str) -> None:  # noqa: F811
+    app, is_well = Responder("probed"), {"database": True, "loop": True}
+
+    @app.ready
+    async def database() -> bool:
+        return is_well["database"]
+
+    @app.live
+    async def loop() -> bool:
+        return is_well["loop"]
+
+    async with pages_served(app, "127.0.0.1", 0) as url, anyio.create_task_group() as tasks:
+        started = anyio.Event()
+        tasks.start_soon(partial(app.run, broker_url, started=started))
+        await started.wait()
+        well = [await ask(f"{url}/{page}") for page in ("healthz", "readyz")]
+        is_well.update(database=False, loop=False)
+        ill = [await ask(f"{url}/{page}") for page in ("healthz", "readyz")]
+        tasks.cancel_scope.cancel()
+
+    assert well == [(200, "ok\n"), (200, "ready\n")]
+    assert ill == [(503, "loop\n"), (503, "database\n")]
+
+
+async def test_metrics_count_requests_errors_and_times_of_each_verb(broker_url: str) -> None:  # noqa: F811
+    app = Responder("measured")
+
+    @app.verb
+    async def quote(symbol: str) -> float:
+        return 1.0
+
+    async with pages_served(app, "127.0.0.1", 0) as url, anyio.create_task_group() as tasks:
+        started = anyio.Event()
+        tasks.start_soon(partial(app.run, broker_url, started=started))
+        await started.wait()
+        async with Client(broker_url) as client:
+            await client.call("measured", "quote", {"symbol": "ABC"})
+        text = (await ask(f"{url}/metrics"))[1]
+        tasks.cancel_scope.cancel()
+
+    of_quote = '{service="measured",verb="quote"}'
+    assert f"nebula_service_requests_total{of_quote} 1.0" in text
+    assert f"nebula_service_errors_total{of_quote} 0.0" in text
+    assert f"nebula_service_request_seconds_count{of_quote} 1.0" in text
+    assert 'le="0.001"' in text
+    assert 'nebula_service_ready{service="measured"} 1.0' in text
+
+
+async def test_nothing_else_is_there() -> None:
+    async with pages_served(Responder("prices"), "127.0.0.1", 0) as url:
+        assert await ask(f"{url}/") == (404, "nothing is here\n")
+        assert await ask(f"{url}/stomp") == (404, "nothing is here\n")
+
+
+async def test_port_that_is_taken_is_a_wrong_setting() -> None:
+    app = Responder("prices")
+    async with pages_served(app, "127.0.0.1", 0) as url:
+        with pytest.raises(SettingsError, match=r"--http 127\.0\.0\.1:"):
+            async with pages_served(app, "127.0.0.1", int(url.rpartition(":")[2])):
+                pass
+
+
+async def test_page_lists_what_is_shown(broker_url: str) -> None:  # noqa: F811
+    app = Responder("listed")
+    async with pages_served(app, "127.0.0.1", 0) as url, anyio.create_task_group() as tasks:
+        started = anyio.Event()
+        tasks.start_soon(partial(app.run, broker_url, started=started))
+        await started.wait()
+        text = (await ask(f"{url}/metrics"))[1]
+        tasks.cancel_scope.cancel()
+
+    shown = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP nebula_")}
+    page = Path(__file__).parents[2] / "docs" / "reference" / "service-metrics.md"
+    assert shown == set(re.findall(r"^\| `(nebula_\w+)`", page.read_text(), re.MULTILINE))
