@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from nebula import __version__
+from nebula.cli.bench import bench
 from nebula.cli.broker import broker
 from nebula.cli.calls import call, describe
 from nebula.cli.cert import cert, passcode
@@ -45,6 +46,7 @@ for command in (pub, sub, jobs, watch, cancel, contexts, passcode):
     app.command()(command)
 for look in (top, queues, topics, connections, sessions, peek, purge, disconnect):
     app.command()(look)
+app.add_typer(bench)
 app.add_typer(dlq)
 app.add_typer(cert)
 app.add_typer(store)

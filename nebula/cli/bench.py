@@ -1,0 +1,197 @@
+"""`nebula bench`: how fast a service answers, and how fast a broker passes messages on, from here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import uuid4
+
+import typer
+from typer import Argument, Option
+
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
+from nebula.cli.render import Output
+
+if TYPE_CHECKING:
+    from nebula.rpc.client import Client
+
+# The publisher waits for a RECEIPT so often: else the broker's memory would be what is measured.
+_PER_RECEIPT: Final = 256
+
+_SHOWN_SECONDS: Final = 0.1
+
+_Step = Callable[[], Awaitable[object]]
+"""Does one thing whose time counts."""
+
+Seconds = Annotated[float, Option("--seconds", "-s", min=0.01, help="How long to go on.")]
+
+bench = typer.Typer(
+    name="bench",
+    no_args_is_help=True,
+    help="Measure a service or a broker, from here. Read ratios: other machines have other figures.",
+)
+
+
+@bench.command("call")
+def bench_call(
+    service: Service,
+    verb: Annotated[str, Argument(metavar="VERB", help="What to ask for: something that does no harm.")],
+    parameters: Annotated[
+        list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
+    ] = None,
+    *,
+    in_flight: Annotated[int, Option("--in-flight", "-n", min=1, help="Calls under way at once.")] = 1,
+    seconds: Seconds = 5.0,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Call a verb again and again over one connection: calls a second, and how long they took.
+
+    Example: nebula bench call prices quote symbol=ABC qty:=2 --in-flight 64
+    """
+    from nebula.cli.arguments import parse_parameters
+    from nebula.errors import CallTimeout, Rejected, RemoteError
+
+    words = parse_parameters(parameters or ())
+    took: list[float] = []
+    errors: Counter[str] = Counter()
+
+    async def measure(client: Client) -> float:
+        async def step() -> None:
+            begun = perf_counter()
+            try:
+                await client.call(service, verb, words, timeout=timeout)
+            except RemoteError as error:
+                errors[error.code] += 1
+            except CallTimeout:
+                errors["no answer in time"] += 1
+            except Rejected as error:
+                errors[error.verdict] += 1
+            else:
+                took.append(perf_counter() - begun)
+
+        return await _go_on(step, seconds, in_flight)
+
+    elapsed = _run(broker, measure, f"calling {verb} of {service}", seconds)
+    facts = {"calls": len(took), "errors": dict(errors), "seconds": round(elapsed, 3)}
+    rates = {"calls_per_second": round(len(took) / elapsed, 1), **_spread(took)}
+    Output(as_json=as_json).value(facts | rates)
+
+
+@bench.command("pub")
+def bench_pub(
+    destination: Annotated[
+        str | None,
+        Argument(metavar="[DEST]", help="Where to; without it a queue of its own, read meanwhile."),
+    ] = None,
+    *,
+    size: Annotated[int, Option("--size", metavar="BYTES", min=0, help="Of a body.")] = 200,
+    persistent: Annotated[
+        bool, Option("--persistent", help="Kept on disk: a RECEIPT waits until it is there.")
+    ] = False,
+    seconds: Seconds = 5.0,
+    broker: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish as fast as it goes, with a receipt for every 256: messages a second.
+
+    What is published to a queue that you name stays there until somebody takes it.
+
+    \b
+    Examples:
+      nebula bench pub                        through a queue of its own
+      nebula bench pub X/test --size 1000     to whoever is subscribed
+    """
+    counts = Counter(sent=0, received=0)
+    headers = {"persistent": "true"} if persistent else {}
+    body = b"x" * size
+    target = destination or f"/queue/bench.{uuid4().hex}"
+
+    async def measure(client: Client) -> float:
+        stomp = client.stomp
+
+        async def step() -> None:
+            for _ in range(_PER_RECEIPT - 1):
+                stomp.post(target, body, headers)
+            await stomp.send(target, body, headers, receipt=True, timeout=DEFAULT_TIMEOUT)
+            counts["sent"] += _PER_RECEIPT
+
+        if destination is not None:
+            return await _go_on(step, seconds, 1)
+        async with client.subscribe(target) as messages:
+            import anyio
+
+            async def read() -> None:
+                async for _ in messages:
+                    counts["received"] += 1
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(read)
+                elapsed = await _go_on(step, seconds, 1)
+                tasks.cancel_scope.cancel()
+            return elapsed
+
+    elapsed = _run(broker, measure, f"publishing to {target}", seconds)
+    facts: dict[str, Any] = {"destination": target, "bytes": size, "seconds": round(elapsed, 3)}
+    if destination is not None:
+        del counts["received"]
+    rates = {f"{name}_per_second": round(count / elapsed) for name, count in counts.items()}
+    Output(as_json=as_json).value(facts | counts | rates)
+
+
+async def _go_on(step: _Step, seconds: float, at_once: int) -> float:
+    """Do steps until the time is over, so many at once. Returns the seconds that it took."""
+    import anyio
+
+    begun = perf_counter()
+
+    async def work() -> None:
+        while perf_counter() - begun < seconds:
+            await step()
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(at_once):
+            tasks.start_soon(work)
+    return perf_counter() - begun
+
+
+def _run(
+    broker: str | None, measure: Callable[[Client], Awaitable[float]], title: str, seconds: float
+) -> float:
+    """Measure over a client of its own, with a bar on a terminal."""
+    import anyio
+    from rich.console import Console
+
+    from nebula.cli.asking import ask
+    from nebula.cli.progress import work_bar
+
+    async def shown(client: Client) -> float:
+        with work_bar(Console(stderr=True)) as bar:
+            task = bar.add_task(title, total=seconds)
+
+            async def advance() -> None:
+                while True:
+                    await anyio.sleep(_SHOWN_SECONDS)
+                    bar.advance(task, _SHOWN_SECONDS)
+
+            async with anyio.create_task_group() as tasks:
+                if not bar.disable:
+                    tasks.start_soon(advance)
+                elapsed = await measure(client)
+                tasks.cancel_scope.cancel()
+            return elapsed
+
+    return ask(broker, shown)
+
+
+def _spread(took: Sequence[float]) -> dict[str, float]:
+    """How long calls took, in milliseconds: the middle one, and those that few exceed."""
+    ordered = sorted(took)
+    if not ordered:
+        return {}
+    parts = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99, "longest_ms": 1.0}
+    last = len(ordered) - 1
+    return {name: round(ordered[round(part * last)] * 1000, 3) for name, part in parts.items()}
