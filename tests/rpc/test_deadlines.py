@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import Any
 from uuid import uuid4
@@ -278,6 +279,22 @@ async def test_call_within_a_handler_ends_with_its_own_callers_time(serving: Ser
 
     assert remaining[0] is not None
     assert remaining[0] <= 0.1
+
+
+@pytest.mark.anyio
+async def test_job_does_not_inherit_the_time_of_the_request_that_started_it(
+    serving: Serving, client: Client, tmp_path: Path
+) -> None:
+    app = fresh(state=tmp_path)
+
+    @app.job(engine=None)
+    async def look() -> float | None:
+        return AMBIENT.get()
+
+    async with serving(app):
+        job = await client.start(app.name, "look", expires_in=30)
+        with anyio.fail_after(10):
+            assert await job.result() is None
 
 
 @pytest.mark.anyio

@@ -234,6 +234,29 @@ async def test_request_that_asks_for_no_answer_is_never_refused(
 
 
 @pytest.mark.anyio
+async def test_stopped_service_gives_back_what_it_had_set_aside(broker_url: str, client: Client) -> None:
+    rooms = Rooms()
+    rooms.open_with(concurrency=1)
+    started = anyio.Event()
+    queue = f"/queue/{rooms.app.name}"
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(rooms.app.run, broker_url, started=started, grace=0.01))
+        with anyio.fail_after(5):
+            await started.wait()
+            for number in (1, 2):
+                await client.send(rooms.app.name, "stay", number)
+            await rooms.until_inside(1)
+        tasks.cancel_scope.cancel()
+
+    assert rooms.order == [1]
+    async with client.stomp.subscribe(queue) as rest:
+        with anyio.fail_after(5):
+            bodies = [(await anext(rest)).body for _ in range(2)]
+    assert bodies == [b'{"verb":"stay","parameters":1}', b'{"verb":"stay","parameters":2}']
+
+
+@pytest.mark.anyio
 async def test_limited_verb_acks_early_once(serving: Serving, client: Client) -> None:
     """A request that was set aside is not ACKed before its turn, and then once."""
     rooms = Rooms(ack="early")

@@ -173,6 +173,34 @@ async def test_handler_may_see_its_request(serving: Serving, client: Client) -> 
 
 
 @pytest.mark.anyio
+async def test_handler_is_told_that_its_request_was_delivered_before(
+    broker_url: str, serving: Serving, client: Client
+) -> None:
+    app = fresh()
+    attempts: list[int] = []
+    done = anyio.Event()
+
+    @app.verb
+    async def look(request: Request) -> None:
+        attempts.append(request.attempt)
+        if len(attempts) == 2:
+            done.set()
+
+    await client.send(app.name, "look")
+    async with client.stomp.subscribe(f"/queue/{app.name}", ack=AckMode.CLIENT_INDIVIDUAL) as first:
+        with anyio.fail_after(5):
+            (await anext(first)).nack()
+            await anext(first)
+    async with serving(app):
+        await client.send(app.name, "look")
+        with anyio.fail_after(5):
+            await done.wait()
+
+    # Given back, and not counted as an end: UNSUBSCRIBE says nothing against a request.
+    assert sorted(attempts) == [1, 2]
+
+
+@pytest.mark.anyio
 async def test_verb_is_open_to_the_principals_on_its_list_only(serving: Serving, client: Client) -> None:
     app = fresh()
 
@@ -394,7 +422,7 @@ async def test_service_ends_with_an_error_when_its_connection_does(mortal_broker
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop_it)
         with anyio.fail_after(5), pytest.raises((ConnectionLost, ServerError)):
-            await app.run(mortal_broker.url, started=started)
+            await app.run(mortal_broker.url, started=started, reconnect=False)
 
 
 @pytest.mark.anyio
