@@ -1,0 +1,267 @@
+"""Processes that are kept alive: `nebula run --workers` and `--reload`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+
+from nebula.cli.supervising import Supervisor, Worker
+from tests.cli.conftest import state
+from tests.cli.programs import nebula, running
+
+
+def worker(program: str) -> Worker:
+    """A process of some lines of Python."""
+    return Worker([sys.executable, "-c", textwrap.dedent(program)], dict(os.environ))
+
+
+SERVES = """
+    import signal, sys
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    print('{"event": "serving", "service": "s", "queues": ["/queue/s"]}', flush=True)
+"""
+STAYS = SERVES + "    signal.pause()\n"
+
+
+class Told(list[Mapping[str, Any]]):
+    """What a supervisor said, and when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.serving = anyio.Event()
+
+    def __call__(self, facts: Mapping[str, Any]) -> None:
+        self.append(facts)
+        self.serving.set()
+
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Programs run on asyncio."""
+    return "asyncio"
+
+
+async def run_until(supervisor: Supervisor, wait: Callable[[], Any]) -> None:
+    """Run a supervisor until something was waited for."""
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(supervisor.run)
+            await wait()
+            tasks.cancel_scope.cancel()
+
+
+async def test_it_serves_once_all_workers_do() -> None:
+    told = Told()
+    supervisor = Supervisor([worker(STAYS), worker(STAYS)], told)
+
+    await run_until(supervisor, told.serving.wait)
+
+    assert [facts["service"] for facts in told] == ["s"]
+    assert supervisor.status == 0
+
+
+async def test_worker_that_ends_is_started_again(tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    program = (
+        SERVES
+        + f"""
+    import pathlib
+    if not pathlib.Path({str(again)!r}).exists():
+        pathlib.Path({str(again)!r}).touch()
+        sys.exit(1)
+    pathlib.Path({str(again)!r}).write_text("yes")
+    signal.pause()
+    """
+    )
+
+    async def wait() -> None:
+        while not (again.exists() and again.read_text()):
+            await anyio.sleep(0.01)
+
+    await run_until(Supervisor([worker(program)], Told(), first_delay=0.01), wait)
+
+
+async def test_worker_that_cannot_even_start_is_given_up() -> None:
+    supervisor = Supervisor(
+        [worker("import sys; sys.exit(2)"), worker(STAYS.replace("print", "str"))], Told()
+    )
+
+    with anyio.fail_after(20):
+        await supervisor.run()
+
+    assert supervisor.status == 2
+
+
+async def test_worker_that_finds_no_broker_is_tried_again(tmp_path: Path) -> None:
+    tries = tmp_path / "tries"
+    program = f"""
+    import sys
+    with open({str(tries)!r}, "a") as file:
+        file.write("x")
+    sys.exit(3)
+    """
+
+    async def wait() -> None:
+        while not (tries.exists() and len(tries.read_text()) >= 3):
+            await anyio.sleep(0.01)
+
+    await run_until(Supervisor([worker(program)], Told(), first_delay=0.01), wait)
+
+
+async def test_worker_that_does_not_stop_is_killed() -> None:
+    told = Told()
+    deaf = SERVES.replace("sys.exit(0)", "None") + "    while True: signal.pause()\n"
+
+    await run_until(Supervisor([worker(deaf)], told, stop_seconds=0.1), told.serving.wait)
+
+    assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+
+
+async def test_what_workers_say_beside_is_handed_on(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    told = Told()
+
+    await run_until(
+        Supervisor([worker("print('hello')" + STAYS.replace("\n    ", "\n"))], told), told.serving.wait
+    )
+
+    assert capfdbinary.readouterr().out.endswith(b"hello\n")
+
+
+# --- the command ---
+
+
+@contextmanager
+def broker() -> Iterator[str]:
+    with running("broker", "--port", "0", "--store", "memory") as (_, line):
+        yield line["url"]
+
+
+def pids(process: subprocess.Popen[str]) -> list[int]:
+    return [child.pid for child in psutil.Process(process.pid).children()]
+
+
+def instances(url: str) -> list[str]:
+    return [one["name"] for one in json.loads(nebula("services", "shop", "--broker", url).stdout)]
+
+
+def test_run_with_workers_has_an_instance_for_each_and_ends_them_all(folder: Path) -> None:
+    with (
+        broker() as url,
+        running("run", "shop:app", "--workers", "2", "--broker", url, cwd=folder, env=state(folder)) as (
+            service,
+            line,
+        ),
+    ):
+        found, children = instances(url), pids(service)
+        service.send_signal(signal.SIGTERM)
+        status = service.wait(20)
+        left = instances(url)
+
+    assert line == {"event": "serving", "service": "shop", "queues": ["/queue/shop"], "workers": 2}
+    assert (len(found), len(children), status, left) == (2, 2, 0, [])
+    assert not any(psutil.pid_exists(pid) for pid in children)
+
+
+def test_workers_do_not_outlive_their_supervisor(folder: Path) -> None:
+    with (
+        broker() as url,
+        running("run", "shop:app", "--workers", "2", "--broker", url, cwd=folder, env=state(folder)) as (
+            service,
+            _,
+        ),
+    ):
+        children = [psutil.Process(pid) for pid in pids(service)]
+        service.kill()
+        _, alive = psutil.wait_procs(children, timeout=15)
+
+    assert alive == []
+
+
+def test_service_that_is_none_ends_its_supervisor(folder: Path) -> None:
+    ended = nebula("run", "shop:ap", "--workers", "2", cwd=folder, env=state(folder))
+
+    assert ended.returncode == 2
+    assert "nebula: shop:ap: 'ap' is not a Responder; did you mean app?" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+GREETER = """
+from nebula import Responder
+
+app = Responder("greeter")
+
+
+@app.verb
+def greet() -> str:
+    return "%s"
+"""
+
+
+@pytest.mark.slow
+def test_reload_runs_the_service_as_it_is_now(tmp_path: Path) -> None:
+    source = tmp_path / "greeter.py"
+    source.write_text(GREETER % "hello")
+    with (
+        broker() as url,
+        running("run", "greeter:app", "--reload", "--broker", url, cwd=tmp_path) as (_, _line),
+        running("services", "greeter", "--watch", "--broker", url) as (watching, before),
+    ):
+        first = nebula("call", "greeter", "greet", "--broker", url).stdout
+        # Watchers look at times too; an older file would look the same.
+        source.write_text(GREETER % "good evening")
+        assert watching.stdout is not None
+        while True:
+            now = json.loads(watching.stdout.readline())
+            if now and now[0]["name"] != before[0]["name"]:  # type: ignore[index]
+                break
+        second = nebula("call", "greeter", "greet", "--broker", url).stdout
+
+    assert (first, second) == ('"hello"\n', '"good evening"\n')
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_run_with_http_answers_probes_and_metrics(folder: Path) -> None:
+    with (
+        broker() as url,
+        running("run", "shop:app", "--http", "0", "--broker", url, cwd=folder, env=state(folder)) as (
+            _,
+            line,
+        ),
+    ):
+        nebula("call", "shop", "price", "item=lamp", "--broker", url)
+        health, ready, metrics = (get(f"{line['http']}/{page}") for page in ("healthz", "readyz", "metrics"))
+
+    assert (health, ready) == ((200, "ok\n"), (200, "ready\n"))
+    assert 'nebula_service_requests_total{service="shop",verb="price"} 1.0' in metrics[1]
+
+
+@pytest.mark.parametrize("http", ["x", "127.0.0.1:", ":9000", "99999", "a:b"])
+def test_port_that_is_none_is_refused(folder: Path, http: str) -> None:
+    ended = nebula("run", "shop:app", "--http", http, cwd=folder)
+
+    assert ended.returncode == 2
+    assert "write PORT or HOST:PORT" in ended.stderr
