@@ -200,12 +200,17 @@ class Answerer:
         if request.ending is not None:
             self._let_go(message, request)
             return
+        if message.subscription.is_closed:
+            # Whoever gets it again answers it. By another connection we have no right to.
+            return
         self._send(request, answer)
         if not self._rules.acks_early:
             message.ack()
 
     def _request_in(self, message: Message, envelope: Envelope, arrived: float) -> Request | None:
         """The request that a message is, if it is one to be answered; else the message is settled."""
+        if message.subscription.is_closed:  # with its connection: it comes again, perhaps to another instance
+            return None
         headers = message.headers
         # C.4: the gem posts "boo" to each queue before it subscribes. A genuine body "boo" is lost.
         if message.body == BOO or is_answer(envelope, headers):

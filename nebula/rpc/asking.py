@@ -87,8 +87,14 @@ class Asking:
     async def call_queue(
         self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None
     ) -> Any:
-        """`call` by name, to whoever listens on a queue: an instance's own, for one."""
-        return await self._call_named(queue, verb, parameters, timeout=timeout)
+        """`call` by name, to whoever listens on a queue: an instance's own, for one.
+
+        For the verbs of jobs and of the broker, all of which bear being asked twice: it is sent again when
+        the connection is lost.
+        """
+        seconds = self._timeout if timeout is None else timeout
+        rules = replace(self._rules, is_idempotent=True)
+        return await self._ask(destination_of(queue), request_body(verb, parameters), seconds, rules, None)
 
 
 def request_body(verb: str, parameters: Any, avro: AvroSchemas | None = None) -> bytes:

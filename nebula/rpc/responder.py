@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, overload
 
@@ -16,6 +17,7 @@ from nebula.rpc.idempotency import IdempotencyStore, MemoryStore
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.job_entries import DEFAULT_ENGINE, Engine, JobEntries
 from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.reconnecting import Connections, urls_of
 from nebula.rpc.resolving import destination_of
 from nebula.rpc.serving import Serving
 from nebula.rpc.statistics import Statistics
@@ -339,34 +341,51 @@ class Responder:
 
     async def run(
         self,
-        url: str | None = None,
+        url: str | Sequence[str] | None = None,
         *,
         started: anyio.Event | None = None,
         grace: float = 5.0,
         tls: TlsOptions | None = None,
+        wait: bool = False,
+        reconnect: bool | None = None,
         link: Callable[[], Awaitable[Link]] | None = None,
     ) -> None:
-        """Serve until cancelled, or until the connection ends.
+        """Serve until cancelled.
 
         When cancelled, no further request is begun, those under way have `grace` seconds to be answered,
         and what was not answered goes back to the broker for another instance.
 
+        When the connection ends the service connects again, for ever, to the addresses in turn and with
+        jittered delays that grow to 5 s, and listens again. Jobs and handlers go on meanwhile. A request
+        that was being handled cannot be answered any more; it comes again, to this instance or another.
+
         Args:
-            url: of the broker, see `StompClient`.
-            started: set when every queue is being listened to.
+            url: of the broker, see `StompClient`; or of several that share their queues.
+            started: set when every queue is being listened to for the first time.
             grace: seconds.
             tls: for `stomps://` and `wss://`: whom to trust, and our own certificate; None is what the
                 environment says, see `TlsOptions`.
+            wait: for the first connection, too, as long as it takes; else each address is tried once.
+            reconnect: False makes the end of the connection that of the service. By default that is so over a
+                `link`, whose end is for its owner to deal with.
             link: opens what carries the octets, instead of a connection to the address.
 
         Raises:
-            ConnectFailed: there is no broker, or it refuses.
-            ConnectionLost, ServerError: the connection ended. There is no reconnecting here: a supervisor
-                starts the service again.
-            Refused: the broker does not let the service listen to its queues, or does not answer.
+            ConnectFailed: there is no broker at first, or it refuses.
+            ConnectionLost, ServerError: the connection ended, and it does not reconnect.
+            Refused: the broker does not let the service listen to its queues, or does not answer, at first.
             SettingsError: the address or the TLS options cannot be used, or its jobs cannot be kept in the
                 folder that `state` or `NEBULA_STATE` names.
         """
+
+        def make(url: str | None) -> StompClient:
+            return StompClient(url, tls=tls, link=link)
+
+        urls = urls_of(url)
+        for one in urls:
+            make(one)  # an address that cannot be used says so now
+        reconnects = link is None if reconnect is None else reconnect
+        connect = partial(Connections, make, urls, waits=wait, reconnects=reconnects)
         with self._jobs.opened() as jobs:
             self._serving = Serving(
                 self.name,
@@ -379,4 +398,4 @@ class Responder:
                 replays=self._replays,
                 version=self.version,
             )
-            await self._serving.run(StompClient(url, tls=tls, link=link), started)
+            await self._serving.run(connect, started)

@@ -1,16 +1,17 @@
-"""A service while it runs: one connection, its lanes, and an end without loss."""
+"""A service while it runs: its connections, one after the other, its lanes, and an end without loss."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from time import monotonic, time
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 import structlog
+from anyio.abc import TaskGroup
 from pydantic import PydanticUserError
 
 from nebula import headers as names
@@ -23,12 +24,15 @@ from nebula.rpc.discovery.registering import Registration
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.lane import Lane
+from nebula.rpc.reconnecting import Connections
 from nebula.rpc.statistics import Statistics
 from nebula.rpc.verbs import Endpoint
-from nebula.stomp.client import AckMode, Message, StompClient
+from nebula.stomp.client import AckMode, Listener, Message, StompClient
 
 _log = structlog.get_logger()
 
+Connect: TypeAlias = Callable[..., Connections]
+"""Takes the last arguments of `Connections`, from `live` on."""
 
 # Workers of an instance's own queue, where there are jobs. Enough for all that may wait in `job.wait` there,
 # so that the other verbs of jobs never wait for a worker (DESIGN 5).
@@ -44,6 +48,9 @@ _OPTIONAL_LISTEN_SECONDS: Final = 5.0
 
 class Serving:
     """One run of a service, from connecting to the last ACK.
+
+    Workers, jobs and counts go on over a lost connection. What came by it and is being handled is finished,
+    and not answered: it was not acked, so it comes again, to one of the instances.
 
     It lives in a task that is shielded: when the caller is cancelled, connection and workers have to
     outlive that, so that what was begun can be answered.
@@ -104,14 +111,26 @@ class Serving:
         self._jobs = jobs
         self._grace = grace
         self._shield = anyio.CancelScope(shield=True)
-        self._until_stopped: anyio.CancelScope | None = None
+        self._connections: Connections | None = None
+        self._client: StompClient | None = None
+        self._listeners: list[Listener] = []
+        self._is_lost = False
+        self._idle_lanes = 0
+        self._drained = anyio.Event()
+        self._jobs_scope: anyio.CancelScope | None = None
+        self._jobs_ended = anyio.Event()
         self._failure: NebulaError | None = None
         self._ended = anyio.Event()
 
-    async def run(self, client: StompClient, started: anyio.Event | None) -> None:
-        """Serve until cancelled or disconnected, over a client not entered; see `Responder.run`."""
+    async def run(self, connect: Connect, started: anyio.Event | None) -> None:
+        """Serve until cancelled, or until there is no connection any more; see `Responder.run`.
+
+        Args:
+            connect: what it is served over, not begun.
+            started: set when requests are taken for the first time.
+        """
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._live, client, started, name=f"service {self._name}")
+            tasks.start_soon(self._live, connect, started, name=f"service {self._name}")
             # This task takes the cancellation; the other one hears of it by `_stop`.
             try:
                 await self._ended.wait()
@@ -121,72 +140,112 @@ class Serving:
             raise self._failure
 
     def _stop(self) -> None:
-        # Before it listens there is nothing to finish.
-        (self._until_stopped or self._shield).cancel()
+        if self.is_taking and self._connections is not None:
+            self._connections.leave()
+        else:
+            # There is nobody who could be answered.
+            self._shield.cancel()
 
-    async def _live(self, client: StompClient, started: anyio.Event | None) -> None:
+    async def _live(self, connect: Connect, started: anyio.Event | None) -> None:
         with self._shield:
-            try:
-                async with client, self._jobs_running(client):
-                    await self._serve(client, started)
-            except NebulaError as error:
-                self._failure = error
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(self.answerer.running.run, name="request deadlines")
+                beside.start_soon(self.answerer.streams.run, name="streams")
+                beside.start_soon(self._replays.run, name="idempotency keys")
+                async with anyio.create_task_group() as tasks:
+                    for lane in self.lanes.values():
+                        tasks.start_soon(self._run_lane, lane, name="lane")
+                    await self._connect(connect(partial(self._taking, beside, started), on_lost=self._lose))
+                beside.cancel_scope.cancel()
         self._ended.set()
 
-    @asynccontextmanager
-    async def _jobs_running(self, client: StompClient) -> AsyncGenerator[None]:
-        """Jobs begin before the first request for one, and end after the last."""
-        if self._jobs is None:
-            yield
-            return
-        async with anyio.create_task_group() as tasks:
-            started = anyio.Event()
-            brand = brand_of(client.server)
-            tasks.start_soon(partial(self._jobs.run, client.post, brand=brand, started=started), name="jobs")
-            await started.wait()
-            yield
-            tasks.cancel_scope.cancel()
+    async def _run_lane(self, lane: Lane) -> None:
+        await lane.run(self._grace)
+        self._idle_lanes += 1
+        if self._idle_lanes == len(self.lanes):
+            self._drained.set()
 
-    async def _serve(self, client: StompClient, started: anyio.Event | None) -> None:
-        brand = brand_of(client.server)
-        self.answerer.connect(client.post, brand, trusts_sender=client.is_nebula)
-        self.answerer.streams.connect(
-            client.post_with_receipt, brand.reply_to(self.instance_queue), trusts_sender=client.is_nebula
-        )
-        if names.BROKER_QUEUE not in self.lanes:  # everybody knows of the broker's own
-            self._registration = Registration(client, brand, partial(self._describe, brand), self.load)
-        async with anyio.create_task_group() as beside:
-            if self._registration is not None:
-                beside.start_soon(self._registration.keep, name="discovery")
-            beside.start_soon(self.answerer.running.run, name="request deadlines")
-            beside.start_soon(self.answerer.streams.run, name="streams")
-            beside.start_soon(self._replays.run, name="idempotency keys")
-            async with anyio.create_task_group() as tasks:
-                for lane in self.lanes.values():
-                    tasks.start_soon(lane.run, self._grace, name="lane")
-                await self._until_over(client, brand, started)
-            beside.cancel_scope.cancel()
-
-    async def _until_over(self, client: StompClient, brand: Brand, started: anyio.Event | None) -> None:
-        """Take requests until stopped or disconnected; then no more are begun."""
+    async def _connect(self, connections: Connections) -> None:
+        self._connections = connections
         try:
-            with anyio.CancelScope() as self._until_stopped:
-                await self._listen(client, brand)
-                if self._registration is not None:
-                    await self._registration.enter()
-                self.is_taking = True
-                if started is not None:
-                    started.set()
-                self._failure = await client.wait_lost()
+            await connections.run()
         except NebulaError as error:
             # Not through a task group: it would come out wrapped.
             self._failure = error
         finally:
+            self._close_lanes()
+
+    def _close_lanes(self) -> None:
+        for lane in self.lanes.values():
+            lane.close()
+
+    def _lose(self, _error: NebulaError) -> None:
+        self._is_lost = True
+        self.is_taking = False
+        # What came by this connection is not answered by the next one, which has no right to.
+        for one in self._listeners:
+            one.is_closed = True
+        self._listeners.clear()
+        self.answerer.streams.lose()
+
+    @asynccontextmanager
+    async def _taking(
+        self, beside: TaskGroup, started: anyio.Event | None, client: StompClient
+    ) -> AsyncGenerator[None]:
+        """Take requests over a connection; at the end, unless it is lost, no more are begun."""
+        brand = brand_of(client.server)
+        self._is_lost = False
+        is_first, self._client = self._client is None, client
+        self.answerer.connect(client.post, brand, trusts_sender=client.is_nebula)
+        self.answerer.streams.connect(
+            client.post_with_receipt, brand.reply_to(self.instance_queue), trusts_sender=client.is_nebula
+        )
+        if is_first and self._jobs is not None:
+            await self._begin_jobs(self._jobs, beside, brand)
+        try:
+            await self._listen(client, brand)
+            if names.BROKER_QUEUE not in self.lanes:  # everybody knows of the broker's own
+                self._registration = Registration(client, brand, partial(self._describe, brand), self.load)
+                beside.start_soon(self._registration.keep, name="discovery")
+                await self._registration.enter()
+                event = "service started" if is_first else "service came back"
+                _log.info(event, service=self._name, queues=list(self.lanes))
+            if started is not None:
+                started.set()
+            if self._jobs is not None and not is_first:
+                self._jobs.republish()
+            self.is_taking = True
+            yield
+        finally:
             self.is_taking = False
             if self._registration is not None:  # first of all, so that nobody comes any more
                 self._registration.leave()
-            for lane in self.lanes.values():
-                lane.close()
+        if not self._is_lost:
+            await self._finish()
+
+    async def _finish(self) -> None:
+        """Answer what was begun, while there is a connection, and have jobs tell how they ended."""
+        self._close_lanes()
+        await self._drained.wait()
+        if self._jobs_scope is not None:
+            self._jobs_scope.cancel()
+            await self._jobs_ended.wait()
+
+    async def _begin_jobs(self, jobs: JobService, beside: TaskGroup, brand: Brand) -> None:
+        """Jobs begin before the first request for one, and end after the last."""
+        are_taken = anyio.Event()
+        beside.start_soon(self._run_jobs, jobs, brand, are_taken, name="jobs")
+        await are_taken.wait()
+
+    async def _run_jobs(self, jobs: JobService, brand: Brand, are_taken: anyio.Event) -> None:
+        with anyio.CancelScope() as self._jobs_scope:
+            await jobs.run(self._post, brand=brand, started=are_taken)
+        self._jobs_ended.set()
+
+    def _post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        # By the connection of now: jobs go on over the loss of one.
+        assert self._client is not None
+        self._client.post(destination, body, headers)
 
     def load(self) -> tuple[int, int]:
         """Requests that are being handled, and those that came and are not begun."""
@@ -227,16 +286,16 @@ class Serving:
             if destination == self.instance_queue and self._jobs is None:
                 await self._listen_as_instance(client, headers)
                 continue
-            await client.listen(
+            listener = await client.listen(
                 destination,
                 lane.put if destination != self.instance_queue else self._take_own,
                 ack=AckMode.CLIENT_INDIVIDUAL,
                 headers=headers,
                 timeout=_LISTEN_SECONDS,
             )
-        if names.BROKER_QUEUE not in self.lanes:  # that a broker has its own verbs is no news
+            self._listeners.append(listener)
+        if names.BROKER_QUEUE not in self.lanes:
             await self._listen_for_cancels(client)
-            _log.info("service started", service=self._name, queues=list(self.lanes))
 
     def _take_own(self, message: Message) -> None:
         # Credit never waits for a worker: there may be none left but those that wait for it.
@@ -251,13 +310,15 @@ class Serving:
         With jobs the queue is there for the next process that takes the name; without, it goes with us.
         """
         try:
-            await client.listen(
+            listener = await client.listen(
                 self.instance_queue,
                 self._take_own,
                 ack=AckMode.CLIENT_INDIVIDUAL,
                 headers={**headers, names.AUTO_DELETE: "true"},
                 timeout=_OPTIONAL_LISTEN_SECONDS,
             )
+            self._listeners.append(listener)
+            self._is_reachable = True
         except Refused:
             # Requests come by the other queues all the same.
             self._is_reachable = False

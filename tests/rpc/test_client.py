@@ -267,7 +267,7 @@ async def test_calls_in_flight_and_later_ones_fail_when_the_connection_ends(
 
     async def serve() -> None:
         with pytest.raises((ConnectionLost, ServerError)):
-            await waiting.run(mortal_broker.url, started=started, grace=0.01)
+            await waiting.run(mortal_broker.url, started=started, grace=0.01, reconnect=False)
 
     async def ask(client: Client) -> None:
         with pytest.raises((ConnectionLost, ServerError)) as caught:

@@ -42,17 +42,18 @@ class _Stomp(Protocol):
     @property
     def server(self) -> str | None: ...
 
-    def subscribe(
-        self, destination: str, *, ack: AckMode = ..., eager: bool = ..., timeout: float | None = ...
-    ) -> AbstractAsyncContextManager[AsyncIterator[_Message]]: ...
-
 
 class JobClient(Protocol):
     """What a handle needs of a client."""
 
     @property
     def stomp(self) -> _Stomp:
-        """Its connection."""
+        """Its connection of now."""
+
+    def subscribe(
+        self, destination: str, *, ack: AckMode = ..., eager: bool = ..., timeout: float | None = ...
+    ) -> AbstractAsyncContextManager[AsyncIterator[_Message]]:
+        """Subscribe for a block, over the loss of connections. Raises as `Client.subscribe`."""
 
     async def call_queue(
         self, queue: str, verb: str, parameters: Any, *, timeout: float | None = None
@@ -113,11 +114,10 @@ class JobHandle:
                     yield status
 
     def _events(self) -> AbstractAsyncContextManager[AsyncIterator[_Message]]:
-        stomp = self._client.stomp
-        brand = brand_of(stomp.server)
+        brand = brand_of(self._client.stomp.server)
         destination = status_destination(self._service, self._ulid, brand)
         is_eager = brand.has_last_values
-        return stomp.subscribe(
+        return self._client.subscribe(
             destination, ack=AckMode.CLIENT_INDIVIDUAL, eager=is_eager, timeout=_LISTEN_SECONDS
         )
 

@@ -95,6 +95,11 @@ class ServedStreams:
         self._credit_to = credit_to
         self._trusts_sender = trusts_sender
 
+    def lose(self) -> None:
+        """The connection has ended: so have all streams that went by it."""
+        for stream in list(self._running.values()):
+            stream.cancel()
+
     async def send(self, verb: StreamVerb, arguments: Arguments, request: Request) -> None:
         """Send what the handler yields, until it ends, its reader goes, or the request is ended.
 

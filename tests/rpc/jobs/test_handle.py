@@ -76,6 +76,7 @@ class FakeClient:
         self.queues = {service.via: service for service in services}
         self.queues["/queue/counting"] = services[0]
         self.stomp = FakeStomp(self.step)
+        self.subscribe = self.stomp.subscribe
         self.at: dict[str, Callable[[], Any]] = {}
         self.asked: list[str] = []
 
