@@ -64,7 +64,7 @@ def run(
 
     The first line says that it serves; off a terminal it is JSON:
     {"event": "serving", "service": "prices", "queues": ["/queue/prices"]}. The log goes to stderr.
-    A lost connection ends it with status 3: a supervisor starts it again.
+    A lost connection is made again, for ever; a broker that is not there at first is status 3.
 
     \b
     Examples:
