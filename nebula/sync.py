@@ -41,6 +41,7 @@ from nebula.errors import LocalProtocolError
 from nebula.rpc.breaker import Breaker
 from nebula.rpc.client import Client as AsyncClient
 from nebula.rpc.context import Request
+from nebula.rpc.discovery import Instance, ScatterResult
 from nebula.rpc.envelope import JSON_TYPE
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle as AsyncJobHandle
@@ -423,6 +424,19 @@ class Client:
     def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle:
         """Have a service begin a job; returns once it is accepted."""
         return self._handle(self._do(partial(self._client.start, target, *args, **kwargs)))
+
+    def services(self, service: str | None = None, *, timeout: float | None = None) -> list[Instance]:
+        """The instances of services that are there now."""
+        return self._do(partial(self._client.services, service, timeout=timeout))
+
+    def call_all(
+        self, service: str, verb: str, /, parameters: Any = None, **options: Any
+    ) -> ScatterResult[Any]:
+        """Ask every instance of a service that is there; returns when nobody is waited for any longer.
+
+        Options are `result` and `timeout`.
+        """
+        return self._do(partial(self._client.call_all, service, verb, parameters, **options))
 
     def job(self, job: str) -> JobHandle:
         """The handle of a job that was started before, by its id `<service>/<ulid>`."""

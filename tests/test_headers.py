@@ -84,7 +84,7 @@ def is_tested(name: str) -> bool:
 
 
 def test_each_row_says_whether_it_is_built() -> None:
-    assert {row.built for row in ROWS} <= {"yes", "no", "rights"}
+    assert {row.built for row in ROWS} <= {"yes", "no"}
 
 
 def test_each_constant_has_a_built_row_and_each_built_row_a_constant() -> None:
@@ -100,13 +100,6 @@ def test_no_row_that_is_not_built_has_a_constant() -> None:
 def test_what_is_built_is_used_and_tested(name: str) -> None:
     assert users_of(name)
     assert is_tested(name), f"no file under tests/ has {name} or {CONSTANTS[name]!r}"
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row.built == "rights"], ids=lambda row: row.name)
-def test_what_is_built_in_rights_alone_is_used_nowhere_else(row: Row) -> None:
-    (name,) = [name for name, value in CONSTANTS.items() if value == row.name]
-
-    assert users_of(name) == {"nebula/broker/access.py"}
 
 
 def test_search_for_a_test_is_not_content_with_prose() -> None:

@@ -60,7 +60,9 @@ class ServiceCollector(Collector):
 
 def _of_verbs(service: str, tallies: Mapping[str, Tally]) -> Iterator[Metric]:
     labels = ["service", "verb"]
-    requests = CounterMetricFamily("nebula_service_requests", "Requests that a verb was run for.", labels=labels)
+    requests = CounterMetricFamily(
+        "nebula_service_requests", "Requests that a verb was run for.", labels=labels
+    )
     errors = CounterMetricFamily("nebula_service_errors", "Of them those answered `error`.", labels=labels)
     seconds = HistogramMetricFamily(
         "nebula_service_request_seconds", "From the begin of a request to its answer.", labels=labels

@@ -184,3 +184,11 @@ def test_durable_subscription_is_paused_and_removed(client: Client) -> None:
             messages.remove()
 
         assert seen.body == (b'"missed"' if is_kept else b'"later"')
+
+
+def test_all_instances_are_found_and_asked_in_one_call(client: Client) -> None:
+    (instance,) = client.services(app.name)
+    found = client.call_all(app.name, "ping", timeout=5)
+
+    assert found.values == {instance.name: None}
+    assert found.missing == []
