@@ -57,4 +57,4 @@ def test_messages_stay_in_a_queue_that_is_named(ask: Ask) -> None:
     found = facts(ask("bench", "pub", "/queue/bench-kept", "--persistent", *SHORT))
 
     assert "received" not in found
-    assert facts(ask("queues", "/queue/bench-kept"))["depth"] == found["sent"]
+    assert facts(ask("queues", "/queue/bench-kept"))["summary"]["depth"] == found["sent"]
