@@ -147,6 +147,26 @@ async def test_key_is_known_for_its_verb_only(orders: Orders, caller: Caller) ->
     assert await caller.call("whose", "k") == "anonymous"
 
 
+async def test_key_belongs_to_its_principal_and_its_service() -> None:
+    store = MemoryStore()
+    asked: list[str] = []
+
+    async def ask(service: str, principal: str | None) -> Answer:
+        async def run() -> Answer:
+            asked.append(f"{principal} at {service}")
+            return success(asked[-1].encode())
+
+        request = Request(Envelope("order"), {}, destination="/queue/orders", principal=principal)
+        return await Replays(service, store, 600).answer("k", request, run)
+
+    for _ in range(2):
+        assert (await ask("orders", "alice")).parameters == b"alice at orders"
+        assert (await ask("orders", "bob")).parameters == b"bob at orders"
+        assert (await ask("orders", None)).parameters == b"None at orders"
+        assert (await ask("depot", "alice")).parameters == b"alice at depot"
+    assert len(asked) == 4
+
+
 async def test_order_of_fields_makes_no_other_parameters(orders: Orders, caller: Caller) -> None:
     await caller.call("order", "k", {"what": {"a": 1, "b": 2}})
 
