@@ -17,8 +17,10 @@ from typing_extensions import deprecated
 from nebula import __version__
 from nebula.cli.calls import summary
 from nebula.rpc.verbs import Verb
+from nebula.sync import Client
 from tests.cli.conftest import state
 from tests.cli.programs import NEBULA, environment, nebula, running
+from tests.ports import free_port
 
 
 class Order(BaseModel):
@@ -134,18 +136,25 @@ def test_stopped_service_answers_the_request_under_way_and_exits_0(
             assert service.wait(timeout=10) == 0
 
 
-def test_service_that_loses_its_broker_ends_with_status_3(folder: Path) -> None:
+def test_service_whose_broker_is_killed_goes_on_with_the_next_one(folder: Path) -> None:
+    port = str(free_port())
     with (
-        running("broker", "--port", "0") as (broker, line),
+        running("broker", "--port", port) as (broker, line),
         running("run", "shop:app", "--broker", line["url"], cwd=folder, env=state(folder)) as (service, _),
     ):
-        broker.terminate()
+        broker.kill()
+        broker.wait()
+        with running("broker", "--port", port), Client(line["url"]) as client:
+            price = client.call("shop", "price", {"item": "lamp", "qty": 3}, wait_for_responder=20)
+            service.terminate()
+            _, logged = service.communicate(timeout=10)
 
-        _, logged = service.communicate(timeout=10)
-
-    assert service.returncode == 3
+    assert (price, service.returncode) == ("3.75", 0)
     assert "Traceback" not in logged
-    assert logged.splitlines()[-1].startswith("nebula: ")
+    assert [event for event in ("connection lost", "service came back") if event in logged] == [
+        "connection lost",
+        "service came back",
+    ]
 
 
 def test_hosted_service_that_is_none_keeps_the_broker_from_starting(folder: Path) -> None:
