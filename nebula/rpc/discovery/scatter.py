@@ -157,7 +157,8 @@ class Scatter(Generic[T]):
     async def _asking(self) -> AsyncGenerator[None]:
         failure: Exception | None = None
         ends = anyio.current_time() + self._seconds
-        async with watching(self._stomp, self._service, self._seconds) as presence:
+        # Where instances have to be asked who they are, half of the time is left for the question itself.
+        async with watching(self._stomp, self._service, self._seconds / 2) as presence:
             async with anyio.create_task_group() as tasks:
                 for instance in presence.instances:
                     self._begin(instance, ends, tasks)
