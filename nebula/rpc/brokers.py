@@ -12,8 +12,8 @@ from nebula.headers import AUTO_DELETE, EXCLUSIVE, JOB_PREFIX, JOB_TOPIC_PREFIX,
 
 # What a peer wrote into a header and we write into another may be longer there: the name is, and escapes
 # may be; and a broker ends the connection over a line that is too long. In characters, of which each is
-# four octets at most; our broker takes 16 KiB a line.
-LONGEST_HEADER: Final = 4000
+# four octets at most; our broker takes 16 KiB a line, ActiveMQ 10.
+LONGEST_HEADER: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)

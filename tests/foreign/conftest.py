@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from benchmarks import peers
+from tests.foreign.lacks import BROKERS, reason_of
 from tests.rpc.conftest import client, free_port, mortal_broker, serving
 
 __all__ = ["client", "free_port", "mortal_broker", "serving"]  # fixtures of the RPC suite
@@ -20,10 +21,17 @@ def rabbitmq() -> Iterator[peers.Broker]:
         yield broker
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def rabbitmq_url(rabbitmq: peers.Broker) -> str:
     """Its address, with login and passcode."""
     return f"stomp://{rabbitmq.login}:{rabbitmq.passcode}@127.0.0.1:{rabbitmq.port}"
+
+
+@pytest.fixture(scope="session")
+def activemq_url() -> Iterator[str]:
+    """The address of ActiveMQ Classic with its STOMP connector."""
+    with peers.activemq() as broker:
+        yield f"stomp://127.0.0.1:{broker.port}"
 
 
 @pytest.fixture
@@ -36,3 +44,13 @@ def queue() -> str:
 def broker_url(rabbitmq_url: str) -> str:
     """What the RPC suite takes for its broker."""
     return rabbitmq_url
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a broker is said to lack has to fail there; else the table is wrong."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.name.endswith("_on_brokers.py"):
+            broker = item.callspec.params.get("broker_url") if hasattr(item, "callspec") else None
+            reason = None if broker not in BROKERS else reason_of(item.originalname, broker)
+            if reason is not None:
+                item.add_marker(pytest.mark.xfail(strict=True, reason=reason))

@@ -386,8 +386,8 @@ async def test_odd_reply_destination_does_not_end_the_service(stranger: Stranger
 async def test_header_too_long_to_be_given_back_does_not_end_the_service(
     stranger: Stranger, name: str
 ) -> None:
-    # As long as the broker takes from a sender; in an answer the line would be longer.
-    stranger.ask('{"verb":"ping"}', JSON, **{name: "/" + "x" * (16 * 1024 - len(name) - 2)})
+    # As long as a broker may take from a sender (ActiveMQ; ours takes more); in an answer it would be longer.
+    stranger.ask('{"verb":"ping"}', JSON, **{name: "/" + "x" * (10 * 1024 - len(name) - 2)})
 
     assert await stranger.is_left_alone()
 

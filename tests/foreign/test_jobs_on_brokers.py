@@ -1,4 +1,4 @@
-"""Jobs without an engine, over RabbitMQ: their status goes to `/topic/…`, for it has no last values."""
+"""Jobs over RabbitMQ and ActiveMQ: their states go to `/topic/…`, for these have no last values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,23 @@ from nebula.errors import JobEnded, JobError
 from nebula.rpc.client import Client
 from nebula.rpc.jobs import Job, JobState
 from nebula.rpc.responder import Responder
+from tests.foreign.suites import suites_of
+from tests.rpc import test_started_jobs
 from tests.rpc.conftest import Serving
 
-# The first one waits for RabbitMQ to be installed.
+# The first one waits for the broker to be installed.
 pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
 
 _DEADLINE = 20.0
+
+globals().update(suites_of(test_started_jobs))
+
+
+@pytest.fixture(scope="session", params=["rabbitmq", "activemq"])
+def broker_url(request: pytest.FixtureRequest) -> str:
+    """A foreign broker, in place of ours."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
 
 
 class _House:

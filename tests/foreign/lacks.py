@@ -1,0 +1,108 @@
+"""What other brokers cannot do for RPC, each with the tests that show it.
+
+`python -m tests.foreign.lacks` writes the table of `docs/reference/brokers.md`.
+
+Where a broker is said to lack something, these tests have to fail there: a broker that has learned it, or an
+adapter that has, makes the suite fail until this table is right again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "brokers.md"
+
+BROKERS: Final = {"rabbitmq": "RabbitMQ 3.10", "activemq": "ActiveMQ Classic 5.17"}
+
+_FIRST: Final = "| our broker |"
+_YES: Final = "yes"
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Something that our broker does.
+
+    Attributes:
+        what: it is.
+        lacking: what happens in its place, by broker; the others have it.
+        tests: that fail where it is lacking.
+    """
+
+    what: str
+    lacking: Mapping[str, str]
+    tests: tuple[str, ...]
+
+
+LACKS: Final = (
+    Lack(
+        "a call that nobody can take fails at once (`NoResponder`), and is not kept",
+        {
+            "rabbitmq": "it waits for its whole time (`CallTimeout`); the request is dropped then",
+            "activemq": "it waits for its whole time (`CallTimeout`); the request is dropped then",
+        },
+        (
+            "test_call_fails_at_once_when_nobody_listens",
+            "test_request_that_nobody_took_is_not_kept",
+            "test_stopped_service_finishes_what_it_began",
+        ),
+    ),
+    Lack(
+        "`send` to where nothing can be taken is `Rejected`",
+        {"rabbitmq": "it is accepted, and dropped", "activemq": "it is accepted, and kept"},
+        ("test_send_that_the_broker_refuses_is_rejected",),
+    ),
+    Lack(
+        "a service knows who asks: `request.principal`, `@verb(allow=[…])`",
+        {
+            "rabbitmq": "it is `None`, `allow` lets nobody in, and idempotency keys are everybody's",
+            "activemq": "it is `None`, `allow` lets nobody in, and idempotency keys are everybody's",
+        },
+        (
+            "test_handler_may_see_its_request",
+            "test_verb_is_open_to_the_principals_on_its_list_only",
+            "test_key_is_known_for_its_verb_only",
+        ),
+    ),
+    Lack(
+        "deliveries are counted, so that a request that kills its service is given up after `max_attempts`",
+        {
+            "rabbitmq": "classic queues say only that it is not the first one",
+            "activemq": "a NACK brings a message to the dead-letter queue at once",
+        },
+        ("test_request_delivered_too_often_is_not_run_again",),
+    ),
+    Lack(
+        "a service whose queue somebody holds exclusively fails, and says so",
+        {"activemq": "exclusive is a preference: the service waits, and gets no requests"},
+        ("test_service_whose_queue_is_taken_says_so",),
+    ),
+)
+
+
+def reason_of(test: str, broker: str) -> str | None:
+    """Why a test fails on a broker; None: it has to pass."""
+    reasons = (lack.lacking.get(broker) for lack in LACKS if test in lack.tests)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def table() -> str:
+    """The table of the page, as it has to be."""
+    return "\n".join(_rows()) + "\n"
+
+
+def _rows() -> Iterator[str]:
+    yield f"{_FIRST} {' | '.join(BROKERS.values())} |"
+    yield f"| --- |{' --- |' * len(BROKERS)}"
+    for lack in LACKS:
+        yield f"| {lack.what} | {' | '.join(lack.lacking.get(broker, _YES) for broker in BROKERS)} |"
+
+
+if __name__ == "__main__":
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(
+        re.sub(rf"^{re.escape(_FIRST)}.*?\n(?=\n)", table(), text, count=1, flags=re.DOTALL | re.MULTILINE)
+    )
