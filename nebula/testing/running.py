@@ -50,6 +50,8 @@ class RunningBroker:
             given, none by default.
         transport: what `url` is. In memory the broker can be reached in any case; for `tls` it gets a
             certificate, of a CA that is made for it alone.
+        server: instead of `settings`, a broker that was made already, to be started once, without the verbs
+            that brokers answer themselves. `url` is then the first of where it listens, if it does.
         **tables: instead of `settings`, the same by keyword as `nebula.toml` has it:
             `limits={"max_connections": 2}, destination=[{"pattern": "/queue/small", "max_messages": 1}]`.
 
@@ -65,10 +67,17 @@ class RunningBroker:
     """
 
     def __init__(
-        self, settings: BrokerSettings | None = None, *, transport: Transport = "memory", **tables: Any
+        self,
+        settings: BrokerSettings | None = None,
+        *,
+        transport: Transport = "memory",
+        server: Server | None = None,
+        **tables: Any,
     ) -> None:
         if settings is not None and tables:
             raise ValueError(f"give settings or {', '.join(tables)}, not both")
+        if server is not None and (settings is not None or tables or transport != "memory"):
+            raise ValueError("a server that was made already has its settings and listeners")
         if transport not in ("memory", "tcp", "tls"):
             raise ValueError(f"transport {transport!r} is not one of memory, tcp, tls")
         self._settings = BrokerSettings.model_validate(tables) if settings is None else settings
@@ -79,33 +88,42 @@ class RunningBroker:
         self.url = self.memory_url if transport == "memory" else ""
         self.urls: list[str] = []
         self.tls: TlsOptions | None = None
-        self.server: Server = None  # type: ignore[assignment]  # until start
+        self._made = server
+        self.server: Server = server  # type: ignore[assignment]  # until start
 
     # --- life ---
 
     def start(self) -> Self:
         """Begin; returns when it can be connected to, some hundredths of a second later.
 
+        After `stop` it can be started again: as a new broker, in memory at the same address.
+
         Raises:
             OSError: an address cannot be had.
             SettingsError: a file that cannot be used.
         """
         with ExitStack() as running:
-            assembly = Assembly(self._effective_settings(running), _log_failure)
-            self.server = assembly.server
-            thread = BrokerThread(self.server)
-            thread.start()
-            running.callback(thread.stop)
-            follow_clock(self.server)
-            verbs = AppThread(own_responder(assembly), self.server)
-            verbs.start().result()
-            running.callback(verbs.stop)
+            if self._made is None:
+                assembly = Assembly(self._effective_settings(running), _log_failure)
+                self.server = assembly.server
+                self._start_thread(running)
+                verbs = AppThread(own_responder(assembly), self.server)
+                verbs.start().result()
+                running.callback(verbs.stop)
+            else:
+                self._start_thread(running)
             running.enter_context(listening_in_memory(self._name, self._open_link))
             self.urls = list(self.server.urls)
-            if self._transport != "memory":
+            if self.urls and (self._transport != "memory" or self._made is not None):
                 self.url = self.urls[0]
             self._running = running.pop_all()
         return self
+
+    def _start_thread(self, running: ExitStack) -> None:
+        thread = BrokerThread(self.server)
+        thread.start()
+        running.callback(thread.stop)
+        follow_clock(self.server)
 
     def stop(self) -> None:
         """End it, with all its connections. Idempotent."""

@@ -8,8 +8,9 @@ import anyio
 import pytest
 
 from nebula import sync
+from nebula.broker.server import Listener, Server
 from nebula.broker.settings import BrokerSettings, ListenerSettings
-from nebula.errors import ConnectFailed, Rejected
+from nebula.errors import ConnectFailed, NoResponder, Rejected
 from nebula.rpc.client import Client
 from nebula.rpc.context import Request
 from nebula.rpc.responder import Responder
@@ -17,7 +18,7 @@ from nebula.stomp.addresses import Address
 from nebula.stomp.client import StompClient
 from nebula.stomp.link import Link
 from nebula.stomp.memory_links import listening_in_memory
-from nebula.testing import RunningBroker, Transport, broker, serving
+from nebula.testing import RunningBroker, Transport, broker, fake, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -124,7 +125,29 @@ async def test_what_it_keeps_survives_it(tmp_path: Path) -> None:
     assert message.body == b'"word"'
 
 
+async def test_server_that_was_made_already_is_run_as_it_is() -> None:
+    running = RunningBroker(server=Server([Listener(port=0), Listener(port=0)]))
+    with running, anyio.fail_after(10):
+        assert [running.url, len(running.urls)] == [running.urls[0], 2]
+        for url in (*running.urls, running.memory_url):
+            async with Client(url) as client:
+                with pytest.raises(NoResponder):
+                    await client.call("nebula.broker", "ping")
+
+
 # --- faults ---
+
+
+async def test_client_finds_a_broker_that_was_started_again() -> None:
+    price = fake("prices", "quote", returns="9.99")
+    running = RunningBroker()
+    with running, anyio.fail_after(10):
+        async with Client(running.url) as client:
+            for _ in range(2):
+                async with serving(running.url, price):
+                    assert await client.call("prices", "quote", wait_for_responder=5) == "9.99"
+                await anyio.to_thread.run_sync(running.stop)
+                await anyio.to_thread.run_sync(running.start)
 
 
 async def test_broker_that_has_ended_cannot_be_reached() -> None:
@@ -163,6 +186,8 @@ def test_two_brokers_cannot_have_one_name() -> None:
 def test_what_cannot_be_a_broker_is_said_at_once() -> None:
     with pytest.raises(ValueError, match="not both"):
         RunningBroker(BrokerSettings(), limits={})
+    with pytest.raises(ValueError, match="has its settings"):
+        RunningBroker(server=Server([]), transport="tcp")
     with pytest.raises(ValueError, match="'udp' is not one of"):
         RunningBroker(transport="udp")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="max_connection"):
