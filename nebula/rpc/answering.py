@@ -378,7 +378,8 @@ class Answerer:
         """Whether the broker bears an answer with these. It would end the connection over one it does not."""
         if len(destination) > LONGEST_HEADER or (reply_id is not None and len(reply_id) > LONGEST_HEADER):
             return False
-        return self._brand.may_reply_to(destination)
+        brand = self._brand
+        return brand.destinations is None or brand.may_reply_to(destination)
 
 
 def _wants_answer(message: Message) -> bool:
