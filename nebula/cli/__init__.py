@@ -42,8 +42,8 @@ app = typer.Typer(
 )
 for command in (broker, run, call, send, services, describe, stubs, schema, ping, stats):
     app.command()(command)
-for command in (pub, sub, jobs, watch, cancel, contexts, passcode):
-    app.command()(command)
+for other in (pub, sub, jobs, watch, cancel, contexts, passcode):
+    app.command()(other)
 for look in (top, queues, topics, connections, sessions, peek, purge, disconnect):
     app.command()(look)
 app.add_typer(bench)
