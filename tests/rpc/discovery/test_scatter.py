@@ -145,8 +145,8 @@ async def test_instance_that_stops_answers_what_it_has_begun(broker_url: str, cl
     herd = Herd(1)
     with anyio.fail_after(10):
         async with (
-            client.watch_services(herd.name) as presence,
             stoppable(broker_url, herd.apps[0], grace=5) as running,
+            client.watch_services(herd.name) as presence,
             client.call_all(herd.name, "slow") as answers,
         ):
             while not herd.begun:
