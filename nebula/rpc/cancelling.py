@@ -17,6 +17,9 @@ _QUEUE: Final = "/queue/"
 _DEFAULT_SECONDS: Final = 30.0
 _MOST: Final = 10_000
 
+# Of a destination or an id: they are remembered, and a stranger may have written them.
+_LONGEST_TEXT: Final = 500
+
 # No request is on its way for longer; and what a stranger writes must fit a float.
 _LONGEST_SECONDS: Final = 24 * 3600.0
 
@@ -46,7 +49,10 @@ class Cancel:
 
     @classmethod
     def parse(cls, body: bytes) -> Self | None:
-        """Read one; None if it is none, as anybody may have sent it."""
+        """Read one; None if it is none, as anybody may have sent it.
+
+        One whose destination or id has more than 500 characters counts as none.
+        """
         try:
             fields = from_json(body)
         except ValueError:
@@ -55,6 +61,8 @@ class Cancel:
             return None
         reply_to, reply_id = fields.get("reply-to"), fields.get("reply-id")
         if not isinstance(reply_to, str) or not isinstance(reply_id, str):
+            return None
+        if len(reply_to) > _LONGEST_TEXT or len(reply_id) > _LONGEST_TEXT:
             return None
         return cls(reply_to, reply_id, _seconds(fields))
 

@@ -50,6 +50,9 @@ def test_cancel_is_read_as_the_protocol_has_it() -> None:
         b'{"reply-id":"1"}',
         b'{"reply-to":1,"reply-id":"1"}',
         b'{"reply-to":"/queue/a","reply-id":null}',
+        b'{"reply-to":"/queue/a","reply-id":"' + b"1" * 501 + b'"}',
+        b'{"reply-to":"' + b"a" * 501 + b'","reply-id":"1"}',
+        b"[" * 100_000,
     ],
 )
 def test_what_is_no_cancel_is_read_as_none(body: bytes) -> None:
