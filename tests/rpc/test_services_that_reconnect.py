@@ -11,9 +11,11 @@ import pytest
 import structlog
 
 from nebula.broker.server import Listener
-from nebula.errors import ConnectFailed, SettingsError
+from nebula.errors import ConnectFailed, ConnectionLost, ServerError, SettingsError
 from nebula.rpc.client import Client
 from nebula.rpc.responder import Responder
+from nebula.rpc.retrying import Retry
+from tests.cli.programs import running
 from tests.rpc.conftest import RunningBroker
 from tests.rpc.scripted import brokers, header
 from tests.stomp.peer import Peer, receipt_of
@@ -199,3 +201,56 @@ async def test_service_that_waits_starts_once_there_is_a_broker(free_port: int) 
 async def test_address_that_is_none_is_refused_also_by_who_waits() -> None:
     with pytest.raises(SettingsError, match="gopher"):
         await Responder("shop").run("gopher://there", wait=True)
+
+
+@pytest.mark.slow
+async def test_killed_broker_costs_calls_in_flight_only_what_they_do_not_bear(free_port: int) -> None:
+    app = Responder("shop")
+    runs: list[str] = []
+    are_running, go_on = anyio.Event(), anyio.Event()
+    often = Retry(attempts=100)
+
+    @app.verb
+    async def work(name: str) -> str:
+        runs.append(name)
+        if len(runs) == 4:
+            are_running.set()
+        await go_on.wait()
+        return name
+
+    async def call(client: Client, name: str, **options: Any) -> None:
+        try:
+            outcomes[name] = await client.call("shop", "work", {"name": name}, **options)
+        except (ConnectionLost, ServerError) as error:
+            outcomes[name] = type(error)
+
+    outcomes: dict[str, Any] = {}
+    broker = partial(running, "broker", "--port", str(free_port))
+    started = anyio.Event()
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as serving:
+            with broker() as (first, line):
+                serving.start_soon(partial(app.run, line["url"], started=started, grace=0.05))
+                await started.wait()
+                async with Client(line["url"]) as client, anyio.create_task_group() as calls:
+                    for name in ("plain", "plain too"):
+                        calls.start_soon(call, client, name)
+                    for name in ("keyed", "keyed too"):
+                        calls.start_soon(partial(call, client, name, idempotency_key=name, retry=often))
+                    await are_running.wait()
+                    first.kill()
+                    await anyio.to_thread.run_sync(first.wait)
+                    with broker():
+                        go_on.set()
+                        while len(outcomes) < 4:
+                            await anyio.sleep(0.01)
+            serving.cancel_scope.cancel()
+
+    assert outcomes == {
+        "plain": ConnectionLost,
+        "plain too": ConnectionLost,
+        "keyed": "keyed",
+        "keyed too": "keyed too",
+    }
+    # What the first ones came to was remembered: with a key a request runs once.
+    assert sorted(runs) == ["keyed", "keyed too", "plain", "plain too"]

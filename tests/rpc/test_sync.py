@@ -8,14 +8,25 @@ import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from nebula.errors import CallTimeout, ConnectFailed, JobEnded, LocalProtocolError, NoResponder, RemoteError
+from nebula.errors import (
+    CallTimeout,
+    CircuitOpen,
+    ConnectFailed,
+    JobEnded,
+    LocalProtocolError,
+    NoResponder,
+    RemoteError,
+)
+from nebula.rpc.breaker import Breaker
 from nebula.rpc.responder import Responder
+from nebula.rpc.retrying import Retry
 from nebula.rpc.verbs import verb
 from nebula.stomp.client import AckMode
 from nebula.sync import Client, Subscription
@@ -112,6 +123,22 @@ def test_threads_may_share_a_client(client: Client) -> None:
         thread.join(5)
 
     assert sorted(totals) == [Decimal("1.5") * qty for qty in range(10)]
+
+
+@pytest.mark.usefixtures("client")
+def test_options_are_those_of_the_async_client(broker_url: str) -> None:
+    states: list[str] = []
+    breaker = Breaker(failures=3, seconds=60)
+    options: dict[str, Any] = {"retry": Retry(attempts=2, first_delay=0.0), "breaker": breaker, "wait": True}
+    with Client([broker_url], on_state=states.append, connect_timeout=5, **options) as client:
+        assert client.state == "connected"
+        assert client.with_options(timeout=5, idempotency_key="one").call(quote, "ABC") == Decimal("1.5")
+        with pytest.raises(NoResponder):
+            client.call("nobody", "quote", retry=None, wait_for_responder=0.01)
+        with pytest.raises(CircuitOpen):
+            client.call("nobody", "quote", retry=Retry(attempts=9, first_delay=0.0))
+
+    assert states == ["connecting", "connected", "closed"]
 
 
 def test_client_that_finds_no_broker_says_so(free_port: int) -> None:
