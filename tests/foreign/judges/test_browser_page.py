@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from benchmarks.processes import tail
+from nebula.browser import MODULE
 from tests.cli.programs import running
 from tests.foreign.judges.browser import showing
 from tests.foreign.judges.page_server import PageServer
@@ -27,6 +28,7 @@ _DEADLINE = 30.0
 # Tells us what the page shows once it no longer shows its first text.
 _WATCH = """
 <script>
+  const price = document.querySelector("#price");
   new MutationObserver(() => {
     const told = { check: "price", ok: true, detail: price.textContent };
     fetch("/results/page", { method: "POST", body: JSON.stringify(told) })
@@ -38,26 +40,26 @@ _WATCH = """
 
 @pytest.fixture
 def folder(installed: None, tmp_path: Path) -> Path:
-    """The page's files, with ports of ours and the client library beside them."""
+    """The page's files, with ports of ours and our module beside them."""
     files = {file["name"]: file["body"] for file in _FILE.finditer(_PAGE.read_text(encoding="utf-8"))}
     for name, body in files.items():
         (tmp_path / name).write_text(body)
     toml = re.sub(r"port = \d+", "port = 0", files["nebula.toml"])
     (tmp_path / "nebula.toml").write_text(toml)
-    library = HERE / "js/node_modules/@stomp/stompjs/bundles/stomp.umd.min.js"
-    (tmp_path / library.name).write_bytes(library.read_bytes())
+    (tmp_path / MODULE.name).write_bytes(MODULE.read_bytes())
     return tmp_path
 
 
 @pytest.mark.parametrize(
     ("apps", "shown"),
-    [(["--app", "prices:app"], "2.5"), ([], "rejected-no-consumer: prices cannot be asked")],
+    [(["--app", "prices:app"], "2.5"), ([], "no-responder: nobody serves prices")],
     ids=["with the service", "without it"],
 )
 def test_page_shows_what_the_service_answers(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, apps: list[str], shown: str
 ) -> None:
-    pages = PageServer({"/": folder})
+    modules = "node_modules/@stomp/stompjs/esm6"
+    pages = PageServer({f"/{modules}/": HERE / "js" / modules, "/": folder})
     with pages.serving(), running("broker", "--store", "memory", *apps, cwd=folder) as (process, _):
         assert process.stdout is not None
         port = urlsplit(json.loads(process.stdout.readline())["url"]).port
