@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-import sqlite3
-import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -15,174 +13,39 @@ from uuid import uuid4
 import anyio
 import anyio.to_thread
 import pytest
-from pydantic import BaseModel
 from typing_extensions import deprecated
 
 from nebula.errors import CallTimeout, ConnectionLost, NoResponder, RemoteError, ServerError
 from nebula.rpc.client import Client
-from nebula.rpc.context import Request
-from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError
+from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.remote import Remote
 from nebula.rpc.responder import Responder
 from nebula.rpc.verbs import verb
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.messages import Message
 from tests.rpc.conftest import RunningBroker, Serving
+from tests.rpc.streams.market import (
+    SoldOut,
+    Tick,
+    app,
+    endless,
+    failing,
+    large,
+    odd,
+    one,
+    plain_endless,
+    plain_failing,
+    plain_ticks,
+    quiet,
+    read,
+    rows,
+    ticks,
+    wait,
+    wait_thread,
+    watch,
+)
 
 pytestmark = pytest.mark.anyio
-
-
-class Tick(BaseModel):
-    symbol: str
-    cents: int
-
-
-class SoldOut(VerbError):
-    """There is nothing left."""
-
-    code = "sold-out"
-
-
-class Watch:
-    """What handlers tell of themselves: how far they got, and whether they were closed."""
-
-    def __init__(self) -> None:
-        self.yielded = 0
-        self.begun = anyio.Event()
-        self.closed = anyio.Event()
-        self.thread_closed = threading.Event()
-
-
-watch = Watch()
-app = Responder(f"prices-{uuid4().hex}")
-impatient = Responder(f"impatient-{uuid4().hex}", stream_idle=0.3)
-
-
-@pytest.fixture(autouse=True)
-def _fresh_watch() -> None:
-    global watch
-    watch = Watch()
-
-
-@app.verb
-async def ticks(symbol: str, count: int) -> AsyncIterator[Tick]:
-    for number in range(count):
-        yield Tick(symbol=symbol, cents=number)
-
-
-@app.verb
-def plain_ticks(request: Request, symbol: str, count: int) -> Iterator[Tick]:
-    for number in range(count):
-        yield Tick(symbol=symbol, cents=number)
-
-
-@app.verb
-async def endless() -> AsyncGenerator[int, None]:
-    watch.begun.set()
-    try:
-        while True:
-            yield watch.yielded
-            watch.yielded += 1
-    finally:
-        watch.closed.set()
-
-
-@app.verb
-def plain_endless() -> Iterator[int]:
-    try:
-        while True:
-            yield watch.yielded
-            watch.yielded += 1
-    finally:
-        watch.thread_closed.set()
-
-
-@app.verb
-async def quiet() -> AsyncIterator[int]:
-    yield 0
-    watch.begun.set()
-    try:
-        await anyio.sleep_forever()
-    finally:
-        watch.closed.set()
-
-
-@app.verb(errors=[SoldOut])
-async def failing(count: int, kind: str = "declared") -> AsyncIterator[int]:
-    for number in range(count):
-        yield number
-    if kind == "declared":
-        raise SoldOut("none left", details={"left": 0})
-    raise ZeroDivisionError("secret")
-
-
-@app.verb
-def plain_failing(count: int) -> Iterator[int]:
-    yield from range(count)
-    raise VerbError("sold-out", "none left")
-
-
-@app.verb
-async def odd(wait: bool = False) -> AsyncIterator[Any]:
-    yield 1
-    yield object()
-    if wait:
-        await anyio.sleep_forever()
-
-
-@app.verb
-async def large(size: int, count: int) -> AsyncIterator[str]:
-    for _ in range(count):
-        yield "x" * size
-
-
-@app.verb
-async def numbers() -> list[int]:
-    return [1, 2, 3]
-
-
-@app.verb
-async def one() -> int:
-    return 1
-
-
-@app.verb
-def rows(count: int) -> Iterator[int]:
-    # Bound to its thread: another one may not touch it.
-    with sqlite3.connect(":memory:") as database:
-        found = database.execute(
-            "with recursive n(x) as (values(0) union all select x + 1 from n where x < ?) select x from n",
-            (count - 1,),
-        )
-        for (number,) in found:
-            yield number
-
-
-@pytest.fixture
-async def prices(serving: Serving) -> AsyncGenerator[str]:
-    async with serving(app):
-        yield app.name
-
-
-async def read(
-    stream: AsyncIterator[Any], most: int | None = None, into: list[Any] | None = None
-) -> list[Any]:
-    found: list[Any] = [] if into is None else into
-    with anyio.fail_after(20):
-        async for item in stream:
-            found.append(item)
-            if len(found) == most:
-                break
-    return found
-
-
-async def wait(event: anyio.Event) -> None:
-    with anyio.fail_after(10):
-        await event.wait()
-
-
-async def wait_thread(event: threading.Event) -> None:
-    assert await anyio.to_thread.run_sync(event.wait, 10)
 
 
 # --- what a reader gets ---
@@ -212,9 +75,10 @@ async def test_empty_stream_ends_at_once(client: Client, prices: str, verb: str)
 @pytest.mark.parametrize("credit", [1, 2, 3, 1000])
 @pytest.mark.parametrize("verb", ["ticks", "plain_ticks"])
 async def test_any_credit_brings_all_items(client: Client, prices: str, verb: str, credit: int) -> None:
-    found = await read(client.stream(prices, verb, ["A", 700], credit=credit))
+    count = 300 if credit > 1 else 50
+    found = await read(client.stream(prices, verb, ["A", count], credit=credit))
 
-    assert [item["cents"] for item in found] == list(range(700))
+    assert [item["cents"] for item in found] == list(range(count))
 
 
 async def test_declaration_for_callers_reads_as_the_handler_does(client: Client, prices: str) -> None:
@@ -524,26 +388,35 @@ async def test_scope_around_the_call_is_the_streams_time(client: Client, prices:
     await wait(watch.closed)
 
 
-async def test_clients_default_timeout_does_not_limit_a_stream(broker_url: str, prices: str) -> None:
-    heard: list[Message] = []
+async def test_request_says_how_long_its_stream_may_last_and_no_more(broker_url: str) -> None:
+    heard: dict[str, Message] = {}
+    all_heard = anyio.Event()
     queue = f"/queue/{uuid4().hex}"
-    async with StompClient(broker_url) as service, Client(broker_url, timeout=5) as client:
-        await service.listen(queue, heard.append, ack=AckMode.AUTO)
-        with anyio.move_on_after(5) as scope:
-            stream = client.with_options(timeout=7).stream(queue, "a")
-            plain = client.stream(queue, "b")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(read_quietly, stream)
-            tasks.start_soon(read_quietly, plain)
-            with anyio.fail_after(5):
-                while len(heard) < 2:
-                    await anyio.lowlevel.checkpoint()
-            tasks.cancel_scope.cancel()
-    assert not scope.cancelled_caught
 
-    headers = {json.loads(one.body)["verb"]: one.headers for one in heard}
-    assert "neb-timeout" in headers["a"]
-    assert headers["b"]["neb-stream"] == "true"
+    def hear(message: Message) -> None:
+        heard[json.loads(message.body)["verb"]] = message
+        if len(heard) == 4:
+            all_heard.set()
+
+    async with StompClient(broker_url) as service, Client(broker_url, timeout=5) as client:
+        await service.listen(queue, hear, ack=AckMode.AUTO)
+        streams = [
+            client.stream(queue, "plain"),
+            client.stream(queue, "told", timeout=7),
+            client.with_options(timeout=7).stream(queue, "by options"),
+        ]
+        with anyio.move_on_after(7):
+            streams.append(client.stream(queue, "in a scope"))
+        async with anyio.create_task_group() as tasks:
+            for stream in streams:
+                tasks.start_soon(read_quietly, stream)
+            await wait(all_heard)
+            tasks.cancel_scope.cancel()
+
+    times = {name: message.headers.get("neb-timeout") for name, message in heard.items()}
+    assert times.pop("plain") is None
+    assert all(text is not None and 0 < int(text) <= 7000 for text in times.values())
+    assert {message.headers["neb-stream"] for message in heard.values()} == {"true"}
 
 
 async def read_quietly(stream: AsyncIterator[Any]) -> None:
@@ -605,185 +478,3 @@ async def test_description_says_that_it_streams_and_what(client: Client, prices:
 async def test_credit_that_cannot_work_is_refused(client: Client, credit: int) -> None:
     with pytest.raises(ValueError, match="credit"):
         client.stream("prices", "ticks", credit=credit)
-
-
-# --- what goes over the wire (PROTOCOL G) ---
-
-
-class Raw:
-    """A reader without our client: it sees what goes over the wire."""
-
-    def __init__(self, stomp: StompClient, service: str) -> None:
-        self.stomp = stomp
-        self.service = service
-        self.inbox = f"/queue/nebula.inbox.{uuid4()}"
-        self.id = uuid4().hex
-        self._send, self._receive = anyio.create_memory_object_stream[Message](1000)
-
-    async def open(self) -> None:
-        headers = {"exclusive": "true", "auto-delete": "true"}
-        await self.stomp.listen(self.inbox, self._send.send_nowait, ack=AckMode.AUTO, headers=headers)
-
-    def ask(self, verb: str, parameters: Any = None, **headers: str) -> None:
-        fields = {"content-type": "application/json", "neb-reply-to": self.inbox, "neb-reply-id": self.id}
-        fields |= {"neb-" + name.replace("_", "-"): value for name, value in headers.items()}
-        body = json.dumps({"verb": verb, "parameters": parameters}).encode()
-        self.stomp.post(f"/queue/{self.service}", body, fields)
-
-    def give(self, message: Message, more: int) -> None:
-        headers = {"neb-in-reply-to": self.id, "neb-credit": str(more)}
-        self.stomp.post(message.headers["neb-reply-to"], b"", headers)
-
-    async def next(self) -> Message:
-        with anyio.fail_after(10):
-            return await self._receive.receive()
-
-
-@pytest.fixture
-async def raw(broker_url: str, prices: str) -> AsyncGenerator[Raw]:
-    async with StompClient(broker_url) as stomp:
-        reader = Raw(stomp, prices)
-        await reader.open()
-        yield reader
-
-
-def shown(message: Message) -> tuple[list[Any], dict[str, str]]:
-    names = ("neb-stream", "neb-stream-seq", "neb-stream-end", "neb-in-reply-to", "neb-response")
-    return json.loads(message.body)["parameters"], {
-        n: message.headers[n] for n in names if n in message.headers
-    }
-
-
-async def test_stream_on_the_wire(raw: Raw) -> None:
-    raw.ask("failing", [3], stream="true", credit="2")
-    first = await raw.next()
-    # Without credit the handler is not asked whether there is more.
-    raw.give(first, 2)
-    second = await raw.next()
-    error = await raw.next()
-
-    part = {"neb-stream": "true", "neb-in-reply-to": raw.id, "neb-response": "true"}
-    assert shown(first) == ([0, 1], part | {"neb-stream-seq": "0"})
-    assert shown(second) == ([2], part | {"neb-stream-seq": "2"})
-    assert first.headers["neb-reply-to"].startswith(f"/queue/{raw.service}.")
-    assert json.loads(error.body)["verb"] == "error"
-    assert "neb-stream" not in error.headers
-
-
-async def test_last_items_bear_the_end(raw: Raw) -> None:
-    raw.ask("plain_failing", [0], stream="true")
-    assert json.loads((await raw.next()).body)["verb"] == "error"
-
-    raw.ask("ticks", ["A", 1], stream="true")
-    part = {"neb-stream": "true", "neb-in-reply-to": raw.id, "neb-response": "true"}
-    end = {"neb-stream-seq": "0", "neb-stream-end": "true"}
-    assert shown(await raw.next()) == ([{"symbol": "A", "cents": 0}], part | end)
-
-
-async def test_credit_of_none_holds_all_items_back(raw: Raw) -> None:
-    raw.ask("ticks", ["A", 0], stream="true", credit="0")
-
-    assert shown(await raw.next())[0] == []
-
-
-async def test_credit_that_is_no_number_is_a_bad_request(raw: Raw) -> None:
-    raw.ask("ticks", ["A", 1], stream="true", credit="many")
-
-    assert (await raw.next()).headers["neb-error-code"] == "bad-request"
-
-
-async def test_second_stream_of_one_id_is_refused(raw: Raw) -> None:
-    raw.ask("endless", stream="true", credit="1")
-    await raw.next()
-    raw.ask("endless", stream="true", credit="1")
-
-    assert (await raw.next()).headers["neb-error-code"] == "bad-request"
-
-
-async def test_text_request_gets_a_stream_in_text(raw: Raw) -> None:
-    headers = {
-        "content-type": "text/plain",
-        "neb-reply-to": raw.inbox,
-        "neb-reply-id": raw.id,
-        "neb-stream": "true",
-    }
-    raw.stomp.post(f"/queue/{raw.service}", b'verb: ticks\nparameters: ["A", 1]\n\n', headers)
-
-    body = (await raw.next()).body.decode()
-    assert 'parameters: [{"symbol":"A","cents":0}]' in body
-
-
-async def test_stranger_gives_no_credit(broker_url: str, raw: Raw) -> None:
-    raw.ask("endless", stream="true", credit="1")
-    first = await raw.next()
-    headers = {"neb-in-reply-to": "another", "neb-credit": "5"}
-    raw.stomp.post(first.headers["neb-reply-to"], b"", headers)
-    raw.stomp.post(first.headers["neb-reply-to"], b"", {"neb-in-reply-to": raw.id, "neb-credit": "x"})
-    raw.give(first, 1)
-
-    assert shown(await raw.next())[0] == [1]
-
-
-async def test_reader_that_is_gone_closes_the_handler(broker_url: str, raw: Raw) -> None:
-    async with StompClient(broker_url) as stomp:
-        gone = Raw(stomp, raw.service)
-        await gone.open()
-        gone.ask("endless", stream="true", credit="100000")
-        await gone.next()
-
-    await wait(watch.closed)
-
-
-async def test_reader_that_is_silent_closes_the_handler(broker_url: str, serving: Serving) -> None:
-    async with serving(impatient), StompClient(broker_url) as stomp:
-        silent = Raw(stomp, impatient.name)
-        await silent.open()
-        silent.ask("endless_watched", stream="true", credit="1")
-        first = await silent.next()
-        assert shown(first)[0] == [0]
-        await wait(watch.closed)
-
-
-@impatient.verb
-async def endless_watched() -> AsyncIterator[int]:
-    try:
-        while True:
-            yield watch.yielded
-            watch.yielded += 1
-    finally:
-        watch.closed.set()
-
-
-async def test_service_tells_that_it_is_there_while_nothing_comes(broker_url: str, serving: Serving) -> None:
-    async with serving(impatient), StompClient(broker_url) as stomp:
-        raw = Raw(stomp, impatient.name)
-        await raw.open()
-        raw.ask("quiet_for_ever", stream="true")
-        for _ in range(3):
-            items, headers = shown(await raw.next())
-            assert items == []
-            assert "neb-stream-seq" not in headers
-
-
-@impatient.verb
-async def quiet_for_ever() -> AsyncIterator[int]:
-    await anyio.sleep_forever()
-    yield 0
-
-
-async def test_service_that_never_says_anything_of_use_breaks_the_stream(broker_url: str) -> None:
-    queue = f"/queue/{uuid4().hex}"
-    async with StompClient(broker_url) as rogue, Client(broker_url, timeout=5) as client:
-
-        def answer(message: Message) -> None:
-            headers = {"neb-stream": "true", "neb-in-reply-to": message.headers["neb-reply-id"]}
-            body = b'{"verb":"x","parameters":[0]}'
-            for seq in ("0", "2"):
-                rogue.post(message.headers["neb-reply-to"], body, headers | {"neb-stream-seq": seq})
-
-        await rogue.listen(queue, answer, ack=AckMode.AUTO)
-        found: list[Any] = []
-        with pytest.raises(StreamBroken, match="1 to 1"):
-            await read(client.stream(queue, "ticks"), into=found)
-
-    assert found == [0]
