@@ -9,6 +9,7 @@ import pytest
 import trio.testing
 
 from nebula.errors import CallTimeout
+from nebula.rpc.cache import Cache
 from nebula.rpc.client import Client
 from nebula.rpc.errors import VerbError
 from nebula.rpc.responder import Responder
@@ -127,6 +128,16 @@ async def test_request_that_waited_too_long_is_not_handled() -> None:
                 await anyio.sleep(0.001)
 
     assert [call.parameters for call in price.calls] == [{"kept": True}]
+
+
+async def test_kept_answers_grow_old_too() -> None:
+    price = fake("prices", "quote", side_effect=[1, 2])
+    async with virtual_clock() as clock, TestClient(price, cache=Cache({"prices.quote": _HOUR})) as client:
+        assert await client.call("prices", "quote") == 1
+        await clock.advance(_HOUR - 60)
+        assert await client.call("prices", "quote") == 1
+        await clock.advance(61)
+        assert await client.call("prices", "quote") == 2
 
 
 async def test_clock_is_taken_back_at_the_end() -> None:
