@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, overload
 
@@ -109,6 +109,8 @@ def fake(
     answered `bad-parameters`, as the service itself would, and a value that the function could not return
     is refused here and now. Without an outcome it answers `success`, None.
 
+    The fake of a function that yields is a stream: its value is an iterable of the items, async or not.
+
     Args:
         target: the name of a service, or a function that a service declared.
         verb: its name, after that of a service.
@@ -125,23 +127,32 @@ def fake(
     outcomes = (returns is not _NOT_GIVEN, raises is not None, side_effect is not None)
     if sum(outcomes) > 1:
         raise TypeError("a fake has one outcome: returns, raises or side_effect")
-    if isinstance(target, str):
-        if verb is None:
-            raise TypeError(f"fake({target!r}): name the verb too, or give the function")
-        function = None
-        known = Target(target, destination_of(target), verb)
-    else:
-        function = _no_stream(target)
-        known, contract = resolve(target, service, as_job=False)
-        if returns is not _NOT_GIVEN:
-            _check_value(contract, returns, f"fake of {known.service}.{known.verb}")
+    function = None if isinstance(target, str) else target
+    known, value = (
+        _of_name(target, verb, returns) if isinstance(target, str) else _of(target, service, returns)
+    )
+    if callable(side_effect):
+        return Fake(known, function, _by_calling(side_effect, by_name=function is not None))
     if side_effect is not None:
-        answer = _by_side_effect(side_effect, known, by_name=function is not None)
-    elif raises is not None:
-        answer = _by_outcomes(itertools.repeat(raises), known)
-    else:
-        answer = _by_outcomes(itertools.repeat(None if returns is _NOT_GIVEN else returns), known)
-    return Fake(known, function, answer)
+        return Fake(known, function, _by_outcomes(iter(side_effect), known))
+    return Fake(known, function, _by_outcomes(itertools.repeat(value if raises is None else raises), known))
+
+
+def _of_name(service: str, verb: str | None, returns: Any) -> tuple[Target, Any]:
+    """Whose verb it is, and what it returns."""
+    if verb is None:
+        raise TypeError(f"fake({service!r}): name the verb too, or give the function")
+    return Target(service, destination_of(service), verb), None if returns is _NOT_GIVEN else returns
+
+
+def _of(function: Callable[..., Any], service: str | None, returns: Any) -> tuple[Target, Any]:
+    """Whose verb a function is, and what it returns, which is of its type."""
+    known, contract = resolve(function, service, as_job=False)
+    if returns is _NOT_GIVEN:
+        return known, [] if contract.streams else None
+    value = [*returns] if contract.streams else returns
+    _check_value(contract, value, f"fake of {known.service}.{known.verb}")
+    return known, value
 
 
 def faked_services(fakes: Sequence[Fake]) -> list[Responder]:
@@ -180,7 +191,18 @@ class _FakeVerb(Verb):
     def invoke(self, arguments: Arguments, request: Request) -> Any:
         args, kwargs = arguments
         named = dict(zip(self.signature.names, args, strict=False)) | kwargs
-        return self._take(named if self._by_name else named["parameters"], request)
+        answer = self._take(named if self._by_name else named["parameters"], request)
+        return _items(answer) if self.streams else answer
+
+
+async def _items(answer: Awaitable[Any]) -> AsyncGenerator[Any]:
+    items = await answer
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
 
 
 def _anything(parameters: Any = None) -> Any:
@@ -204,20 +226,7 @@ def _check_value(contract: Signature, value: Any, where: str) -> None:
         raise TypeError(f"{where}: the function could not return {value!r}: {first}") from None
 
 
-def _no_stream(function: Callable[..., Any]) -> Callable[..., Any]:
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(
-            f"{function.__qualname__} is a stream: write a Responder with such a verb for the test"
-        )
-    return function
-
-
-def _by_side_effect(
-    effect: Callable[..., Any] | Iterable[Any], target: Target, *, by_name: bool
-) -> Callable[[Any], Any]:
-    if not callable(effect):
-        return _by_outcomes(iter(effect), target)
-    function = effect
+def _by_calling(function: Callable[..., Any], *, by_name: bool) -> Callable[[Any], Any]:
     return lambda parameters: function(**parameters) if by_name else function(parameters)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
 from decimal import Decimal
 
 import anyio
@@ -22,6 +23,13 @@ real = Responder("prices")
 @real.verb
 async def quote(symbol: str, qty: int = 1) -> Decimal:
     raise NotImplementedError
+
+
+@real.verb
+async def ticks(symbol: str) -> AsyncIterator[int]:
+    if symbol:
+        raise NotImplementedError
+    yield 0
 
 
 @verb
@@ -114,12 +122,46 @@ async def test_calls_get_one_outcome_after_the_other() -> None:
             await client.call("prices", "quote")
 
 
+async def test_fake_of_a_stream_gives_its_items_for_each_call() -> None:
+    ticking = fake(ticks, returns=iter([1, 2, 3]))
+    async with TestClient(ticking) as client:
+        for _ in range(2):
+            assert [item async for item in client.stream(ticks, "ABC")] == [1, 2, 3]
+
+    assert ticking.calls == [FakeCall({"symbol": "ABC"})] * 2
+
+
+async def test_fake_of_a_stream_may_yield_and_break_off() -> None:
+    async def some(symbol: str) -> AsyncGenerator[int]:
+        yield len(symbol)
+        raise VerbError("sold-out", "none left")
+
+    items: list[int] = []
+
+    async def read(client: Client) -> None:
+        async for item in client.stream(ticks, "ABC"):
+            items.append(item)
+
+    async with TestClient(fake(ticks, side_effect=some)) as client:
+        with pytest.raises(RemoteError, match="sold-out"):
+            await read(client)
+    async with TestClient(fake(ticks)) as client:
+        await read(client)
+
+    assert items == [3]
+
+
 # --- what cannot be a fake ---
 
 
 def test_value_that_the_function_could_not_return_is_refused() -> None:
     with pytest.raises(TypeError, match=r"fake of prices\.quote: the function could not return 'much'"):
         fake(quote, returns="much")
+
+
+def test_items_that_the_stream_could_not_have_are_refused() -> None:
+    with pytest.raises(TypeError, match="could not return"):
+        fake(ticks, returns=[1, "much"])
 
 
 def test_exception_is_raised_and_not_returned() -> None:
@@ -137,14 +179,6 @@ def test_service_and_verb_have_to_be_known() -> None:
         fake(unclaimed)
     with pytest.raises(TypeError, match="name the verb too"):
         fake("prices")  # type: ignore[call-overload]
-
-
-def test_stream_is_refused() -> None:
-    async def ticks():  # type: ignore[no-untyped-def]  # noqa: ANN202
-        yield 1
-
-    with pytest.raises(TypeError, match="is a stream"):
-        fake(ticks, service="prices")
 
 
 def test_fake_is_shown_by_its_name() -> None:
