@@ -181,7 +181,7 @@ async def test_async_handler_past_its_deadline_is_cancelled_and_its_worker_goes_
 
     async with serving(app):
         with pytest.raises(CallTimeout):
-            await client.with_options(timeout=0.05).call(wait)
+            await client.with_options(timeout=0.5).call(wait)
         with anyio.fail_after(5):
             await cancelled.wait()
         stats = await client.call(app.name, "stats")
@@ -204,7 +204,7 @@ async def test_thread_sees_that_its_time_is_over_and_ends_without_an_answer(
 
     async with serving(app):
         with pytest.raises(CallTimeout):
-            await client.with_options(timeout=0.05).call(compute)
+            await client.with_options(timeout=0.5).call(compute)
         # By the only worker, after the thread has ended.
         assert (await client.call(app.name, "stats"))["expired"] == 1
 
@@ -273,12 +273,12 @@ async def test_call_within_a_handler_ends_with_its_own_callers_time(serving: Ser
 
     async with serving(outer, inner):
         with pytest.raises(CallTimeout):
-            await client.with_options(timeout=0.1).call(first)
+            await client.with_options(timeout=0.5).call(first)
         with anyio.fail_after(5):
             await ended.wait()
 
     assert remaining[0] is not None
-    assert remaining[0] <= 0.1
+    assert remaining[0] <= 0.5
 
 
 @pytest.mark.anyio
@@ -315,7 +315,7 @@ async def test_stopping_service_still_ends_at_the_grace(broker_url: str, client:
         with anyio.fail_after(5):
             await started.wait()
             with pytest.raises(CallTimeout):
-                await client.with_options(timeout=0.02).call(wait)
+                await client.with_options(timeout=0.5).call(wait)
             await client.send(app.name, "wait", {"mark": True})
             await entered.wait()
         tasks.cancel_scope.cancel()
