@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.foreign.suites import suite_of
-from tests.rpc.streams import test_streaming
+from tests.rpc.streams import test_leaving, test_streaming
 from tests.rpc.streams.conftest import fresh_watch, prices
 
 __all__ = ["fresh_watch", "prices"]  # fixtures of the suite
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
 
 _ONLY_OURS = {"test_nobody_to_ask_is_told_at_once": "their RECEIPTs do not say whether anybody listens"}
 
-globals().update(suite_of(test_streaming, without=_ONLY_OURS))
+globals().update(suite_of(test_leaving, without={}) | suite_of(test_streaming, without=_ONLY_OURS))
 
 
 @pytest.fixture(scope="session", params=["rabbitmq", "activemq"])
