@@ -15,7 +15,7 @@ from nebula.rpc.errors import declared_error
 from nebula.rpc.replies import read_value, reader_of, unless_error
 from nebula.rpc.resolving import destination_of
 from nebula.rpc.retrying import PLAIN, CallOptions, CallRules
-from nebula.stomp.client import StompClient
+from nebula.stomp.client import Message, StompClient
 
 __all__ = ["Asking", "request_body"]
 
@@ -71,13 +71,17 @@ class Asking:
         caller = self._caller
         if rules is PLAIN and not caller.has_breaker:
             return read_value(await caller.ask(destination, body, timeout), read)
-        ask = partial(caller.ask_hard, destination, body, timeout, rules)
         try:
-            if rules.answers is None:
-                return await ask(partial(read_value, read=read))
+            if (answers := rules.answers) is None:
+                return await caller.ask_hard(
+                    destination, body, timeout, rules, partial(read_value, read=read)
+                )
+
+            async def ask(seconds: float) -> Message:
+                return await caller.ask_hard(destination, body, seconds, rules, unless_error)
+
             seconds = caller.seconds(timeout)
-            asked = partial(ask, unless_error)
-            reply = await rules.answers.ask(destination, body, asked, keep=rules.cache, timeout=seconds)
+            reply = await answers.ask(destination, body, ask, keep=rules.cache, timeout=seconds)
             return read_value(reply, read)
         except RemoteError as error:
             if (declared := declared_error(error, rules.errors)) is None:

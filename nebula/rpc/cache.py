@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import anyio
 import structlog
@@ -24,6 +24,9 @@ _log = structlog.get_logger()
 _OVERHEAD_BYTES: Final = 500
 
 _NOT_GIVEN: Final = object()
+
+Ask: TypeAlias = Callable[[float], Awaitable[Reply]]
+"""Sends a request and waits for its answer, for so many seconds at most."""
 
 
 class KeptReply(NamedTuple):
@@ -129,7 +132,7 @@ class Cache:
         self,
         destination: str,
         request: bytes,
-        ask: Callable[[], Awaitable[Reply]],
+        ask: Ask,
         *,
         keep: float | bool = True,
         timeout: float,
@@ -139,35 +142,47 @@ class Cache:
         Args:
             destination: where the request would go.
             request: its body, JSON or Avro.
-            ask: sends it, and raises what is not to be kept.
+            ask: sends it, given the seconds that are left, and raises what is not to be kept.
             keep: seconds; True: as the cache says of the verb; False: neither read nor kept.
-            timeout: seconds to wait for somebody else's call.
+            timeout: seconds, for somebody else's call and our own.
 
         Raises:
-            CallTimeout: the other call was not answered in that time.
+            CallTimeout: somebody else's call was not answered in that time.
             NebulaError: as `ask`.
         """
         if keep is False:
-            return await ask()
+            return await ask(timeout)
         verb, question = _read(request)
         seconds = self._seconds.get((destination, verb)) if keep is True else _checked(keep, verb)
         if seconds is None:
-            return await ask()
+            return await ask(timeout)
         key = _json([destination, verb, *question])
-        try:
-            with anyio.fail_after(timeout):
-                while (flight := self._flights.get(key)) is not None:
-                    await flight.has_ended.wait()
-                    if flight.reply is not None:
-                        self.hits += 1
-                        return flight.reply
-                    if flight.error is not None:
-                        raise flight.error.with_traceback(None)
-        except TimeoutError:
-            raise CallTimeout(f"{destination} did not answer in time, as somebody else asked it") from None
-        return await self._lead(key, seconds, ask)
+        if key in self._flights:
+            began = monotonic()
+            try:
+                with anyio.fail_after(timeout):
+                    reply = await self._follow(key)
+            except TimeoutError:
+                raise CallTimeout(
+                    f"{destination} did not answer in time, as somebody else asked it"
+                ) from None
+            if reply is not None:
+                self.hits += 1
+                return reply
+            timeout -= monotonic() - began
+        return await self._lead(key, seconds, ask, timeout)
 
-    async def _lead(self, key: str, seconds: float, ask: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def _follow(self, key: str) -> Reply | None:
+        """The answer to somebody else's call; None: all who asked have given up."""
+        while (flight := self._flights.get(key)) is not None:
+            await flight.has_ended.wait()
+            if flight.error is not None:
+                raise flight.error.with_traceback(None)
+            if flight.reply is not None:
+                return flight.reply
+        return None
+
+    async def _lead(self, key: str, seconds: float, ask: Ask, timeout: float) -> Reply:
         flight = self._flights[key] = _Flight()
         try:
             flight.reply = await self._get(key)
@@ -175,7 +190,7 @@ class Cache:
                 self.hits += 1
                 return flight.reply
             self.misses += 1
-            flight.reply = await ask()
+            flight.reply = await ask(timeout)
             # Whoever forgot it meanwhile wants the next one to ask again.
             if not flight.is_stale:
                 await self._put(key, flight.reply, seconds)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -16,7 +16,7 @@ from nebula.avro import Schema
 from nebula.errors import CallTimeout, NoResponder, RemoteError
 from nebula.rpc import cache as module
 from nebula.rpc.avro_bodies import write_message, write_value
-from nebula.rpc.cache import Cache, CacheFailed, KeptReply, MemoryCache
+from nebula.rpc.cache import Ask, Cache, CacheFailed, KeptReply, MemoryCache
 from nebula.rpc.client import Client
 from nebula.rpc.envelope import dump_json, encode
 from nebula.rpc.errors import VerbError
@@ -50,7 +50,7 @@ class Asked:
     def __init__(self) -> None:
         self.times = 0
 
-    async def __call__(self) -> Reply:
+    async def __call__(self, seconds: float) -> Reply:
         self.times += 1
         await anyio.lowlevel.checkpoint()
         return KeptReply({"content-type": _JSON}, b'{"verb":"x","parameters":%d}' % self.times)
@@ -61,9 +61,7 @@ def cache() -> Cache:
     return Cache({"prices.quote": 60.0})
 
 
-async def ask(
-    cache: Cache, asked: Callable[[], Awaitable[Reply]], parameters: Any = None, **options: Any
-) -> bytes:
+async def ask(cache: Cache, asked: Ask, parameters: Any = None, **options: Any) -> bytes:
     options = {"timeout": 5.0, **options}
     answer = await cache.ask("/queue/prices", request("quote", parameters), asked, **options)
     return answer.body
@@ -246,7 +244,7 @@ async def test_error_is_one_for_all_who_wait_and_is_not_kept(cache: Cache) -> No
     errors: list[Exception] = []
     times = 0
 
-    async def fail() -> Reply:
+    async def fail(seconds: float) -> Reply:
         nonlocal times
         times += 1
         await anyio.wait_all_tasks_blocked()
@@ -274,7 +272,7 @@ async def test_who_asks_for_all_may_give_up_and_the_next_one_asks(cache: Cache, 
     leads = anyio.Event()
     scope = anyio.CancelScope()
 
-    async def give_up() -> Reply:
+    async def give_up(seconds: float) -> Reply:
         leads.set()
         if how == "cancelled":
             await anyio.sleep_forever()
@@ -300,7 +298,7 @@ async def test_who_asks_for_all_may_give_up_and_the_next_one_asks(cache: Cache, 
 async def test_who_waits_for_another_call_does_so_within_its_own_time(cache: Cache) -> None:
     leads = anyio.Event()
 
-    async def never() -> Reply:
+    async def never(seconds: float) -> Reply:
         leads.set()
         await anyio.sleep_forever()
         raise AssertionError
@@ -312,6 +310,39 @@ async def test_who_waits_for_another_call_does_so_within_its_own_time(cache: Cac
             with pytest.raises(CallTimeout, match="somebody else"):
                 await ask(cache, never, timeout=0.01)
             tasks.cancel_scope.cancel()
+
+
+async def test_time_for_another_call_counts_for_the_own_one(
+    monkeypatch: pytest.MonkeyPatch, cache: Cache
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module, "monotonic", lambda: now)
+    leads, gives_up = anyio.Event(), anyio.Event()
+    left: list[float] = []
+
+    async def give_up(seconds: float) -> Reply:
+        leads.set()
+        await gives_up.wait()
+        raise CallTimeout("too slow")
+
+    async def lead() -> None:
+        with pytest.raises(CallTimeout):
+            await ask(cache, give_up)
+
+    async def note(seconds: float) -> Reply:
+        left.append(seconds)
+        return await Asked()(seconds)
+
+    with anyio.fail_after(_DEADLINE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lead)
+            await leads.wait()
+            tasks.start_soon(partial(ask, cache, note, timeout=5.0))
+            await anyio.wait_all_tasks_blocked()
+            now += 2
+            gives_up.set()
+
+    assert left == [3.0]
 
 
 # --- forgetting ---
@@ -351,10 +382,10 @@ async def test_answer_that_was_under_way_when_it_was_forgotten_is_not_kept(cache
     asked = Asked()
     leads, goes_on = anyio.Event(), anyio.Event()
 
-    async def slow() -> Reply:
+    async def slow(seconds: float) -> Reply:
         leads.set()
         await goes_on.wait()
-        return await asked()
+        return await asked(seconds)
 
     with anyio.fail_after(_DEADLINE):
         async with anyio.create_task_group() as tasks:
