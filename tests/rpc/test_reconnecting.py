@@ -500,6 +500,30 @@ async def test_subscription_that_is_left_meanwhile_is_not_made_again() -> None:
             await anyio.lowlevel.checkpoint()
 
 
+async def test_subscription_that_is_left_as_it_is_made_again_is_ended() -> None:
+    cut, asked, is_left = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def second(peer: Peer) -> None:
+        await welcome(peer)
+        frame = await peer.hear()
+        asked.set()
+        await is_left.wait()
+        await peer.say(f"RECEIPT\nreceipt-id:{receipt_of(frame)}\n\n^@")
+        ending = await peer.hear()
+        assert ending.startswith("UNSUBSCRIBE\n")
+        assert header(ending, "id") == header(frame, "id")
+        is_ended.set()
+        await peer.part()
+
+    is_ended = anyio.Event()
+    async with brokers(leaving(cut), second) as url, Client(url) as client:
+        async with client.subscribe("/topic/news"):
+            cut.set()
+            await asked.wait()
+        is_left.set()
+        await is_ended.wait()
+
+
 async def test_reader_is_told_when_the_client_is_left() -> None:
     told: list[NebulaError] = []
 

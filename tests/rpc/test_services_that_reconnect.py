@@ -173,6 +173,9 @@ async def test_jobs_go_on_over_the_loss_and_their_watchers_see_the_end(
                     await anyio.to_thread.run_sync(first.stop)
                     second = await anyio.to_thread.run_sync(broker)
                     await client.call("shop", "ping", wait_for_responder=15)
+                    # The new broker has its status too, though it has not changed.
+                    async with client.subscribe(f"X/jobs.{job.id.replace('/', '.')}", eager=True) as told:
+                        assert b"running" in (await anext(told)).body
                     go_on.set()
             tasks.cancel_scope.cancel()
         await anyio.to_thread.run_sync(second.stop)
