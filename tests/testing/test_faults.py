@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nebula.errors import ConnectFailed, ConnectionLost
 from nebula.headers import IN_REPLY_TO
 from nebula.rpc.client import Client
-from nebula.stomp.client import StompClient
+from nebula.stomp.client import AckMode, StompClient
 from nebula.testing import Faults, RunningBroker, Transport, fake, serving
 from nebula.testing.frames import FrameSplitter, command_of, header_of
 
@@ -59,6 +59,23 @@ async def test_dropped_connection_is_lost_without_a_word(stomp: StompClient, fau
         assert "dropped by a test" in str(await stomp.wait_lost())
         with pytest.raises(ConnectionLost):
             await stomp.send("/queue/a", b"")
+
+
+async def test_broker_hears_of_the_end_and_gives_what_was_not_acked_to_another(
+    running: RunningBroker, faults: Faults, stomp: StompClient
+) -> None:
+    with anyio.fail_after(_DEADLINE):
+        async with (
+            StompClient(running.url, tls=running.tls) as other,
+            stomp.subscribe("/queue/work", ack=AckMode.CLIENT) as subscription,
+        ):
+            await stomp.send("/queue/work", b"piece")
+            await anext(aiter(subscription))
+            async with other.subscribe("/queue/work") as another:
+                faults.drop_connection()
+                message = await anext(aiter(another))
+
+    assert message.headers["redelivered"] == "true"
 
 
 async def test_frame_that_is_cut_never_arrives(stomp: StompClient, faults: Faults) -> None:
