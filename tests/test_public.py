@@ -97,13 +97,17 @@ def test_dir_shows_the_public_names() -> None:
     assert set(nebula.__all__) <= set(dir(nebula))
 
 
-def test_sync_is_an_attribute_without_being_imported() -> None:
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [("sync.Client", "nebula.sync"), ("testing.TestClient", "nebula.testing.app_client")],
+)
+def test_module_is_an_attribute_without_being_imported(name: str, home: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", "import nebula; print(nebula.sync.Client.__module__)"],
+        [sys.executable, "-c", f"import nebula; print(nebula.{name}.__module__)"],
         capture_output=True, text=True, timeout=30, check=True,
     )  # fmt: skip
 
-    assert ended.stdout.strip() == "nebula.sync"
+    assert ended.stdout.strip() == home
 
 
 def raised_by(owner: type) -> set[str]:
