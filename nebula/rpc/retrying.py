@@ -129,16 +129,13 @@ class CallRules:
         """Nothing is lost where the request was handled before, and is sent again."""
         return self.is_idempotent or self.idempotency_key is not None
 
-    def delay_after(self, error: NebulaError, failures: int, waited: float) -> float | None:
+    def delay_after(self, error: NebulaError, failures: int) -> float | None:
         """Seconds until the next attempt; None: that was the last.
 
         Args:
             error: of the last attempt.
             failures: so many attempts have failed.
-            waited: seconds since the first one began.
         """
-        if isinstance(error, NoResponder) and waited < self.wait_for_responder:
-            return _LOOKING.delay(failures)
         is_loss = isinstance(error, (ConnectionLost, ServerError))
         retry = self.retry or (_AFTER_LOSS if is_loss else None)
         if retry is None or failures >= retry.attempts or not self._may_pass(error):
@@ -183,14 +180,20 @@ async def persist(
         NebulaError: what the last attempt raised.
     """
     began = now()
-    failures = 0
+    looks = failures = 0
+    delay: float | None
     while True:
         try:
             return await attempt(began + seconds - now())
         except NebulaError as error:
-            failures += 1
             waited = now() - began
-            delay = rules.delay_after(error, failures, waited)
+            if isinstance(error, NoResponder) and waited < rules.wait_for_responder:
+                # To look who is there is no attempt: nothing was asked.
+                looks += 1
+                delay = _LOOKING.delay(looks)
+            else:
+                failures += 1
+                delay = rules.delay_after(error, failures)
             if delay is None or waited + delay >= seconds:
                 raise
         await sleep(delay)

@@ -167,3 +167,9 @@ async def test_responder_is_waited_for_as_long_as_the_call_says() -> None:
 
 async def test_responder_that_comes_in_time_is_called() -> None:
     assert await Trial(*[NOBODY] * 10).run(CallRules(wait_for_responder=30.0)) == "done"
+
+
+async def test_looking_for_a_responder_is_no_attempt() -> None:
+    trial = Trial(*[NOBODY] * 10, BUSY)
+
+    assert await trial.run(CallRules(Retry(attempts=2), wait_for_responder=30.0)) == "done"
