@@ -13,6 +13,7 @@ import structlog
 
 from nebula.errors import ConnectFailed, NebulaError, SettingsError
 from nebula.rpc.retrying import Retry, Sleep
+from nebula.stomp.addresses import parse_address
 from nebula.stomp.client import StompClient
 
 __all__ = ["BACKOFF", "Addresses", "ConnectionState", "Connections", "OnState", "urls_of"]
@@ -263,10 +264,11 @@ def urls_of(url: str | Sequence[str] | None) -> Sequence[str | None]:
     """The addresses, of one or several; None is the usual one, see `StompClient`.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: there is none, or one of them cannot be used.
     """
-    if url is None or isinstance(url, str):
-        return (url,)
-    if not url:
+    urls = (url,) if url is None or isinstance(url, str) else tuple(url)
+    if not urls:
         raise SettingsError("broker: the list of addresses is empty; None takes the usual one")
-    return tuple(url)
+    for one in urls:
+        parse_address(one)
+    return urls

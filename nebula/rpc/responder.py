@@ -381,11 +381,8 @@ class Responder:
         def make(url: str | None) -> StompClient:
             return StompClient(url, tls=tls, link=link)
 
-        urls = urls_of(url)
-        for one in urls:
-            make(one)  # an address that cannot be used says so now
         reconnects = link is None if reconnect is None else reconnect
-        connect = partial(Connections, make, urls, waits=wait, reconnects=reconnects)
+        connect = partial(Connections, make, urls_of(url), waits=wait, reconnects=reconnects)
         with self._jobs.opened() as jobs:
             self._serving = Serving(
                 self.name,
