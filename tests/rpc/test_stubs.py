@@ -257,6 +257,31 @@ def test_verb_of_any_name_gets_a_function(name: str) -> None:
         assert f"name={name!r}" in ast.unparse(functions[0].decorator_list[0])
 
 
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        ({"enum": ["a", 1, None]}, 'Literal["a", 1, None]'),
+        ({"const": True}, "Literal[True]"),
+        ({"enum": []}, "Any"),
+        ({"enum": [1.5]}, "Any"),
+        ({"type": ["string", "null"]}, "str | None"),
+        ({"anyOf": [{"type": "null"}, {"type": "integer"}]}, "int | None"),
+        ({"allOf": [{"type": "string", "format": "uuid"}]}, "UUID"),
+        ({"type": "object"}, "dict[str, Any]"),
+        ({"type": "array"}, "list[Any]"),
+        ({"type": "object", "properties": {"a": {"type": "string"}}, "title": "Made here"}, "MadeHere"),
+        ({"$ref": "#/$defs/Json"}, "list[Any] | str"),
+        ({"$ref": "#/$defs/Gone"}, "Any"),
+    ],
+)
+def test_schema_of_a_stranger_has_a_type_too(schema: dict[str, Any], shown: str) -> None:
+    alias = {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/Json"}}, {"type": "string"}]}
+
+    text = write_stubs(description(result=schema | {"$defs": {"Json": alias}}))
+
+    assert f"-> {shown}:" in text
+
+
 def test_two_models_of_one_name_become_two_classes() -> None:
     def order(kind: str) -> dict[str, Any]:
         fields = {"at": {"type": kind}}

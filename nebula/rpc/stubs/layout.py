@@ -14,7 +14,11 @@ _PAIRS: Final = {"(": ")", "[": "]", "{": "}"}
 
 def quoted(text: str) -> str:
     """A string literal in double quotes, but where that would need more escapes."""
-    return repr(text) if '"' in text and "'" not in text else json.dumps(text, ensure_ascii=False)
+    if '"' in text and "'" not in text:
+        return repr(text)
+    # What cannot be seen, such as a sign that turns the direction of writing, is not to hide in code.
+    code = json.dumps(text, ensure_ascii=False)
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in code)
 
 
 def plain(value: Any) -> str:

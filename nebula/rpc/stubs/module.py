@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,7 +11,7 @@ from nebula.rpc.adapting import DEPRECATED_BECAUSE
 from nebula.rpc.resolving import destination_of
 from nebula.rpc.signature import PARAMETER_NAME
 from nebula.rpc.stubs.layout import bracketed, broken, docstring, quoted
-from nebula.rpc.stubs.names import Names, class_name, identifier
+from nebula.rpc.stubs.names import Names, class_name, identifier, parameter_name
 from nebula.rpc.stubs.schemas import Schema
 from nebula.rpc.stubs.types import Scope, Types
 from nebula.rpc.stubs.values import expression_of
@@ -38,7 +37,10 @@ def write_stubs(description: Mapping[str, Any]) -> str:
     Raises:
         KeyError, TypeError, ValueError, AttributeError: that is no description of a service.
     """
-    return _Module(description).text()
+    try:
+        return _Module(description).text()
+    except RecursionError:
+        raise ValueError("its schemas refer to themselves, or are nested, without end") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +188,10 @@ class _Module:
             return
         required = schema.get("required", ())
         for name, each in schema["properties"].items():
-            if not name.isidentifier() or keyword.iskeyword(name):
-                raise ValueError(f"parameter {name!r}: no function of Python can have one of this name")
             yield self._parameter(name, each, scope, name in required)
 
     def _parameter(self, name: str, schema: Schema, scope: Scope, is_required: bool) -> _Parameter:
+        name = parameter_name(name)
         code = self._types.expression(schema, scope)
         note = str(schema.get("description", ""))
         if schema.get("deprecated"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -44,14 +45,31 @@ class Names:
         return name
 
 
+def parameter_name(text: str) -> str:
+    """The same name, if a function of Python can have such a parameter.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not text.isidentifier() or keyword.iskeyword(text) or text != _as_python_reads(text):
+        raise ValueError(f"parameter {text!r}: no function of Python can have one of this name")
+    return text
+
+
+def _as_python_reads(text: str) -> str:
+    # Names are compared in this form: a keyword in wide letters is one too.
+    return unicodedata.normalize("NFKC", text)
+
+
 def identifier(text: str) -> str:
     """A name of Python that looks like the text; it may be a keyword."""
-    name = re.sub(r"\W", "_", text)
+    name = re.sub(r"\W", "_", _as_python_reads(text))
     return name if name.isidentifier() else f"_{name}"
 
 
 def class_name(text: str) -> str:
     """`out-of-stock` as `OutOfStock`; what is a class's name already stays."""
+    text = _as_python_reads(text)
     if text.isidentifier() and text[0].isupper():
         return text
     words = re.findall(r"[^\W_]+", text)

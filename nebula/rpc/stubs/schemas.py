@@ -47,8 +47,13 @@ def is_model(schema: Schema) -> bool:
 
 def is_named_enum(schema: Schema) -> bool:
     """Whether it is an enumeration with a name of its own."""
-    # One of a single member is a `const`.
-    return ("enum" in schema or "const" in schema) and "title" in schema
+    return bool(values_of(schema)) and "title" in schema
+
+
+def values_of(schema: Schema) -> list[Any]:
+    """The only values that a schema lets through; empty where it lists none."""
+    # An enumeration of a single member is a `const`.
+    return schema.get("enum") or ([schema["const"]] if "const" in schema else [])
 
 
 def identity_of(definitions: Mapping[str, Schema], name: str) -> str:

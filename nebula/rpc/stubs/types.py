@@ -16,6 +16,7 @@ from nebula.rpc.stubs.schemas import (
     is_named_enum,
     limits_of,
     referred,
+    values_of,
 )
 from nebula.rpc.stubs.values import Expression, expression_of
 
@@ -111,8 +112,8 @@ class Types:
             return self._referred(referred(schema["$ref"]), scope)
         if schema.get("format") == "decimal":
             return self._format("decimal")
-        if "const" in schema or "enum" in schema:
-            values = schema.get("enum", [schema.get("const")])
+        values = values_of(schema)
+        if values and all(isinstance(value, str | int | None) for value in values):
             return f"{self._use('typing', 'Literal')}[{', '.join(map(plain, values))}]"
         if branches := schema.get("anyOf") or schema.get("oneOf"):
             return self._union([self.expression(branch, scope) for branch in branches])
@@ -278,7 +279,7 @@ class Types:
 
 
 def _members(schema: Schema) -> Iterator[tuple[str, Any]]:
-    values = schema.get("enum", [schema.get("const")])
+    values = values_of(schema)
     names = schema.get(ENUM_NAMES, [str(value) for value in values])
     yield from zip(unique(map(member_name, names)), values, strict=True)
 

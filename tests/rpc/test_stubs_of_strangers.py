@@ -1,0 +1,166 @@
+"""Stubs of services that nobody trusts: whatever they say of themselves stays text, never becomes code."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from nebula.rpc.stubs.module import write_stubs
+
+# What code of a stub may call, import and define. All else in it are names and values.
+CALLED = {
+    "ConfigDict", "Decimal", "Field", "Remote", "UUID", "date", "datetime", "deprecated", "float", "job",
+    "model_validate", "set", "time", "timedelta", "timezone", "TzInfo", "verb",
+}  # fmt: skip
+IMPORTED = {
+    "__future__", "collections.abc", "decimal", "enum", "nebula", "nebula.rpc.remote", "pydantic", "typing",
+    "typing_extensions", "uuid",
+}  # fmt: skip
+STATEMENTS = (ast.Expr, ast.ImportFrom, ast.Import, ast.Assign, ast.AnnAssign, ast.ClassDef)
+FUNCTIONS = (ast.AsyncFunctionDef, ast.FunctionDef)
+
+
+def odd_code_in(text: str) -> list[str]:
+    """All of a module that is more than declarations."""
+    module = ast.parse(text)
+    odd: list[ast.AST] = [node for node in module.body if not isinstance(node, (*STATEMENTS, *FUNCTIONS))]
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call):
+            called = node.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "?")
+            odd += [node] if name not in CALLED else []
+        elif isinstance(node, ast.Import):
+            odd += [node] if ast.unparse(node) != "import datetime as dt" else []
+        elif isinstance(node, ast.ImportFrom):
+            odd += [node] if node.module not in IMPORTED else []
+        elif isinstance(node, FUNCTIONS):
+            *about, last = node.body
+            says = [ast.unparse(one) for one in about if not isinstance(one, ast.Expr)]
+            odd += [node] if says or ast.unparse(last) != "raise NotImplementedError" else []
+        elif isinstance(node, ast.Expr):
+            odd += [node] if not isinstance(node.value, ast.Constant) else []
+    return [ast.unparse(node) for node in odd]
+
+
+HOSTILE = [
+    '"', "'", '"""', "\\", '\\"""', "\n", "\r", "\0", "\x1b[2J", "\u202e", "\ufeff", "a\nimport os", "a b",
+    "a-b", "def", "\uff44ef", "class", "list", "Any", "Field", "__init__", "_x", "1a", "", "\xe9", "Decimal",
+    "name", "mro", "model_config", "date-time", "#/$defs/A", "x: int = exec('1')", "x)\n    exec('1')",
+    "exec('1')", '", exec("1"), "',
+]  # fmt: skip
+texts = st.sampled_from(HOSTILE) | st.text(max_size=8)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+kinds = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object"])
+formats = st.sampled_from(
+    ["date-time", "date", "time", "duration", "uuid", "decimal", "base64url", "binary", "?"]
+)
+
+
+def said_with(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "type": kinds,
+            "format": formats,
+            "title": texts,
+            "description": texts,
+            "default": values,
+            "const": values,
+            "enum": st.lists(values, max_size=3),
+            "anyOf": st.lists(inner, max_size=3),
+            "items": inner,
+            "prefixItems": st.lists(inner, max_size=2),
+            "properties": st.dictionaries(texts, inner, max_size=3),
+            "required": st.lists(texts, max_size=2),
+            "additionalProperties": inner | st.booleans(),
+            "propertyNames": inner,
+            "uniqueItems": st.booleans(),
+            "minimum": values,
+            "pattern": texts,
+            "deprecated": st.booleans(),
+            "deprecationMessage": texts,
+            "discriminator": st.fixed_dictionaries({"propertyName": texts}),
+            "x-enum-varnames": st.lists(texts, max_size=3),
+            "x-parameter": texts,
+            "$ref": st.sampled_from(["#/$defs/A", "#/$defs/B", "#/$defs/?", "elsewhere"]),
+        },
+    )
+
+
+schemas: st.SearchStrategy[Any] = st.recursive(st.just({}), said_with, max_leaves=6)
+whole = st.builds(
+    lambda schema, definitions: {**schema, "$defs": definitions},
+    said_with(schemas),
+    st.fixed_dictionaries({"A": said_with(schemas), "B": said_with(schemas)}),
+)
+verbs = st.fixed_dictionaries(
+    {"verb": texts, "description": texts, "parameters": whole, "result": whole, "response": texts},
+    optional={
+        "queue": texts,
+        "errors": st.lists(
+            st.fixed_dictionaries({"code": texts, "description": texts, "retryable": st.booleans()}),
+            max_size=2,
+        ),
+        "idempotent": st.booleans(),
+        "deprecated": st.booleans(),
+        "deprecationMessage": texts,
+        "job": st.booleans(),
+        "stream": st.booleans(),
+        "item": whole,
+    },
+)
+
+
+@settings(
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+@given(
+    st.fixed_dictionaries(
+        {
+            "service": texts,
+            "queues": st.lists(texts, min_size=1, max_size=1),
+            "verbs": st.lists(verbs, max_size=3),
+        }
+    )
+)
+def test_nothing_that_a_service_says_becomes_code(told: dict[str, Any]) -> None:
+    try:
+        text = write_stubs(told)
+    # The command says then that the service cannot be read.
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return
+
+    assert odd_code_in(text) == []
+    assert not [sign for sign in text if sign != "\n" and not sign.isprintable()]
+
+
+@pytest.mark.parametrize(
+    "name", [one for one in HOSTILE if not one.isidentifier() or keyword.iskeyword(one)] + ["\uff44ef"]
+)
+def test_parameter_that_is_no_name_is_refused(name: str) -> None:
+    verb = {"verb": "a", "description": "", "result": {}, "response": "b"}
+    for schema in (
+        {"type": "object", "properties": {name: {}}},
+        {"type": "array", "x-parameter": name},
+    ):
+        with pytest.raises(ValueError, match="no function of Python"):
+            write_stubs({"service": "s", "queues": ["q"], "verbs": [verb | {"parameters": schema}]})
+
+
+def test_code_would_be_noticed() -> None:
+    assert odd_code_in("import os") == ["import os"]
+    assert odd_code_in("def f():\n    exec('1')\n    raise NotImplementedError") != []
+    assert odd_code_in("a: int = exec('1')") == ["exec('1')"]
+    assert odd_code_in("class A:\n    a = b()") == ["b()"]
