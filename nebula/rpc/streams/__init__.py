@@ -1,5 +1,5 @@
 """Answers in many parts: a handler that yields, and a caller that iterates (PROTOCOL G, "Credit").
 
-`outflow` and `inflow` are the two ends of a stream without I/O. `serving`, `sending` and `threads` carry the one,
-`asking` and `reading` the other.
+`outflow` and `inflow` are the two ends of a stream without I/O. `serving`, `sending` and `threads` carry the
+one, `asking` and `reading` the other.
 """
