@@ -294,7 +294,9 @@ class Answerer:
         # A job refuses, and so may a handler: those are the errors that are meant for the caller.
         except VerbError as error:
             tally.errors += 1
-            return failure(error)
+            # What another service answered to the handler is none of them, unless the verb declares it, too.
+            is_meant = not error.was_answered or type(error) in verb.errors
+            return failure(error) if is_meant else self._internal(verb, error)
         # `sys.exit` in a handler, of some argument parser for one, is not the end of the service.
         except (Exception, SystemExit) as error:
             tally.errors += 1

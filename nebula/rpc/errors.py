@@ -102,6 +102,9 @@ class VerbError(NebulaError):
     code: str = ""
     retryable: bool = False
 
+    # By a service that was called: a handler that lets it pass does not speak of itself.
+    was_answered: bool = False
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if cls.code:
@@ -186,6 +189,7 @@ def declared_error(error: RemoteError, kinds: Iterable[type[VerbError]]) -> Verb
             # Not by calling the class: what a constructor of its own takes is not on the wire.
             declared = kind.__new__(kind)
             VerbError.__init__(declared, error.message, details=error.details, retryable=error.retryable)
+            declared.was_answered = True
             return declared
     return None
 

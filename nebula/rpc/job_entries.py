@@ -43,6 +43,7 @@ class JobEntry:
         self.queue = None
         # Accepting is quick; what jobs may run at once is their engine's affair.
         self.concurrency = None
+        self.errors = ()
         self._job = job
         self._jobs = jobs
         self._allow = allow

@@ -109,6 +109,10 @@ class Endpoint(Protocol):
     def concurrency(self) -> int | None:
         """How many requests for it are handled at once, None for as many as there are workers."""
 
+    @property
+    def errors(self) -> tuple[type[VerbError], ...]:
+        """What it declares to answer with."""
+
     def may_be_called_by(self, principal: str | None) -> bool:
         """Whether this principal is let in."""
 

@@ -204,6 +204,33 @@ async def test_declared_error_is_raised_as_its_class(client: Client, serving: Se
     assert isinstance(error.__cause__, RemoteError)
 
 
+async def test_declared_error_of_another_service_is_not_told_as_ones_own(
+    client: Client, serving: Serving
+) -> None:
+    stock, orders = Responder("far-stock"), Responder("orders")
+
+    @stock.verb(errors=[OutOfStock])
+    async def take() -> None:
+        raise OutOfStock("a secret of the stock's")
+
+    @orders.verb
+    async def careless() -> None:
+        await client.call(take)
+
+    @orders.verb(errors=[OutOfStock])
+    async def open_about_it() -> None:
+        await client.call(take)
+
+    with anyio.fail_after(5):
+        async with serving(stock, orders):
+            with pytest.raises(RemoteError, match=r"^internal: ") as hidden:
+                await client.call(careless)
+            with pytest.raises(OutOfStock):
+                await client.call(open_about_it)
+
+    assert "secret" not in str(hidden.value)
+
+
 # --- who is not there yet ---
 
 

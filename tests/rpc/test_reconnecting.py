@@ -218,6 +218,19 @@ async def test_dead_addresses_are_passed_over(free_port: int) -> None:
         assert await client.call("shop", "price") == 5
 
 
+async def test_broker_that_says_nothing_is_passed_over_in_time() -> None:
+    async def mute(peer: Peer) -> None:
+        assert (await peer.hear()).startswith("CONNECT\n")
+        assert await peer.is_closed()
+
+    async with (
+        brokers(mute) as deaf,
+        brokers(answering) as url,
+        Client([deaf, url], connect_timeout=0.2) as client,
+    ):
+        assert await client.call("shop", "price") == 5
+
+
 async def test_nobody_at_any_address_is_told_of_each_at_entering(free_port: int) -> None:
     urls = [f"stomp://127.0.0.1:{free_port}", f"stomp://localhost:{free_port}"]
 
