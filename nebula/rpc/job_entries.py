@@ -66,6 +66,7 @@ class JobEntry:
             "result": self.signature.result_schema(),
             "response": self.response,
             "job": True,
+            **self.signature.marks(),
         }
 
 

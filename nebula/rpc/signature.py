@@ -230,6 +230,13 @@ class Signature:
         """JSON Schema of the value in a reply; empty where the handler does not say."""
         return self._result.schema("serialization")
 
+    def marks(self) -> dict[str, Any]:
+        """What `describe` says beside the schemas: `avro`, `deprecated`, where there is something to say."""
+        shown: dict[str, Any] = {} if self.avro is None else {"avro": self.avro.describe()}
+        if self.deprecated is not None:
+            shown |= {"deprecated": True, DEPRECATED_BECAUSE: self.deprecated}
+        return shown
+
     def _warn(self, given: Mapping[str, Any]) -> None:
         """Tell who wrote the call of what is deprecated in it: that is two calls above `pack`."""
         texts = [f"{self._where} is deprecated: {self.deprecated}"] if self.deprecated is not None else []
@@ -271,6 +278,14 @@ class Signature:
             return Adapter(kind)
         except (PydanticUserError, PydanticSchemaGenerationError) as error:
             raise TypeError(f"{self._where}: {error.message}") from error
+
+
+def handler_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The handler inside `@deprecated`, which is for callers and need not warn of each request."""
+    if not hasattr(function, "__deprecated__") or not hasattr(function, "__wrapped__"):
+        return function
+    inner: Callable[..., Any] = function.__wrapped__
+    return types.MethodType(inner, function.__self__) if inspect.ismethod(function) else inner
 
 
 def job_signature(function: Callable[..., Any], *, context: tuple[type, ...]) -> Signature:

@@ -6,14 +6,12 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import MethodType
 from typing import Any, Final, Protocol, TypeVar, overload
 
-from nebula.rpc.adapting import DEPRECATED_BECAUSE
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import ERROR, SUCCESS
 from nebula.rpc.errors import CODES, VerbError, meaning_of
-from nebula.rpc.signature import Arguments, Signature
+from nebula.rpc.signature import Arguments, Signature, handler_of
 from nebula.rpc.yielding import is_stream, item_schema
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -152,7 +150,7 @@ class Verb:
 
     def __init__(self, function: Callable[..., Any], options: VerbOptions | None = None) -> None:
         options = options or options_of(function) or VerbOptions()
-        function = _without_warning(function)
+        function = handler_of(function)
         self.name = options.name or function.__name__
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"verb {self.name!r}: a name is one line without spaces around it")
@@ -194,7 +192,6 @@ class Verb:
     def describe(self) -> dict[str, Any]:
         """The contract for `describe`: description, and JSON Schema of parameters and result."""
         result = self.signature.result_schema()
-        avro, why = self.signature.avro, self.signature.deprecated
         return {
             "verb": self.name,
             "description": self.description,
@@ -204,17 +201,8 @@ class Verb:
             "response": self.response,
             **({"errors": [_describe_error(kind) for kind in self.errors]} if self.errors else {}),
             **({"idempotent": True} if self.idempotent else {}),
-            **({} if avro is None else {"avro": avro.describe()}),
-            **({} if why is None else {"deprecated": True, DEPRECATED_BECAUSE: why}),
+            **self.signature.marks(),
         }
-
-
-def _without_warning(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler inside `@deprecated`: that is for callers, and need not warn of each request."""
-    if not hasattr(function, "__deprecated__") or not hasattr(function, "__wrapped__"):
-        return function
-    inner: Callable[..., Any] = function.__wrapped__
-    return MethodType(inner, function.__self__) if inspect.ismethod(function) else inner
 
 
 def _describe_error(kind: type[VerbError]) -> dict[str, Any]:

@@ -196,6 +196,13 @@ def close() -> None:
 
 
 @app.job(engine=None)
+@deprecated("take `stock`")
+async def count(items: int = 2) -> int:
+    """Count."""
+    return items
+
+
+@app.job(engine=None)
 def stock(ctx: Job, items: int = 2) -> list[dict[str, int]]:
     """Take stock."""
     return [{"item": item} for item in range(items)]

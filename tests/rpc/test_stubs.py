@@ -163,6 +163,9 @@ async def test_job_of_a_stub_is_started(calling: Client, stub: ModuleType) -> No
     with anyio.fail_after(10):
         job = await calling.start(stub.stock, items=1)
         assert await job.result(list[dict[str, int]]) == [{"item": 0}]
+        with pytest.warns(DeprecationWarning, match="count is deprecated: take `stock`"):
+            job = await calling.start(stub.count, items=3)
+        assert await job.result(int) == 3
 
 
 def test_stub_has_docstrings_types_and_defaults(stub: ModuleType) -> None:

@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.context import Job
-from nebula.rpc.signature import Arguments, Signature, job_signature
+from nebula.rpc.signature import Arguments, Signature, handler_of, job_signature
 
 __all__ = ["JobVerb"]
 
@@ -54,7 +54,8 @@ class JobVerb:
     signature: Signature = field(init=False)
 
     def __post_init__(self) -> None:
-        function = self.function
+        function = handler_of(self.function)
+        object.__setattr__(self, "function", function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"{function.__qualname__} yields; a job returns one value")
         if self.on_lost not in ("fail", "rerun"):
