@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument
+from typer import Argument, Option
 
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
 from nebula.cli.render import Output
+from nebula.errors import Refused
+
+if TYPE_CHECKING:
+    from nebula.rpc.client import Client
 
 
 def call(
@@ -40,21 +44,47 @@ def call(
 
 
 def describe(
-    service: Service, *, broker: Url = None, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False
+    service: Service,
+    *,
+    instance: Annotated[
+        str | None, Option(metavar="NAME", help="Ask this one, of those that `nebula services` shows.")
+    ] = None,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
 ) -> None:
     """Show the verbs of a service and what they take; as JSON with the full schema.
 
-    Example: nebula describe prices
+    Whichever of its instances comes first answers. On a terminal it is told if they are not all alike.
+
+    \b
+    Examples:
+      nebula describe prices
+      nebula describe prices --instance 3f2a9c41
     """
     from nebula.cli.asking import ask
+    from nebula.cli.instances import differences
 
-    answer = ask(broker, lambda client: client.call(service, "describe", timeout=timeout))
     output = Output(as_json=as_json)
-    if output.is_for_people:
-        rows = [summary(verb) for verb in answer["verbs"]]
-        output.rows(("verb", "parameters", "description"), rows, none="no verbs")
-    else:
+
+    async def look(client: Client) -> tuple[Any, str]:
+        target = service if instance is None else f"{service}.{instance}"
+        answer = await client.call(target, "describe", timeout=timeout)
+        if not output.is_for_people or instance is not None:
+            return answer, ""
+        try:
+            return answer, differences(await client.services(service, timeout=timeout))
+        except Refused:  # it may be called all the same
+            return answer, ""
+
+    answer, note = ask(broker, look)
+    if not output.is_for_people:
         output.json_line(answer)
+        return
+    rows = [summary(verb) for verb in answer["verbs"]]
+    output.rows(("verb", "parameters", "description"), rows, none="no verbs")
+    if note:
+        output.console.print(note, markup=False, highlight=False)
 
 
 def summary(verb: Mapping[str, Any]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,13 +12,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from nebula.cli.live import screen
-from nebula.cli.render import Output
+from nebula.cli.render import Output, harmless
 from nebula.cli.tables import Column, duration, number, table
 from nebula.rpc.statistics import merged, without_buckets
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
-    from nebula.rpc.discovery import ScatterResult
+    from nebula.rpc.discovery import Instance, ScatterResult
 
 
 def latency(seconds: float) -> str:
@@ -68,6 +68,17 @@ async def show_services(
             if is_live:
                 async for _ in presence.changes():
                     show([asdict(one) for one in presence.instances])
+
+
+def differences(instances: Iterable[Instance]) -> str:
+    """What is said of instances whose contracts are not all alike; nothing if they are."""
+    alike: dict[str, list[str]] = {}
+    for one in instances:
+        alike.setdefault(one.schemas, []).append(harmless(one.name))
+    if len(alike) < 2:
+        return ""
+    groups = "; ".join(", ".join(names) for names in alike.values())
+    return f"its instances are not alike: {groups}. --instance NAME shows one"
 
 
 async def show_ping(

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from nebula.cli import instances
+from nebula.rpc.discovery import Instance
 from tests.cli.conftest import state
 from tests.cli.programs import NEBULA, environment, running
 
@@ -106,7 +107,26 @@ def test_stats_of_a_service_that_does_not_make_itself_known_are_those_of_who_ans
     assert told(ask("stats", "nebula.broker"))["instances"] == 1
 
 
+def test_describe_of_one_instance_is_what_that_one_says(ask: Ask) -> None:
+    (shop,) = told(ask("services", "shop"))
+
+    described = told(ask("describe", "shop", "--instance", shop["name"]))
+
+    assert described == told(ask("describe", "shop"))
+    assert ask("describe", "shop", "--instance", "nobody").returncode == 3
+
+
 # --- what people read ---
+
+
+def test_instances_that_are_not_alike_are_told_apart() -> None:
+    alike = [Instance("shop", name, schemas="a") for name in ("i1", "i2")]
+
+    assert instances.differences(alike) == ""
+    assert instances.differences([*alike, Instance("shop", "i3", schemas="b")]) == (
+        "its instances are not alike: i1, i2; i3. --instance NAME shows one"
+    )
+
 
 SHOWN = {
     "service": "shop",
