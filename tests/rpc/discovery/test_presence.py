@@ -16,7 +16,8 @@ from nebula.rpc.client import Client
 from nebula.rpc.discovery import Instance, Presence
 from nebula.rpc.responder import Responder
 from nebula.stomp.client import StompClient
-from tests.rpc.conftest import Serving
+from nebula.testing import Faults
+from tests.rpc.conftest import RunningBroker, Serving
 
 pytestmark = pytest.mark.anyio
 
@@ -150,6 +151,29 @@ async def test_service_whose_connection_is_cut_is_gone(client: Client, broker_ur
             gone = await until(presence, 0)
 
     assert (found, gone) == ([one], [])
+
+
+async def test_service_that_lost_its_connection_comes_back_under_its_name(
+    mortal_broker: RunningBroker,
+) -> None:
+    # Where it has to be asked, it is back before anybody knows that it was gone.
+    url = mortal_broker.url
+    app, faults, started = fresh(), Faults(url), anyio.Event()
+    with anyio.fail_after(10):
+        async with (
+            Client(url) as client,
+            client.watch_services(app.name) as presence,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(partial(app.run, url, started=started, link=faults, reconnect=True))
+            (before,) = await until(presence, 1)
+            await started.wait()
+            faults.drop_connection()
+            await until(presence, 0)
+            (after,) = await until(presence, 1)
+            tasks.cancel_scope.cancel()
+
+    assert after.destination == before.destination
 
 
 async def test_load_is_told_as_it_changes(serving: Serving, client: Client) -> None:
