@@ -1,0 +1,75 @@
+"""Who is seen by whom, where rights are configured: the implied ones are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from nebula.errors import Refused
+from nebula.rpc.client import Client
+from nebula.rpc.responder import Responder
+from nebula.testing import RunningBroker, serving
+
+pytestmark = pytest.mark.anyio
+
+RIGHTS = """
+[capability.Serve-shop]
+subscribe = ["/queue/shop"]
+[capability.Serve-bank]
+subscribe = ["/queue/bank"]
+[capability.Ask-shop]
+publish = ["/queue/shop"]
+[identity]
+shopkeeper = ["Serve-shop"]
+banker = ["Serve-bank"]
+alice = ["Ask-shop"]
+"""
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[RunningBroker]:
+    """A broker whose principals may do what their addresses' names are granted."""
+    file = tmp_path / "rights.toml"
+    file.write_text(RIGHTS)
+    with RunningBroker(rights=[file]) as broker:
+        yield broker
+
+
+def address(broker: RunningBroker, principal: str) -> str:
+    return broker.memory_url.replace("://", f"://{principal}@")
+
+
+async def test_one_sees_and_asks_the_services_that_one_may_call(guarded: RunningBroker) -> None:
+    with anyio.fail_after(10):
+        async with (
+            serving(address(guarded, "shopkeeper"), Responder("shop")),
+            serving(address(guarded, "banker"), Responder("bank")),
+            Client(address(guarded, "alice")) as alice,
+        ):
+            seen = [one.service for one in await alice.services()]
+            found = await alice.call_all("shop", "ping")
+            try:
+                foreign = await alice.services("bank")
+            except Refused:
+                foreign = []
+
+    assert seen == ["shop"]
+    assert (len(found.values), found.missing) == (1, [])
+    assert foreign == []
+
+
+async def test_service_that_may_not_make_itself_known_serves_all_the_same(guarded: RunningBroker) -> None:
+    # Of its name it has no right, only of its queue.
+    app = Responder("kiosk", queues=["shop"])
+    with anyio.fail_after(20):
+        async with (
+            serving(address(guarded, "shopkeeper"), app),
+            Client(address(guarded, "alice")) as alice,
+        ):
+            answer = await alice.call("shop", "ping")
+            seen = await alice.services()
+
+    assert (answer, seen) == (None, [])
