@@ -105,6 +105,10 @@ class Connections:
         backoff: the delays between the rounds of addresses.
         sleep: waits.
         now: seconds of any clock that does not jump.
+
+    Attributes:
+        state: how it is now.
+        last_failure: what ended the last connection or attempt, None as long as none has ended.
     """
 
     def __init__(
@@ -135,11 +139,7 @@ class Connections:
         self._over: anyio.Event | None = None
         self._loss: NebulaError | None = None
         self.state = ConnectionState.CLOSED
-
-    @property
-    def last_failure(self) -> NebulaError | None:
-        """Why there is no connection, as far as that is known."""
-        return self._failures[-1] if self._failures else self._loss
+        self.last_failure: NebulaError | None = None
 
     async def run(self) -> None:
         """Connect again and again until `leave`. Called once.
@@ -215,7 +215,7 @@ class Connections:
         self._tell(ConnectionState.CONNECTED)
 
     def _lose(self, error: NebulaError) -> None:
-        self._loss = error
+        self._loss = self.last_failure = error
         assert self._over is not None
         self._over.set()
         if self._was_connected:
@@ -226,7 +226,7 @@ class Connections:
 
     def _fail(self, error: NebulaError) -> None:
         # What the broker said at the end says more than that it has ended.
-        error = self._loss or error
+        error = self.last_failure = self._loss or error
         self._failures.append(error)
         if self._was_connected or self._waits:
             _log.info("no connection", reason=str(error))

@@ -172,12 +172,12 @@ async def test_call_made_while_there_is_no_broker_waits_for_one() -> None:
                 again.set()
 
 
-async def test_waiting_callers_get_an_error_within_their_time(free_port: int) -> None:
+async def test_waiting_callers_get_an_error_within_their_time() -> None:
     told: list[type[BaseException]] = []
     cut = anyio.Event()
 
     async def fail(work: Any) -> None:
-        with pytest.raises(ConnectionLost, match="no connection in time") as caught:
+        with pytest.raises(ConnectionLost, match=r"no connection in time: .*closed the connection") as caught:
             await work
         told.append(type(caught.value))
 
@@ -279,7 +279,7 @@ async def test_client_is_left_at_once_while_it_reconnects() -> None:
             await is_tried.wait()
 
 
-async def test_states_are_told_in_their_order(free_port: int) -> None:
+async def test_states_are_told_in_their_order() -> None:
     states: list[str] = []
 
     async with brokers(silent, answering) as url, Client(url, on_state=states.append) as client:
