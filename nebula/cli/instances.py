@@ -64,10 +64,25 @@ async def show_services(
 
     with screen(output, draw, is_live=is_live) as show:
         async with client.watch_services(service, timeout=seconds) as presence:
-            show([asdict(one) for one in presence.instances])
-            if is_live:
+
+            def show_now() -> None:
+                show([asdict(one) for one in presence.instances])
+
+            show_now()
+            if not is_live:
+                return
+            async with anyio.create_task_group() as tasks:
+                if output.is_for_people:
+                    tasks.start_soon(_each_second, show_now)
                 async for _ in presence.changes():
-                    show([asdict(one) for one in presence.instances])
+                    show_now()
+
+
+async def _each_second(do: Callable[[], None]) -> None:
+    # How long they have been up is a change, too.
+    while True:
+        await anyio.sleep(1)
+        do()
 
 
 def differences(instances: Iterable[Instance]) -> str:

@@ -42,10 +42,11 @@ class Tally:
 
     def to_json(self) -> dict[str, Any]:
         """As `stats` tells it. `latency` is there to be added up, see `Histogram.to_json`."""
+        ended = self.latency.total  # others are under way
         return {
             "requests": self.requests,
             "errors": self.errors,
-            "mean_seconds": self.seconds / self.requests if self.requests else 0.0,
+            "mean_seconds": self.seconds / ended if ended else 0.0,
             "longest_seconds": self.longest,
             "p50_seconds": self.latency.quantile(0.5),
             "p99_seconds": self.latency.quantile(0.99),
@@ -60,12 +61,13 @@ class Tally:
             TypeError, ValueError, LookupError: it is something else.
         """
         requests = int(told["requests"])
+        latency = Histogram.from_json(told.get("latency", ()))
         return cls(
             requests,
             int(told["errors"]),
-            float(told["mean_seconds"]) * requests,
+            float(told["mean_seconds"]) * (latency.total or requests),
             float(told["longest_seconds"]),
-            Histogram.from_json(told.get("latency", ())),
+            latency,
         )
 
 

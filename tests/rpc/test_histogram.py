@@ -119,3 +119,11 @@ def test_reply_that_is_no_statistics_is_unexpected(odd: Any) -> None:
 
 def test_people_and_programs_are_spared_the_buckets() -> None:
     assert "latency" not in without_buckets(reply(0.5))["verbs"]["quote"]
+
+
+def test_request_under_way_does_not_lower_the_mean() -> None:
+    tally = Tally(requests=2)
+    tally.add(0.5)
+
+    assert tally.to_json()["mean_seconds"] == 0.5
+    assert merged([{"verbs": {"quote": tally.to_json()}}])["verbs"]["quote"]["mean_seconds"] == 0.5
