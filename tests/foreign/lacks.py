@@ -48,6 +48,20 @@ LACKS: Final = (
             "test_call_fails_at_once_when_nobody_listens",
             "test_request_that_nobody_took_is_not_kept",
             "test_stopped_service_finishes_what_it_began",
+            "test_nobody_to_ask_is_told_at_once",
+            "test_instance_that_dies_is_not_waited_for",
+        ),
+    ),
+    Lack(
+        "all instances are known, and one that dies is gone at once (`nebula services`, `call_all`)",
+        {
+            "rabbitmq": "they are asked; one that dies is missed by its silence",
+            "activemq": "they are asked; one that dies is missed by its silence",
+        },
+        (
+            "test_service_whose_connection_is_cut_is_gone",
+            "test_instance_without_a_queue_of_its_own_is_missing",
+            "test_instance_that_is_known_but_gone_is_missing_at_once",
         ),
     ),
     Lack(
@@ -70,10 +84,13 @@ LACKS: Final = (
     Lack(
         "deliveries are counted, so that a request that kills its service is given up after `max_attempts`",
         {
-            "rabbitmq": "classic queues say only that it is not the first one",
+            "rabbitmq": "classic queues say only that it is a later one; UNSUBSCRIBE gives nothing back",
             "activemq": "a NACK brings a message to the dead-letter queue at once",
         },
-        ("test_request_delivered_too_often_is_not_run_again",),
+        (
+            "test_request_delivered_too_often_is_not_run_again",
+            "test_handler_is_told_that_its_request_was_delivered_before",
+        ),
     ),
     Lack(
         "a service whose queue somebody holds exclusively fails, and says so",

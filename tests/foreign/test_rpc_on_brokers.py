@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.foreign.lacks import LACKS
 from tests.foreign.suites import suites_of
 from tests.rpc import (
     test_avro_bodies,
@@ -21,18 +20,19 @@ from tests.rpc.idempotency import test_replays
 # The first one waits for the broker to be installed.
 pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
 
-_TESTS = suites_of(
-    test_client,
-    test_responder,
-    test_rules,
-    test_deadlines,
-    test_cancelling,
-    test_calls_given_up,
-    test_overload,
-    test_replays,
-    test_avro_bodies,
+globals().update(
+    suites_of(
+        test_client,
+        test_responder,
+        test_rules,
+        test_deadlines,
+        test_cancelling,
+        test_calls_given_up,
+        test_overload,
+        test_replays,
+        test_avro_bodies,
+    )
 )
-globals().update(_TESTS)
 
 
 @pytest.fixture(scope="session", params=["rabbitmq", "activemq"])
@@ -40,7 +40,3 @@ def broker_url(request: pytest.FixtureRequest) -> str:
     """A foreign broker, in place of ours."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
-
-
-def test_what_shows_a_lack_is_a_test_of_the_suite() -> None:
-    assert [name for lack in LACKS for name in lack.tests if name not in _TESTS] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.foreign.suites import suite_of
+from tests.foreign.suites import suites_of
 from tests.rpc.streams import test_leaving, test_streaming
 from tests.rpc.streams.conftest import fresh_watch, prices
 
@@ -13,9 +13,7 @@ __all__ = ["fresh_watch", "prices"]  # fixtures of the suite
 # The first one waits for the broker to be installed.
 pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
 
-_ONLY_OURS = {"test_nobody_to_ask_is_told_at_once": "their RECEIPTs do not say whether anybody listens"}
-
-globals().update(suite_of(test_leaving, without={}) | suite_of(test_streaming, without=_ONLY_OURS))
+globals().update(suites_of(test_leaving, test_streaming))
 
 
 @pytest.fixture(scope="session", params=["rabbitmq", "activemq"])
@@ -23,7 +21,3 @@ def broker_url(request: pytest.FixtureRequest) -> str:
     """A foreign broker, in place of ours."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
-
-
-def test_what_is_left_out_is_a_test_of_the_suite() -> None:
-    assert [name for name in _ONLY_OURS if not hasattr(test_streaming, name)] == []

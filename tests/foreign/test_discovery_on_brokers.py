@@ -1,0 +1,23 @@
+"""Who is there, and asking them all, over RabbitMQ and ActiveMQ: by asking, instead of last values."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.foreign.suites import suite_of, suites_of
+from tests.rpc.discovery import test_presence, test_scatter
+
+# The first one waits for the broker to be installed.
+pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
+
+# Nobody can speak in another's name where there are no last values.
+_ONLY_OURS = {"test_what_no_instance_would_say_of_itself_is_nobody": "it forges a last value"}
+
+globals().update(suite_of(test_presence, without=_ONLY_OURS) | suites_of(test_scatter))
+
+
+@pytest.fixture(scope="session", params=["rabbitmq", "activemq"])
+def broker_url(request: pytest.FixtureRequest) -> str:
+    """A foreign broker, in place of ours."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
