@@ -19,7 +19,9 @@ import anyio
 import psutil
 import pytest
 
+from nebula.cli.service import _address, _worker
 from nebula.cli.supervising import Supervisor, Worker
+from nebula.logs import Level
 from tests.cli.conftest import state
 from tests.cli.programs import nebula, running
 
@@ -265,3 +267,14 @@ def test_port_that_is_none_is_refused(folder: Path, http: str) -> None:
 
     assert ended.returncode == 2
     assert "write PORT or HOST:PORT" in ended.stderr
+
+
+def test_each_worker_has_a_port_of_its_own_and_no_passcode_among_its_words() -> None:
+    url = "stomp://me:secret@127.0.0.1:61613"
+    workers = [_worker("shop:app", "[::1]:9000", number, url, Level.INFO) for number in range(2)]
+
+    assert [each.command[-1] for each in workers] == ["::1:9000", "::1:9001"]
+    assert _address(workers[1].command[-1]) == ("::1", 9001)
+    assert not any("secret" in word for each in workers for word in each.command)
+    assert {each.environment["NEBULA_BROKER"] for each in workers} == {url}
+    assert _worker("shop:app", "0", 1, None, Level.INFO).command[-1] == "127.0.0.1:0"

@@ -246,6 +246,24 @@ async def test_where_there_are_no_last_values_instances_answer_who_asks(plain_ur
     assert [found.service for found in one] == [apps[0].name]
 
 
+async def test_only_who_is_asked_for_answers(plain_url: str) -> None:
+    apps = fresh(), fresh()
+    inbox = f"{names.INBOX_PREFIX}{uuid4()}"
+    async with (
+        _serving_at(plain_url, *apps),
+        StompClient(plain_url) as stomp,
+        stomp.subscribe(inbox, headers={names.EXCLUSIVE: "true"}) as answers,
+    ):
+        for app in apps:
+            body = b'{"verb":"neb.who","parameters":{"service":"%b"}}' % app.name.encode()
+            headers = {names.REPLY_TO: inbox, names.REPLY_ID: app.name}
+            await stomp.send(names.SERVICES_TOPIC, body, headers, receipt=True)
+        with anyio.fail_after(5):
+            ids = [(await anext(answers)).headers[names.IN_REPLY_TO] for _ in apps]
+
+    assert sorted(ids) == sorted(app.name for app in apps)
+
+
 async def test_where_there_are_no_last_values_changes_are_seen_by_asking_again(plain_url: str) -> None:
     app = fresh()
     with anyio.fail_after(20):
