@@ -13,6 +13,7 @@ import uvloop
 
 from nebula.broker.connection import Connection
 from nebula.broker.http import HttpListener
+from nebula.broker.http_posts import Post
 from nebula.broker.limits import Limits
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
@@ -64,12 +65,13 @@ def serve_http(
     limits: Limits | None = None,
     *,
     origins: tuple[str, ...] = (),
+    posts: Mapping[str, Post] | None = None,
     run_loop: Callable[[Coroutine[Any, Any, None]], None] = uvloop.run,
 ) -> Iterator[HttpServed]:
     """Run a broker with an HTTP listener beside its other one, for as long as the context lasts."""
     with serve(limits, run_loop=run_loop) as served:
         server = served.server
-        listener = HttpListener(lambda: Connection(server), origins=origins, limits=limits)
+        listener = HttpListener(lambda: Connection(server), origins=origins, limits=limits, posts=posts)
         listening = asyncio.run_coroutine_threadsafe(
             server.loop.create_server(listener, "127.0.0.1", 0), server.loop
         ).result(TIMEOUT)
