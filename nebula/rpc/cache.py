@@ -269,8 +269,8 @@ def _read(request: bytes) -> tuple[str, tuple[Any, ...]]:
 
 
 def _prefix(destination: str, verb: str | None) -> str:
-    """How all keys of a target or verb begin. No text of JSON ends within another one's string."""
-    return _json([destination] if verb is None else [destination, verb]).removesuffix("]") + ","
+    """How all keys of a target or verb begin. A string of JSON ends with its quote, so none begins another."""
+    return _json([destination] if verb is None else [destination, verb]).removesuffix("]")
 
 
 def _json(value: Any) -> str:

@@ -79,6 +79,25 @@ async def test_listener_that_fails_ends_nothing_else(server: Server) -> None:
                 assert (await anext(aiter(subscription))).body == b"here"
 
 
+async def test_who_closes_the_link_hears_of_its_end(server: Server) -> None:
+    class Ended:
+        def __init__(self) -> None:
+            self.event = anyio.Event()
+
+        def data_received(self, data: bytes) -> None: ...
+
+        def connection_lost(self, error: Exception | None) -> None:
+            self.event.set()
+
+    receiver = Ended()
+    with anyio.fail_after(_DEADLINE):
+        async with anyio.create_task_group() as tasks:
+            link = join(server, None)
+            link.start(receiver, tasks)
+            link.close()
+            await receiver.event.wait()
+
+
 async def test_end_of_the_broker_is_told(server: Server) -> None:
     with anyio.fail_after(_DEADLINE):
         async with linked(server) as client:
