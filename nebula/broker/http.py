@@ -34,6 +34,7 @@ from nebula.broker.http_posts import (
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener, host_name, is_loopback
 from nebula.broker.websocket import WebSocketTransport, part_from, shake_hands
+from nebula.headers import TIMEOUT
 from nebula.logs import PacedLog
 
 WEBSOCKET_PATH: Final = "/stomp"
@@ -283,7 +284,7 @@ class HttpConnection(asyncio.Protocol):
             await body.whole
             self._timer.cancel()
             query = request.target.partition(b"?")[2].decode("latin-1")
-            timeout = only_value(request, b"neb-timeout")
+            timeout = only_value(request, TIMEOUT.encode())
             answer = await post(Posted(principal, path, query, timeout, bytes(body.octets)))
         except Exception:
             self._listener.log.exception("post failed")
