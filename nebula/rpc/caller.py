@@ -125,7 +125,7 @@ class Caller:
             LocalProtocolError: the client was not entered.
         """
         if self._inbox is None:
-            await self._wait_connected(self.seconds(timeout))
+            await self.connected_inbox(self.seconds(timeout))
         return self.stomp
 
     async def open(self) -> None:
@@ -161,13 +161,22 @@ class Caller:
         assert self._connections is not None
         assert self._life is not None
         self._finish(ClientClosed("the client has disconnected"))
-        # In a cancelled scope there is no time for manners, but to say that calls were cancelled with it.
-        # The connection is shielded from the cancellation until here.
-        if anyio.current_effective_deadline() == -math.inf:
-            has_said = self._inbox is not None and self._inbox.withdrawn
-            self._life.deadline = anyio.current_time() + (_LAST_WORD_SECONDS if has_said else 0.0)
-        self._connections.leave()
+        if anyio.current_effective_deadline() > -math.inf:
+            self._connections.leave()
+        else:
+            await self._hurry()
+            self._life.cancel()
         await self._end_tasks(error)
+
+    async def _hurry(self) -> None:
+        """In a cancelled scope there is no time for manners, but to say that calls were cancelled with it.
+
+        The connection is shielded from the cancellation until here.
+        """
+        if self._stomp is not None and self._inbox is not None and self._inbox.withdrawn:
+            with anyio.CancelScope(shield=True):
+                # Once this is answered, what was posted before has come there.
+                await self._stomp.connection.disconnect(_LAST_WORD_SECONDS)
 
     async def _end_tasks(self, error: BaseException | None) -> None:
         assert self._tasks is not None
@@ -231,8 +240,12 @@ class Caller:
                 waiter.fail(error)
         self._waiting.clear()
 
-    async def _wait_connected(self, seconds: float) -> Inbox:
-        """The inbox, once there is one."""
+    async def connected_inbox(self, seconds: float) -> Inbox:
+        """The inbox of the connection, once there is one. Raises as `connected`.
+
+        Args:
+            seconds: to wait for it.
+        """
         if self._connections is None:
             raise _not_entered()
         with anyio.move_on_after(seconds):
@@ -251,18 +264,6 @@ class Caller:
 
     def _is_alive(self, stomp: StompClient) -> bool:
         return self._stomp is stomp and self._inbox is not None
-
-    async def connected_inbox(self, seconds: float) -> Inbox:
-        """The inbox of the connection, once there is one.
-
-        Args:
-            seconds: to wait for it.
-
-        Raises:
-            ConnectionLost: there was none in time, or will be none.
-            LocalProtocolError: the client was not entered.
-        """
-        return self._inbox or await self._wait_connected(seconds)
 
     # --- asking ---
 
@@ -314,7 +315,7 @@ class Caller:
         inbox = self._inbox
         if inbox is None:
             deadline = monotonic() + seconds
-            inbox = await self._wait_connected(seconds)
+            inbox = await self.connected_inbox(seconds)
             seconds = deadline - monotonic()
         # Not `persistent`: whoever waits for the answer would not be there after a restart.
         headers = inbox.brand.expiry(whole_milliseconds(seconds))
@@ -367,7 +368,7 @@ class Caller:
 
         async def attempt(seconds: float) -> Message:
             deadline = monotonic() + seconds
-            inbox = self._inbox or await self._wait_connected(seconds)
+            inbox = await self.connected_inbox(seconds)
             left = deadline - monotonic()
             # A copy, as the inbox writes its own headers into it.
             return await inbox.ask(

@@ -86,6 +86,32 @@ async def test_cancelled_client_withdraws_its_calls_before_it_goes(
             await until(cancels)
 
 
+async def test_cancelled_client_does_not_wait_for_a_broker_that_is_stuck() -> None:
+    asked = anyio.Event()
+    heard: list[str] = []
+
+    async def script(peer: Peer) -> None:
+        await welcome(peer)
+        await request(peer)
+        asked.set()
+        heard.extend([await peer.hear(), await peer.hear()])
+        assert await peer.is_closed()
+
+    async def live(url: str) -> None:
+        async with Client(url) as client:
+            await client.call("shop", "price")
+
+    # A client that took its leave as usual would wait for five seconds.
+    with anyio.fail_after(4):
+        async with brokers(script) as url, anyio.create_task_group() as tasks:
+            tasks.start_soon(live, url)
+            await asked.wait()
+            tasks.cancel_scope.cancel()
+
+    assert header(heard[0], "destination") == "/topic/nebula.cancel.shop"
+    assert heard[1].startswith("DISCONNECT\n")
+
+
 async def test_call_whose_time_is_over_is_not_withdrawn(
     client: Client, broker_url: str, anyio_backend_name: str
 ) -> None:
