@@ -269,7 +269,7 @@ def _read(request: bytes) -> tuple[str, tuple[Any, ...]]:
 
 
 def _prefix(destination: str, verb: str | None) -> str:
-    """How all keys of a target or verb begin. A string of JSON ends with its quote, so none begins another."""
+    """How all keys of a target or verb begin. JSON ends each text with a quote: none begins another."""
     return _json([destination] if verb is None else [destination, verb]).removesuffix("]")
 
 
