@@ -441,3 +441,31 @@ def test_page_that_was_read_ahead_of_a_purge_is_not_taken(disk: MemoryDisk) -> N
     broker.hand_in()
     assert bob.bodies() == last
     assert queue(broker).depth == 0
+
+
+def test_queue_that_refuses_loses_nothing_where_it_takes_more_room_in_memory_than_on_disk(
+    disk: MemoryDisk,
+) -> None:
+    limits = Limits(queue_window_bytes=8000)
+    broker = start(disk, limits, [DestinationPolicy(pattern=QUEUE, max_bytes=50_000)])
+    alice = broker.connect()
+    # Each has headers of its own, which count in memory alone.
+    for number in range(COUNT):
+        alice.publish(QUEUE, str(number), headers=[*PERSISTENT, f"mine:{number}", f"receipt:{number}"])
+        broker.commit()
+    accepted = [frame[1]["receipt-id"] for frame in alice.received() if frame[1]["disposition"] == "accepted"]
+    assert len(accepted) == COUNT
+
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL, f"prefetch-count:{COUNT}")
+    assert bob.bodies() == accepted
+    bob.lose()
+    assert drain(broker) == accepted
+
+
+def test_queue_that_refuses_loses_nothing_where_its_limit_was_lowered(disk: MemoryDisk) -> None:
+    bodies = fill(start(disk))
+    broker = start(disk, policies=[DestinationPolicy(pattern=QUEUE, max_messages=10)])
+
+    assert drain(broker) == bodies
+    assert broker.broker.account.dropped == {}
