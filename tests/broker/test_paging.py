@@ -469,3 +469,24 @@ def test_queue_that_refuses_loses_nothing_where_its_limit_was_lowered(disk: Memo
 
     assert drain(broker) == bodies
     assert broker.broker.account.dropped == {}
+
+
+def test_many_deep_queues_that_are_read_at_once_keep_to_the_brokers_memory(disk: MemoryDisk) -> None:
+    writer = BrokerHarness(store=MemoryStore(disk))
+    names = [f"/queue/{number}" for number in range(40)]
+    bodies = [f"{number}{'x' * 1000}" for number in range(60)]
+    for name in names:
+        writer.connect().publish(name, *bodies, headers=PERSISTENT)
+        writer.commit()
+    limits = Limits(max_memory_bytes=1_000_000, max_body_bytes=10_000, queue_window_bytes=100_000)
+    broker = BrokerHarness(limits, store=MemoryStore(disk))
+    readers = [broker.connect() for _ in names]
+    for reader, name in zip(readers, names, strict=True):
+        reader.subscribe(name, INDIVIDUAL, "prefetch-count:1")
+
+    for body in bodies[:20]:
+        assert broker.broker.account.stored_bytes <= limits.max_memory_bytes
+        for reader in readers:
+            (message,) = reader.received()
+            assert message[-1] == body
+            reader.ack(message)

@@ -242,8 +242,11 @@ class Holding:
         margin_bytes = min(4 * self.rules.window_bytes, most_bytes // 2)
         if self._unacked_count and self.stored_bytes > most_bytes - margin_bytes:
             return
+        # Many queues that are read at once must not fill the broker's memory with pages.
+        is_scarce = self._account.stored_bytes > self._account.max_bytes // 2
+        window_bytes = self._small_window_bytes if is_scarce else self.rules.window_bytes
         for line in self.lines:
-            page = line.wanted_page(self, self.rules.window_bytes)
+            page = None if is_scarce and line.front else line.wanted_page(self, window_bytes)
             if page is not None:
                 self._account.pages.append(page)
 
