@@ -228,8 +228,8 @@ ROWS = (
         "Queue on disk, 1,000,000 deep",
         "Sends with `persistent:true` and a receipt for every 256 to a queue in which so many messages wait;"
         " then all are taken out, until they are gone from the disk. *RSS MB*: the broker's memory with them"
-        " waiting. The queue that is empty at first is drained in parts of 4,096. RabbitMQ would need two minutes for a million; its memory has"
-        " traces of other rows.",
+        " waiting. The queue that is empty at first is drained in parts of 4,096. RabbitMQ would need two"
+        " minutes for a million; its memory has traces of other rows.",
         "messages",
         [
             Contestant("Nebula, 1 M deep", "nebula deep", partial(depth.deep, depth=depth.DEEP)),

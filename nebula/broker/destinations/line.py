@@ -250,9 +250,7 @@ class Line:
         return depot.asked
 
     def page_after(self, request: PageRequest, last: int) -> PageRequest | None:
-        """The page behind one that was just read, up to the number `last`: it is read while that one is
-        taken, if somebody waits for both. None: nobody does, or there is no more.
-        """
+        """The page behind one that was just read, up to `last`, if somebody waits for both; else None."""
         depot = self.depot
         if depot is None or depot.asked is not request or self.front or last >= depot.up_to:
             return None
