@@ -9,6 +9,8 @@ TORTURES := $(VENV)/.installed-torture
 TESTS := $(VENV)/.installed-test
 UV := $(shell command -v uv)
 KILLS := 1000
+# Who share the tests. Two cores bear three: most tests wait. One of them has all of Spark, for minutes.
+WORKERS := 3
 PINS := --constraint constraints.txt --build-constraint constraints.txt
 
 ifdef UV
@@ -33,10 +35,10 @@ demo-venue: $(RUNS) ## run fifty gaming machines for a minute: last values, TLS 
 
 test: $(TESTS) ## run all tests but those that need foreign programs (some minutes)
 	@echo "All tests, real Spark among them. The quick part alone: make quick"
-	@$(PYTHON) -m pytest -m "not foreign"
+	@$(PYTHON) -m pytest -n $(WORKERS) -m "not foreign"
 
 quick: $(TESTS) ## run the quick tests alone: no Spark, nothing slow
-	@$(PYTHON) -m pytest -m "not foreign and not spark and not slow"
+	@$(PYTHON) -m pytest -n $(WORKERS) -m "not foreign and not spark and not slow"
 
 check: $(TESTS) ## check format, lint, types and the layers of imports
 	$(VENV)/bin/ruff format --check

@@ -24,8 +24,10 @@ from benchmarks.stream import Measurement, Stream
 from benchmarks.wire import Link
 
 _GOOD_SUBSCRIBERS = 9
-# Who is ended as too slow comes back: at full speed it lasts about so long.
+# Who is ended as too slow comes back: at full speed it lasts less than so long ...
 _STALLED_SECONDS = 0.5
+# ... and then stays away for a moment, as clients do that have been ended.
+_AWAY_SECONDS = 1.0
 # The requester's start, its warm-up and its end: the flood goes on meanwhile.
 _FLOOD_MORE_SECONDS = 1.0
 
@@ -44,7 +46,7 @@ def nine_subscribers(broker: Broker, seconds: float, *, stalled: bool) -> Measur
 
 @contextmanager
 def stalled_reader(broker: Broker, topic: str) -> Iterator[None]:
-    """Somebody who subscribes, reads nothing, and comes back twice a second.
+    """Somebody who subscribes, reads nothing, and comes back a second after he was ended.
 
     Raises:
         ConnectionError: at the end, if there was nothing that it could have read.
@@ -59,6 +61,7 @@ def stalled_reader(broker: Broker, topic: str) -> Iterator[None]:
             is_over.wait(_STALLED_SECONDS)
             was_fed.append(bool(select.select([link], [], [], 0)[0]))
             link.close()
+            is_over.wait(_AWAY_SECONDS)
 
     thread = threading.Thread(target=stand_still)
     thread.start()

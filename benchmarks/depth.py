@@ -70,7 +70,10 @@ def shallow(broker: Broker, seconds: float) -> Measurement:
 
 
 def drain(broker: Broker, queue: str, count: int) -> float:
-    """Take so many messages out of a queue; the seconds from SUBSCRIBE to the last.
+    """Take so many persistent messages out of a queue; the seconds from SUBSCRIBE until they are gone.
+
+    That is when a persistent message that was sent after the last of them came has its RECEIPT: without it a
+    broker with little to take out would be done before it has told its disk anything.
 
     Raises:
         ConnectionError: there were others.
@@ -82,11 +85,15 @@ def drain(broker: Broker, queue: str, count: int) -> float:
 
 
 def _take(broker: Broker, queue: str, count: int) -> tuple[float, int]:
-    """Take at least so many; the seconds from SUBSCRIBE to the last, and how many more came."""
+    """Take at least so many; the seconds from SUBSCRIBE until they are gone, and how many more came."""
     link = Link(broker)
     start = time.perf_counter()
     link.socket.sendall(subscribe(queue))
     missing = count + 1  # the RECEIPT
+    while missing > 0:
+        missing -= link.take()
+    missing += 1
+    link.socket.sendall(message(f"{queue}-end", f"{_PERSISTENT}receipt:end\n"))
     while missing > 0:
         missing -= link.take()
     took = time.perf_counter() - start

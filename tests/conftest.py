@@ -1,4 +1,4 @@
-"""What every test shares: the event loops that async tests run on, and an honest count of skips."""
+"""What every test shares: the event loops of async tests, an honest count of skips, and who runs what."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it has no types
 
 _ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
+_OF_SPARK = ("tests/spark/", "tests/services/test_demo.py", "tests/services/test_flights.py")
 
 
 @pytest.fixture(
@@ -33,3 +35,30 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         if item.nodeid not in allowed:
             report.outcome = "failed"
             report.longrepr = f"{item.nodeid} was skipped, and allowed_skips.txt does not list it"
+
+
+class _Sharing(LoadFileScheduling):  # type: ignore[misc]  # it has no types
+    """Whole files for each worker, so that what a module shares is made once; one worker has all of Spark.
+
+    Spark takes the cores that there are and gigabytes besides: two of them would be in each other's way.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "spark" if file.startswith(_OF_SPARK) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share the tests out to the workers so."""
+    config.option.loadscopereorder = False  # the order is that of below
+    return _Sharing(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Files that take long go first where there are workers: else the last of them keeps one alone busy."""
+    if hasattr(config, "workerinput"):
+        spark, slow = (
+            {one.path for one in items if one.get_closest_marker(mark)} for mark in ("spark", "slow")
+        )
+        items.sort(key=lambda one: (one.path not in spark, one.path not in slow))

@@ -441,3 +441,52 @@ def test_page_that_was_read_ahead_of_a_purge_is_not_taken(disk: MemoryDisk) -> N
     broker.hand_in()
     assert bob.bodies() == last
     assert queue(broker).depth == 0
+
+
+def test_queue_that_refuses_loses_nothing_where_it_takes_more_room_in_memory_than_on_disk(
+    disk: MemoryDisk,
+) -> None:
+    limits = Limits(queue_window_bytes=8000)
+    broker = start(disk, limits, [DestinationPolicy(pattern=QUEUE, max_bytes=50_000)])
+    alice = broker.connect()
+    # Each has headers of its own, which count in memory alone.
+    for number in range(COUNT):
+        alice.publish(QUEUE, str(number), headers=[*PERSISTENT, f"mine:{number}", f"receipt:{number}"])
+        broker.commit()
+    accepted = [frame[1]["receipt-id"] for frame in alice.received() if frame[1]["disposition"] == "accepted"]
+    assert len(accepted) == COUNT
+
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL, f"prefetch-count:{COUNT}")
+    assert bob.bodies() == accepted
+    bob.lose()
+    assert drain(broker) == accepted
+
+
+def test_queue_that_refuses_loses_nothing_where_its_limit_was_lowered(disk: MemoryDisk) -> None:
+    bodies = fill(start(disk))
+    broker = start(disk, policies=[DestinationPolicy(pattern=QUEUE, max_messages=10)])
+
+    assert drain(broker) == bodies
+    assert broker.broker.account.dropped == {}
+
+
+def test_many_deep_queues_that_are_read_at_once_keep_to_the_brokers_memory(disk: MemoryDisk) -> None:
+    writer = BrokerHarness(store=MemoryStore(disk))
+    names = [f"/queue/{number}" for number in range(40)]
+    bodies = [f"{number}{'x' * 1000}" for number in range(60)]
+    for name in names:
+        writer.connect().publish(name, *bodies, headers=PERSISTENT)
+        writer.commit()
+    limits = Limits(max_memory_bytes=1_000_000, max_body_bytes=10_000, queue_window_bytes=100_000)
+    broker = BrokerHarness(limits, store=MemoryStore(disk))
+    readers = [broker.connect() for _ in names]
+    for reader, name in zip(readers, names, strict=True):
+        reader.subscribe(name, INDIVIDUAL, "prefetch-count:1")
+
+    for body in bodies[:20]:
+        assert broker.broker.account.stored_bytes <= limits.max_memory_bytes
+        for reader in readers:
+            (message,) = reader.received()
+            assert message[-1] == body
+            reader.ack(message)

@@ -79,7 +79,9 @@ def _connected(
     prepare(connection)
     peer = _Peer(connection, version)
     connection.set_listener("test", peer)
-    connection.connect(wait=True)
+    connection.connect(wait=False)
+    # With a limit it looks again now and then: its wait without one can miss the end of the connection.
+    connection.transport.wait_for_connection(DEADLINE)
     try:
         yield peer
     finally:

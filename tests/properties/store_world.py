@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from hypothesis.stateful import RuleBasedStateMachine
 
+from nebula.broker.destinations.base import Account
 from nebula.broker.destinations.line import queue_name
+from nebula.broker.destinations.queue import Queue
 from nebula.broker.limits import Limits
 from nebula.broker.policies import DestinationPolicy, WhenFull
 from tests.broker.harness import Peer
@@ -19,7 +21,8 @@ from tests.properties.late_broker import LateBroker
 
 PLAIN, RANKED, SHORT = "/queue/a", "/queue/ranked", "/queue/short"
 COPIED, RECORD = "/queue/copied", "/queue/record"
-SHEDDING = {"/queue/drops": WhenFull.DROP_OLDEST, "/queue/buries": WhenFull.DEAD_LETTER}
+DROPPING = "/queue/drops"
+SHEDDING = {DROPPING: WhenFull.DROP_OLDEST, "/queue/buries": WhenFull.DEAD_LETTER}
 MOST = 3  # messages in those
 QUEUES = (PLAIN, PLAIN, RANKED, COPIED, SHORT)
 READ = (*QUEUES, RECORD, *SHEDDING)
@@ -31,7 +34,6 @@ TICK = 0.25
 DEDUP_SECONDS = 2.0
 LIMITS = Limits(max_deliveries=MAX_DELIVERIES, dedup_seconds=DEDUP_SECONDS)
 POLICIES = [
-    DestinationPolicy(pattern=RANKED, has_priorities=True),
     DestinationPolicy(pattern=COPIED, copy_to=RECORD),
     DestinationPolicy(pattern="X/copied", copy_to=RECORD),
     DestinationPolicy(pattern=SHORT, time_to_live=LIFE_SECONDS),
@@ -41,7 +43,11 @@ POLICIES = [
 
 @dataclass(eq=False)
 class Promise:
-    """A RECEIPT that is to come: what it says is there, and what it says is gone."""
+    """A RECEIPT that is to come: what it says is there, and what it says is gone.
+
+    Attributes:
+        in_doubt: is accepted where it is consumed at once, and refused where it would have to be kept.
+    """
 
     peer: Peer
     said_in: int
@@ -50,6 +56,16 @@ class Promise:
     gone: list[Entry] = field(default_factory=list)
     line: Kept | None = None
     is_value: bool = False
+    in_doubt: tuple[Kept, Entry] | None = None
+
+    def resolve(self) -> None:
+        """What comes of it is known now."""
+        if self.in_doubt is not None:
+            line, entry = self.in_doubt
+            self.in_doubt = None
+            if entry.place != "gone":
+                del line.entries[entry.body]
+                self.there, self.verdict = [], {"disposition": "rejected-full"}
 
 
 class StoreWorld(RuleBasedStateMachine):
@@ -65,10 +81,46 @@ class StoreWorld(RuleBasedStateMachine):
         self.count = 0
         self.limits = LIMITS
         self.is_narrow = False
+        self.is_ranked = True
+        self.doomed: list[tuple[Queue, Kept]] = []
 
     def start(self, now: float = 0.0) -> None:
         page = 2 if self.is_narrow else None
-        self.broker = LateBroker(self.limits, POLICIES, self.disk, now=now, page_messages=page)
+        policies = [*POLICIES, DestinationPolicy(pattern=RANKED, has_priorities=self.is_ranked)]
+        self.broker = LateBroker(self.limits, policies, self.disk, now=now, page_messages=page)
+        self.doomed.clear()
+
+    # The broker's side
+
+    @property
+    def account(self) -> Account:
+        return self.broker.broker.account
+
+    def has_levels(self, name: str) -> bool:
+        """Whether the queue has priorities: what it was made with, while it lives."""
+        queue = self.broker.broker.queues.get(name)
+        return name == RANKED and (self.is_ranked if queue is None else len(queue.lines) > 1)
+
+    def front(self, name: str) -> int:
+        """How many messages of a queue without priorities could make room."""
+        queue = self.broker.broker.queues.get(name)
+        return 0 if queue is None else len(queue.lines[0].front)
+
+    def take_page(self) -> None:
+        """Give the broker the first of the pages that were asked for."""
+        lost = self.account.dropped["full"]
+        self.broker.hand_in_page()
+        # What a queue took beyond its limit, while what waits longest was on its way.
+        for entry in self.model.lines.get(DROPPING, Kept(DROPPING)).waiting[
+            : self.account.dropped["full"] - lost
+        ]:
+            self.model.end(entry, self.broker.batch)
+
+    def take_pages(self) -> None:
+        """Give the broker the pages that were asked for until now."""
+        for _ in range(len(self.broker.pages)):
+            self.take_page()
+            self.collect()
 
     def number(self) -> int:
         self.count += 1
@@ -95,9 +147,20 @@ class StoreWorld(RuleBasedStateMachine):
 
     def send(self, peer: Peer, queue: str, entry: Entry, *headers: str) -> str:
         there = [entry, *self.copies_of(entry)]
-        receipt = self.promise(Promise(peer, self.broker.batch, {"disposition": "accepted"}, there))
+        promise = Promise(peer, self.broker.batch, {"disposition": "accepted"}, there)
+        if self.account.is_disk_low and any(each.is_persistent for each in there):
+            self.doubt(promise, self.model.line(queue))
+        receipt = self.promise(promise)
         persistent = ["persistent:true"] if entry.is_persistent else []
         return "; ".join([f"SEND destination:{queue}", *persistent, *headers, receipt]) + f" | {entry.body}"
+
+    def doubt(self, promise: Promise, line: Kept) -> None:
+        """Of what is to be sent nothing is kept: it is consumed at once, or refused."""
+        entry, *copies = promise.there
+        promise.in_doubt = line, entry
+        entry.place = "refused" if copies or entry.place == "delayed" else "in doubt"
+        for copy in copies:
+            del self.model.line(RECORD).entries[copy.body]
 
     def promise(self, promise: Promise) -> str:
         receipt = f"r{self.number()}"
@@ -141,6 +204,8 @@ class StoreWorld(RuleBasedStateMachine):
         for peer, frame in frames:
             if frame[0] == "MESSAGE":
                 self.read_message(peer, frame, firsts)
+        for promise in self.promises.values():
+            promise.resolve()
         for peer, frame in frames:
             if frame[0] != "MESSAGE":
                 self.read_receipt(peer, frame)
@@ -176,7 +241,8 @@ class StoreWorld(RuleBasedStateMachine):
         )
         line = subscribed.line
         entry = line.entries[body]
-        assert entry.place == "waiting", f"{body} is {entry.place}, and delivered"
+        may_come = entry.place == "waiting" or (entry.place == "in doubt" and subscribed.ack == "auto")
+        assert may_come, f"{body} is {entry.place}, and delivered"
         assert not entry.has_expired(self.broker.now)
         count = int(headers.get("delivery-count", 0))
         if entry.is_restored:
@@ -197,12 +263,20 @@ class StoreWorld(RuleBasedStateMachine):
             self.broker.commit()
             if not self.broker.pages:
                 break
-            self.broker.hand_in_pages()
+            self.take_pages()
         self.collect()
 
     def drain(self, reader: Peer, queue: str) -> list[str]:
+        """All that waits in a queue. The model knows of it as read."""
+        line, bodies = self.model.lines.get(queue, Kept(queue)), []
         reader.subscribe(queue)
-        while self.broker.pages:
-            self.broker.hand_in_pages()
+        while True:
+            for body in reader.bodies():
+                bodies.append(body)
+                if body in line.entries:
+                    line.entries[body].place = "read"
+            if not self.broker.pages:
+                break
+            self.take_page()
         reader.say("UNSUBSCRIBE id:s")
-        return reader.bodies()
+        return bodies

@@ -17,42 +17,30 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from nebula.broker.policies import WhenFull
 from nebula.headers import DEAD_LETTER_QUEUE
-from tests.broker.harness import WALL_OFFSET, Peer
+from tests.broker.harness import WALL_OFFSET
 from tests.properties.examples import SECONDS, many
-from tests.properties.kept import Entry, Kept, Subscribed, Used
+from tests.properties.kept import Entry, Used
+from tests.properties.store_peers import BROAD, WHO, StorePeers
 from tests.properties.store_world import (
-    CLIENTS,
     DEDUP_SECONDS,
+    DROPPING,
     KEYS,
     LIFE_SECONDS,
     LIMITS,
     MOST,
     PLAIN,
     QUEUES,
-    RANKED,
-    READ,
     RECORD,
     SHEDDING,
     TICK,
     TOPIC,
     Promise,
-    StoreWorld,
 )
 
-WHO = st.integers(0, 9)
-ACKS = st.sampled_from(["auto", "client", "client-individual", "client-individual"])
 COMMANDS = st.sampled_from(["ack", "ack", "nack", "drop"])
 
 
-# What the machine of deep queues leaves to the other one.
-BROAD = precondition(lambda self: not self.is_focused)
-
-
-class StoreMachine(StoreWorld):
-    is_focused = False
-    queues: tuple[str, ...] = QUEUES
-    read: tuple[str, ...] = READ
-
+class StoreMachine(StorePeers):
     @initialize(window=st.sampled_from([None, 700, 1_500]))
     def begin(self, window: int | None) -> None:
         if self.is_focused:
@@ -64,85 +52,6 @@ class StoreMachine(StoreWorld):
         for _ in range(2):
             self.connect()
         self.subscribe(0, 0, "client-individual", 2)
-
-    # Peers
-
-    @precondition(lambda self: len(self.peers) < 4)
-    @rule()
-    def connect(self) -> None:
-        peer = self.broker.connect(name=f"peer{self.number()}")
-        # Who consumes is never held back, so that each SEND takes effect at once.
-        peer.subscribe(f"/queue/own.{self.count}", id="own")
-        self.peers.append(peer)
-
-    @BROAD
-    @rule(client=st.sampled_from(CLIENTS), ack=ACKS, prefetch=st.integers(1, 3))
-    def come(self, client: str, ack: str, prefetch: int) -> None:
-        """A client with a durable subscription."""
-        if any(peer.name.startswith(client) for peer in self.peers):
-            return
-        peer = self.broker.connect(name=f"{client}.{self.number()}", client_id=client)
-        self.peers.append(peer)
-        name = f"\0{client}\0s"
-        line = self.model.lines.get(name)
-        if line is None:
-            line = self.model.lines[name] = Kept(name, came_in=self.broker.batch)
-        promise = Promise(peer, self.broker.batch, {}, line=line)
-        self.subscribed.append(Subscribed(peer, "s", line, ack, prefetch))
-        receipt = self.promise(promise)
-        peer.subscribe(TOPIC, f"ack:{ack}", f"prefetch-count:{prefetch}", "durable:true", receipt, id="s")
-        self.collect()
-
-    @precondition(lambda self: len(self.subscribed) < 6)
-    @rule(who=WHO, which=WHO, ack=ACKS, prefetch=st.integers(1, 3))
-    def subscribe(self, who: int, which: int, ack: str, prefetch: int) -> None:
-        queue = self.read[which % len(self.read)]
-        for peer in self.chosen(who):
-            subscribed = Subscribed(peer, f"s{self.number()}", self.model.line(queue), ack, prefetch)
-            self.subscribed.append(subscribed)
-            peer.subscribe(queue, f"ack:{ack}", f"prefetch-count:{prefetch}", id=subscribed.id)
-            self.collect()
-
-    @precondition(lambda self: self.subscribed)
-    @rule(which=WHO, removes=st.booleans())
-    def unsubscribe(self, which: int, *, removes: bool) -> None:
-        subscribed = self.subscribed[which % len(self.subscribed)]
-        self.end(subscribed, counted=False)
-        durable = subscribed.id == "s"
-        receipt = ""
-        if durable:
-            if removes:
-                self.model.remove(subscribed.line.name, self.broker.batch)
-            result = {"result": "removed" if removes else "paused"}
-            entries = list(subscribed.line.entries.values()) if removes else []
-            receipt = f"; {self.promise(Promise(subscribed.peer, self.broker.batch, result, gone=entries))}"
-        subscribed.peer.say(
-            f"UNSUBSCRIBE id:{subscribed.id}" + "; durable:true" * (durable and removes) + receipt
-        )
-        self.collect()
-
-    @rule(who=WHO, ending=st.sampled_from(["lose", "disconnect"]))
-    def go(self, who: int, ending: str) -> None:
-        for peer in self.chosen(who):
-            self.part(peer, counted=ending == "lose")
-            if ending == "lose":
-                peer.lose()
-            else:
-                peer.say("DISCONNECT")  # the broker closes when its receipts were said
-            self.collect()
-
-    def part(self, peer: Peer, *, counted: bool) -> None:
-        for subscribed in [each for each in self.subscribed if each.peer is peer]:
-            self.end(subscribed, counted=counted)
-        self.peers.remove(peer)
-        if counted:
-            self.promises = {name: each for name, each in self.promises.items() if each.peer is not peer}
-
-    def end(self, subscribed: Subscribed, *, counted: bool) -> None:
-        self.subscribed.remove(subscribed)
-        for body in subscribed.held:
-            entry = subscribed.line.entries[body]
-            self.model.give_back(entry, self.broker.batch, self.broker.now, counted=counted)
 
     # Messages
 
@@ -160,7 +69,8 @@ class StoreMachine(StoreWorld):
             lines = []
             for number in range(many):
                 headers = [f"priority:{priority}"] if priority != 4 else []
-                entry = self.put(queue, is_persistent=persistent, priority=priority if queue == RANKED else 4)
+                level = priority if self.has_levels(queue) else 4
+                entry = self.put(queue, is_persistent=persistent, priority=level)
                 if ends and number % 2 == 0:
                     entry.expires_at = self.broker.now + LIFE_SECONDS
                     entry.is_request = ends == "neb-timeout"
@@ -197,36 +107,44 @@ class StoreMachine(StoreWorld):
             peer.say(self.send(peer, PLAIN, entry, f"dedup-id:{dedup_id}"))
             batch = self.broker.batch
             self.collect()
-            until = self.broker.now + DEDUP_SECONDS
-            self.model.used[PLAIN, dedup_id] = Used(until, batch, is_kept=persistent)
+            if entry.body in self.model.line(PLAIN).entries:  # else it was refused
+                until = self.broker.now + DEDUP_SECONDS
+                self.model.used[PLAIN, dedup_id] = Used(until, batch, is_kept=persistent)
 
-    @precondition(lambda self: not self.is_narrow)
     @rule(who=WHO, queue=st.sampled_from(list(SHEDDING)), persistent=st.booleans())
     def publish_to_full(self, who: int, queue: str, *, persistent: bool) -> None:
         """Where there is no room what waits longest makes some."""
+        if self.is_narrow and queue != DROPPING:
+            return
         for peer in self.chosen(who):
             line = self.model.line(queue)
-            consumes = any(each.line is line and each.ack == "auto" for each in self.subscribed)
-            waits, is_full = line.waiting, line.depth >= MOST and not consumes
+            waits, depth = line.waiting, line.depth
             entry = self.put(queue, is_persistent=persistent)
             said = self.send(peer, queue, entry)
-            if is_full and waits:
-                self.shed(waits[0], SHEDDING[queue])
-            elif is_full:
-                del line.entries[entry.body]  # all are un-ACKed
-                promise = list(self.promises.values())[-1]
-                promise.there, promise.verdict = [], {"disposition": "rejected-full"}
+            promise = list(self.promises.values())[-1]
+            if promise.in_doubt is None and depth >= MOST:
+                self.make_room(queue, waits, promise)
             peer.say(said)
             self.collect()
 
-    def shed(self, entry: Entry, when: WhenFull) -> None:
-        self.model.end(entry, self.broker.batch)
-        if when is WhenFull.DEAD_LETTER:
-            self.model.bury(entry, self.broker.batch, self.broker.now)
+    def make_room(self, queue: str, waits: list[Entry], promise: Promise) -> None:
+        """A queue is full before what is promised."""
+        line = self.model.line(queue)
+        front = self.front(queue)
+        if not waits:
+            # All are un-ACKed: there is room for what is consumed at once alone.
+            self.doubt(promise, line)
+        for entry in waits[:front]:
+            if line.depth > MOST:
+                self.model.end(entry, self.broker.batch)
+                if SHEDDING[queue] is WhenFull.DEAD_LETTER:
+                    self.model.bury(entry, self.broker.batch, self.broker.now)
 
     @BROAD
     @rule(who=WHO)
     def publish_to_topic(self, who: int) -> None:
+        if self.account.is_disk_low:
+            return  # it is lost, counted, to whoever does not consume it at once
         for peer in self.chosen(who):
             body = f"m{self.number()}"
             promise = Promise(peer, self.broker.batch, {"disposition": "accepted"})
@@ -243,6 +161,11 @@ class StoreMachine(StoreWorld):
         for peer in self.chosen(who):
             body = f"m{self.number()}"
             promise = Promise(peer, self.broker.batch, {"disposition": "accepted"})
+            if self.account.is_disk_low and (key == "X/copied" or not deletes):
+                promise.verdict = {"disposition": "rejected-full"}
+                peer.publish(key, body, headers=[self.promise(promise)])
+                self.collect()
+                return
             if key == "X/copied":
                 copy = Entry(body, is_persistent=True, came_in=self.broker.batch)
                 self.model.line(RECORD).entries[body] = copy
@@ -275,6 +198,9 @@ class StoreMachine(StoreWorld):
             peer.say(f"BEGIN transaction:{name}")
             mine = [each for each in self.subscribed if each.peer is peer and each.held]
             promise = Promise(peer, self.broker.batch, {"disposition": "accepted"} if ends else {})
+            word, is_refused = "COMMIT" if ends else "ABORT", self.account.is_disk_low and bool(queues)
+            if ends and is_refused:
+                promise.verdict, ends = {"disposition": "rejected-full"}, False
             for subscribed in mine[:1]:
                 body, frame = next(iter(subscribed.held.items()))
                 self.say(subscribed, frame, command, f"transaction:{name}")
@@ -287,7 +213,7 @@ class StoreMachine(StoreWorld):
                 peer.publish(queue, entry.body if entry else "never", headers=headers)
                 if entry is not None:
                     promise.there += [entry, *self.copies_of(entry)]
-            peer.say(f"{'COMMIT' if ends else 'ABORT'} transaction:{name}; {self.promise(promise)}")
+            peer.say(f"{word} transaction:{name}; {self.promise(promise)}")
             self.collect()
 
     @rule(which=WHO)
@@ -297,13 +223,34 @@ class StoreMachine(StoreWorld):
         line, there = self.model.line(queue), self.broker.broker.queues.get(queue)
         if there is None or any(entry.place == "expired" for entry in line.entries.values()):
             return
-        count = there.clear("purged")
-        assert count == len(line.waiting)
+        in_memory = {message.body.decode() for message in there.waiting}
+        assert there.doom("purged") == len(line.waiting)
         for entry in line.waiting:
-            self.model.end(entry, self.broker.batch)
-        self.broker.broker.queues.forget_if_idle(there, self.broker.now)
+            if entry.body in in_memory:
+                entry.place = "doomed"
+            else:
+                self.model.end(entry, self.broker.batch)
+        self.doomed.append((there, line))
+        self.purge_on()
+
+    @precondition(lambda self: self.doomed)
+    @rule()
+    def purge_on(self) -> None:
+        """What was taken out is forgotten bit by bit; until then a crash would leave it."""
+        there, line = self.doomed[0]
+        if there.doomed:
+            self.model.end(line.entries[there.doomed[0].body.decode()], self.broker.batch)
+        if not there.forget_doomed("purged", 1):
+            self.doomed.remove((there, line))
+            self.broker.broker.queues.forget_if_idle(there, self.broker.now)
         self.broker.settle()
         self.collect()
+
+    @BROAD
+    @rule()
+    def turn_disk(self) -> None:
+        """It runs low, or there is room again."""
+        self.account.is_disk_low = not self.account.is_disk_low
 
     # The store, time, and the end of a broker
 
@@ -330,8 +277,7 @@ class StoreMachine(StoreWorld):
     @precondition(lambda self: self.broker.pages)
     @rule()
     def hand_in_pages(self) -> None:
-        self.broker.hand_in_pages()
-        self.collect()
+        self.take_pages()
 
     @rule(ticks=st.sampled_from([1, 2, 4, 8]))
     def advance(self, ticks: int) -> None:
@@ -340,12 +286,13 @@ class StoreMachine(StoreWorld):
             self.model.pass_time(self.broker.now)
             self.collect()
 
-    @rule(seldom=st.integers(0, 3), clean=st.booleans())
-    def restart_seldom(self, seldom: int, *, clean: bool) -> None:
+    @rule(seldom=st.integers(0, 3), clean=st.booleans(), changes=st.booleans())
+    def restart_seldom(self, seldom: int, *, clean: bool, changes: bool) -> None:
         if not seldom:
-            self.restart(clean=clean)
+            self.restart(clean=clean, changes=changes)
 
-    def restart(self, *, clean: bool) -> None:
+    def restart(self, *, clean: bool, changes: bool) -> None:
+        """Stop or crash, and start again, with other policies maybe."""
         if clean:
             self.broker.end_commit()
             self.collect()
@@ -361,6 +308,7 @@ class StoreMachine(StoreWorld):
                 self.part(peer, counted=False)
         self.promises.clear()
         self.model.crash(kept, self.broker.now)
+        self.is_ranked = self.is_ranked != changes
         self.start(self.broker.now)
         for _ in range(2):
             self.connect()
@@ -369,6 +317,8 @@ class StoreMachine(StoreWorld):
     def teardown(self) -> None:
         """Nothing is missing in the end: all comes that waits, and all that is dead is among the dead."""
         self.advance(12)
+        while self.doomed:
+            self.purge_on()
         for peer in list(self.peers):
             self.part(peer, counted=False)
             peer.say("DISCONNECT")
@@ -380,7 +330,8 @@ class StoreMachine(StoreWorld):
             if not name.startswith("\0"):
                 expected = {entry.body: entry for entry in line.waiting}
                 found = self.drain(reader, name)
-                assert Counter(found) == Counter(expected.keys()), self.broker.transcript
+                there = [body for body, entry in expected.items() if entry.place != "gone"]
+                assert Counter(found) == Counter(there), self.broker.transcript
                 ranks = [expected[body].priority for body in found]
                 assert self.is_narrow or ranks == sorted(ranks, reverse=True), self.broker.transcript
         expired = [

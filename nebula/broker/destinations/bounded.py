@@ -91,7 +91,13 @@ class Bounded(Holding):
         return self._account.has_room_for(size_bytes - freed_bytes)
 
     def _trim(self, now: float) -> None:
-        """Lose what was kept beyond the limits while it was on disk."""
+        """Lose what was kept beyond the limits while it was on disk, where that is the way of this queue.
+
+        Any other keeps what it has promised: it may take more room in memory than it did on disk, and its
+        limits may be lower than they were.
+        """
+        if self.rules.when_full is WhenFull.REJECT:
+            return
         while self._line.front and (
             self.stored_bytes + self.paged_bytes > self.max_bytes or self.depth > self.max_messages
         ):

@@ -242,17 +242,25 @@ class Holding:
         margin_bytes = min(4 * self.rules.window_bytes, most_bytes // 2)
         if self._unacked_count and self.stored_bytes > most_bytes - margin_bytes:
             return
+        is_scarce = self._is_scarce
+        window_bytes = self._small_window_bytes if is_scarce else self.rules.window_bytes
         for line in self.lines:
-            page = line.wanted_page(self, self.rules.window_bytes)
+            page = None if is_scarce and line.front else line.wanted_page(self, window_bytes)
             if page is not None:
                 self._account.pages.append(page)
 
     def page_after(self, request: PageRequest, last: int) -> PageRequest | None:
         """Ask for the page behind one that was just read, before it is put here; see `Line.page_after`."""
-        if self._unacked_count:
-            return None  # nobody drinks them as they come, and two might be too much for the memory
+        # Where nobody drinks them as they come, two might be too much for the memory.
+        if self._unacked_count or self._is_scarce:
+            return None
         line = next(each for each in self.lines if each.name == request.line)
         return line.page_after(request, last)
+
+    @property
+    def _is_scarce(self) -> bool:
+        # Many queues that are read at once must not fill the broker's memory with pages.
+        return self._account.stored_bytes > self._account.max_bytes // 2
 
     @property
     def _most_from_disk_bytes(self) -> int:

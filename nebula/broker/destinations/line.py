@@ -168,14 +168,6 @@ class Line:
                 self.depot.removed.update(message.number for message in unwanted)
         return kept, unwanted
 
-    def take_first(self, may_go: Callable[[Message], bool], most: int) -> list[Message]:
-        """Take out those that come first, up to one that may not go."""
-        front = self.front
-        taken: list[Message] = []
-        while front and len(taken) < most and may_go(front[0]):
-            taken.append(front.popleft())
-        return taken
-
     def take_out(self, numbers: Collection[int]) -> list[Message]:
         """Take these out of `front`, and look at what lies between the first and the last of them alone."""
         front = self.front
@@ -258,9 +250,7 @@ class Line:
         return depot.asked
 
     def page_after(self, request: PageRequest, last: int) -> PageRequest | None:
-        """The page behind one that was just read, up to the number `last`: it is read while that one is
-        taken, if somebody waits for both. None: nobody does, or there is no more.
-        """
+        """The page behind one that was just read, up to `last`, if somebody waits for both; else None."""
         depot = self.depot
         if depot is None or depot.asked is not request or self.front or last >= depot.up_to:
             return None
@@ -381,14 +371,6 @@ class PriorityLine:
                 return swept
             begin -= count
         return [], []
-
-    def take_first(self, may_go: Callable[[Message], bool], most: int) -> list[Message]:
-        """Take out those that come first in each level, up to one that may not go."""
-        taken: list[Message] = []
-        for line in self.lines:
-            taken += line.take_first(may_go, most - len(taken))
-        self.refresh()
-        return taken
 
     def refresh(self) -> None:
         """Something was done to one of `lines`: find the highest that is not empty."""
