@@ -35,8 +35,8 @@ WRONG_FILES = [
     (
         "[[listener]]\nxyz = 2",
         (
-            '[[listener]] 1: unknown setting "xyz"; known are host, port, profile, http, origins, tls_cert,'
-            " tls_key, client_ca, deny, anonymous, durable_false_removes"
+            '[[listener]] 1: unknown setting "xyz"; known are host, port, profile, http, origins, calls,'
+            " hosts, tls_cert, tls_key, client_ca, deny, anonymous, durable_false_removes"
         ),
         "[[listener]]\nhost = 'localhost'",
     ),

@@ -84,6 +84,12 @@ def test_only_so_many_bodies_are_taken_in_at_once() -> None:
         assert post(Browser(http.port), b"xx") == 200
 
 
+@pytest.mark.parametrize(("size", "status"), [(9, 200), (10, 200), (11, 413)])
+def test_largest_body_that_may_be_is_taken(size: int, status: int) -> None:
+    with serve_http(Limits(max_http_body_bytes=10), posts={"/echo/": echo}) as http:
+        assert post(Browser(http.port), b"x" * size) == status
+
+
 def test_bug_behind_a_post_is_an_internal_error() -> None:
     with serve_http(posts={"/fail/": fail}) as http:
         assert post(Browser(http.port), b"1", "/fail/") == 500

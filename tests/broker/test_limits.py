@@ -328,7 +328,7 @@ CASES: dict[str, Case] = {
     "max_destinations": (Limits(max_destinations=5), destinations),
 }
 
-# Held by the shell, so their tests are in tests/faults; and no verdict, but a pace.
+# Held by the shell, so their tests are in tests/faults, or test_http_posts; and no verdict, but a pace.
 ELSEWHERE = {
     "max_commit_backlog_bytes",
     "drain_seconds",
@@ -337,6 +337,7 @@ ELSEWHERE = {
     "keepalive_seconds",
     "max_connections",
     "max_connections_per_address",
+    "max_http_body_bytes",
     "max_http_requests",
     "outbox_high_water_bytes",
 }
