@@ -102,7 +102,8 @@ class Shell:
         for usual, port in self._ports.items():
             words = re.sub(rf"(?<=[: ]){usual}\b", port, words)
         if command.stays:
-            terminal = self._running.enter_context(self._terminal(words.removesuffix("&")))
+            # The program itself is to be ended, not a shell around it.
+            terminal = self._running.enter_context(self._terminal(f"exec {words.removesuffix('&')}"))
             said = terminal.read_until_shown(command.shown)
         else:
             with self._terminal(words) as terminal:
@@ -113,7 +114,7 @@ class Shell:
     def _terminal(self, words: str) -> Iterator[_Terminal]:
         reader, writer = pty.openpty()
         process = subprocess.Popen(
-            ["/bin/sh", "-c", f"exec {words}"],
+            ["/bin/sh", "-c", words],
             cwd=self._folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
