@@ -119,8 +119,8 @@ def limit_rows() -> Iterator[str]:
 ABOUT = {
     "[[listener]]": """\
 An address where the broker listens. [Profiles](profiles.md), [TLS](../how-to/certificates.md),
-[WebSocket](../how-to/browser.md), [calls by HTTP](../how-to/http.md). Beyond loopback each needs `client_ca`, or
-`users` or `jwks` under `[identity]`, or `anonymous = true`.
+[WebSocket](../how-to/browser.md), [calls by HTTP](../how-to/http.md). Beyond loopback each needs
+`client_ca`, or `users` or `jwks` under `[identity]`, or `anonymous = true`.
 """,
     "[identity]": """\
 How peers without a client certificate say who they are, on all listeners without `client_ca`.
