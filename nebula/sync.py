@@ -46,6 +46,7 @@ from nebula.rpc.envelope import JSON_TYPE
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle as AsyncJobHandle
 from nebula.rpc.jobs.states import JobStatus
+from nebula.rpc.last_values import LastValue as AsyncLastValue
 from nebula.rpc.reconnecting import ConnectionState, OnState
 from nebula.rpc.retrying import CallOptions, Retry
 from nebula.rpc.start_options import StartOptions
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from nebula.avro import Schema
     from nebula.rpc.cache import Cache
 
-__all__ = ["Client", "JobHandle", "Subscription"]
+__all__ = ["Client", "JobHandle", "LastValue", "Subscription"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -176,6 +177,41 @@ class Subscription(Iterator[T], Generic[T]):
     def remove(self, *, timeout: float | None = None) -> None:
         """Close a durable one for good."""
         self._do(partial(self._raw.remove, timeout=timeout))
+
+
+class LastValue(Iterable[T | None], Generic[T]):
+    """A last value, as a value of a type. See `nebula.rpc.last_values.LastValue`.
+
+    Attributes:
+        destination: the value's own.
+    """
+
+    def __init__(self, value: AsyncLastValue[T], do: _Do) -> None:
+        self.destination = value.destination
+        self._value = value
+        self._do = do
+
+    def get(self) -> T | None:
+        """The present value, None where there is none."""
+        return self._do(self._value.get)
+
+    def put(self, value: T, *, ephemeral: bool = False) -> None:
+        """Set it; returns when the broker has it."""
+        self._do(partial(self._value.put, value, ephemeral=ephemeral))
+
+    def delete(self) -> None:
+        """Delete it, whether there is one or not."""
+        self._do(self._value.delete)
+
+    def __iter__(self) -> Generator[T | None]:
+        """The present value at once, and then whatever it becomes; None where there is none."""
+        # On the loop: its subscription belongs there.
+        changes = self._do(partial(_made, partial(aiter, self._value)))
+        try:
+            while True:
+                yield self._do(changes.__anext__)
+        finally:
+            self._do(changes.aclose)
 
 
 async def _soon(call: Callable[[], None]) -> None:
@@ -396,6 +432,10 @@ class Client:
     def subscribe(self, destination: str, *, as_: Any = None, **options: Unpack[SubscribeOptions]) -> Any:
         """Subscribe for the block: `for message in subscription`; read as a type if one is given."""
         return self._subscribed(self._client.subscribe(destination, as_=as_, **options))
+
+    def value(self, destination: str, *, as_: type[T], schema: Schema | None = None) -> LastValue[T]:
+        """One last value, `X/…`, read and written as a type."""
+        return LastValue(self._client.value(destination, as_=as_, schema=schema), self._do)
 
     @contextmanager
     def _subscribed(

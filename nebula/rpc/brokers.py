@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from nebula.errors import Refused
 from nebula.headers import AUTO_DELETE, EXCLUSIVE, JOB_PREFIX, JOB_TOPIC_PREFIX, PREFETCH_COUNT, TIMEOUT
 
 # What a peer wrote into a header and we write into another may be longer there: the name is, and escapes
@@ -89,6 +90,16 @@ def brand_of(server: str | None) -> Brand:
     """
     name = (server or "nebula").partition("/")[0]
     return {"nebula": NEBULA, "RabbitMQ": RABBITMQ, "ActiveMQ": ACTIVEMQ}.get(name, OTHER)
+
+
+def is_last_value(destination: str) -> bool:
+    """Whether a destination is one of those that keep their last message, `X/…` by default."""
+    return not destination.startswith("/") and "/" in destination
+
+
+def no_last_values(destination: str, server: str | None) -> Refused:
+    """The error over a last value where the broker keeps none: such a name may be a queue to it."""
+    return Refused("no-last-values", f"{destination}: {server or 'this broker'} keeps none; ours does")
 
 
 def instance_queue(service: str, instance: str) -> str:

@@ -171,6 +171,11 @@ def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else to_json(value).decode()
 
 
+def text_of(content_type: str | None, body: bytes) -> str:
+    """A body as text, whatever octets it has."""
+    return _decode(body, media_of(content_type).charset)
+
+
 def _decode(body: bytes, charset: str | None) -> str:
     """D.15: strict UTF-8, then the charset that was named, then Latin-1, which takes any octet."""
     with suppress(ValueError):

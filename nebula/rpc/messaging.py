@@ -12,6 +12,7 @@ from nebula.rpc.brokers import whole_milliseconds
 from nebula.rpc.caller import Caller
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import JSON_TYPE, encode_free
+from nebula.rpc.last_values import LastValue
 from nebula.rpc.replies import reader_of
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.retrying import CallRules
@@ -149,6 +150,19 @@ class Messaging(Asking):
             else self.stomp.subscribe(destination, **options)
         )
         return opening if as_ is None else subscribed(opening, reader_of(as_), self._schemas)
+
+    def value(self, destination: str, *, as_: type[T], schema: Schema | None = None) -> LastValue[T]:
+        """One last value, `X/…`, read and written as a type. Nothing is asked until it is used.
+
+        Args:
+            destination: the value's own, no glob.
+            as_: the type: a pydantic model, `dict`, …. Values come in JSON or Avro.
+            schema: to write values in Avro with, as `send_avro` does; else they are JSON.
+
+        Raises:
+            ValueError: that is no destination of a single last value.
+        """
+        return LastValue(self._caller, destination, as_, self._schemas, schema=schema, timeout=self._timeout)
 
     async def _deliver(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
         await self._caller.deliver(destination, body, headers, self._timeout)

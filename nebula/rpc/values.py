@@ -19,7 +19,7 @@ from nebula.stomp.client import Message, Subscription
 if TYPE_CHECKING:
     from nebula.avro import Schema
 
-__all__ = ["Received", "Schemas", "Values", "avro_body", "subscribed"]
+__all__ = ["Received", "Schemas", "Values", "avro_body", "plain_value", "received", "subscribed"]
 
 T = TypeVar("T")
 
@@ -113,48 +113,67 @@ class Values(AsyncIterator[Received[T]], Generic[T]):
         self._read, self._schemas = read, schemas
 
     async def __anext__(self) -> Received[T]:
-        return await self._received(await anext(self.subscription))
+        return await received(await anext(self.subscription), self._read, self._schemas)
 
     async def snapshot(self) -> AsyncGenerator[Received[T]]:
         """What is there at first, see `Subscription.snapshot`."""
         async for message in self.subscription.snapshot():
-            yield await self._received(message)
+            yield await received(message, self._read, self._schemas)
 
-    async def _received(self, message: Message) -> Received[T]:
+
+async def received(message: Message, read: Callable[[Any], T], schemas: Schemas) -> Received[T]:
+    """A message with its value, or with the error that its value is.
+
+    Args:
+        message: as it came.
+        read: makes the type that was asked for of what JSON or Avro gave.
+        schemas: for what is in Avro.
+
+    Raises:
+        NebulaError: a schema could not be asked for.
+    """
+    try:
+        plain = await plain_value(message, schemas)
+        return Received(message, None if plain is None else read(plain))
+    except ValidationError as error:
+        # Place and reason only: the value may be secret.
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = "".join(f" at {one}" for one in first["loc"])
+        why = f"a message to {message.destination} is not what was asked for{place}: {first['msg']}"
+        return Received(message, None, UnexpectedReply(why))
+    except (AvroError, UnexpectedReply) as error:
+        return Received(message, None, error)
+
+
+async def plain_value(message: Message, schemas: Schemas) -> Any:
+    """What a message says as JSON or Avro has it; None for a deletion.
+
+    Raises:
+        AvroError: it is no Avro that can be read, or nobody knows its schema.
+        UnexpectedReply: it is no JSON.
+        NebulaError: a schema could not be asked for.
+    """
+    if not message.body:
+        return None
+    if media_of(message.headers.get(_CONTENT_TYPE)).is_json:
         try:
-            plain = await self._plain(message)
-            return Received(message, None if plain is None else self._read(plain))
-        except ValidationError as error:
-            # Place and reason only: the value may be secret.
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = "".join(f" at {one}" for one in first["loc"])
-            why = f"a message to {message.destination} is not what was asked for{place}: {first['msg']}"
-            return Received(message, None, UnexpectedReply(why))
-        except (AvroError, UnexpectedReply) as error:
-            return Received(message, None, error)
+            return from_json(message.body)
+        except ValueError as error:
+            raise UnexpectedReply(f"a message to {message.destination} is no JSON: {error}") from None
+    # D.41: publishers may call Avro what they like, or nothing.
+    return await _from_envelope(message.body, schemas)
 
-    async def _plain(self, message: Message) -> Any:
-        """The value as JSON or Avro has it; None for a deletion."""
-        if not message.body:
-            return None
-        if media_of(message.headers.get(_CONTENT_TYPE)).is_json:
-            try:
-                return from_json(message.body)
-            except ValueError as error:
-                raise UnexpectedReply(f"a message to {message.destination} is no JSON: {error}") from None
-        # D.41: publishers may call Avro what they like, or nothing.
-        return await self._from_envelope(message.body)
 
-    async def _from_envelope(self, body: bytes) -> Any:
-        from nebula.avro import decode_envelope
+async def _from_envelope(body: bytes, schemas: Schemas) -> Any:
+    from nebula.avro import decode_envelope
 
-        envelope = decode_envelope(body)
-        if envelope.is_tombstone:
-            return None
-        fingerprint, datum = envelope.fingerprint, envelope.body
-        if fingerprint is None or datum is None:
-            raise AvroError("the envelope has no fingerprint or no body")
-        return (await self._schemas.get(fingerprint)).decode(datum)
+    envelope = decode_envelope(body)
+    if envelope.is_tombstone:
+        return None
+    fingerprint, datum = envelope.fingerprint, envelope.body
+    if fingerprint is None or datum is None:
+        raise AvroError("the envelope has no fingerprint or no body")
+    return (await schemas.get(fingerprint)).decode(datum)
 
 
 @asynccontextmanager
