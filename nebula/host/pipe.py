@@ -49,7 +49,9 @@ class _TrioLoop:
     def call_soon(self, callback: Callable[[], Any], /) -> None:
         self._token.run_sync_soon(_shielded, callback)
 
-    def call_soon_threadsafe(self, callback: Callable[[], Any], /, *, context: contextvars.Context) -> None:
+    def call_soon_threadsafe(
+        self, callback: Callable[[], Any], /, *, context: contextvars.Context | None = None
+    ) -> None:
         del context  # trio's own task calls, where libraries know that they are on trio
         self._token.run_sync_soon(_shielded, callback)
 
