@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from nebula.rpc.client import Client
     from nebula.rpc.context import Request
     from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError
+    from nebula.rpc.injection import Depends
     from nebula.rpc.jobs import Job, JobCancelled, JobHandle, JobState, JobStatus
+    from nebula.rpc.lifespan import lifespan_state
     from nebula.rpc.reconnecting import ConnectionState
     from nebula.rpc.responder import Responder
     from nebula.rpc.retrying import Retry
@@ -56,6 +58,7 @@ __all__ = [
     "ConnectFailed",
     "ConnectionLost",
     "ConnectionState",
+    "Depends",
     "Job",
     "JobCancelled",
     "JobEnded",
@@ -82,6 +85,7 @@ __all__ = [
     "VerbError",
     "embedded",
     "in_avro",
+    "lifespan_state",
     "sync",
     "testing",
     "verb",
@@ -94,6 +98,7 @@ _HOMES = {
     "CacheFailed": "nebula.rpc.cache",
     "Client": "nebula.rpc.client",
     "ConnectionState": "nebula.rpc.reconnecting",
+    "Depends": "nebula.rpc.injection",
     "Job": "nebula.rpc.jobs",
     "JobCancelled": "nebula.rpc.jobs",
     "JobHandle": "nebula.rpc.jobs",
@@ -110,6 +115,7 @@ _HOMES = {
     "VerbError": "nebula.rpc.errors",
     "embedded": "nebula.host.embedding",
     "in_avro": "nebula.rpc.avro_bodies",
+    "lifespan_state": "nebula.rpc.lifespan",
     "verb": "nebula.rpc.verbs",
 }
 

@@ -60,6 +60,10 @@ REPLY_TO: Final = "neb-reply-to"
 REPLY_ID: Final = "neb-reply-id"
 IN_REPLY_TO: Final = "neb-in-reply-to"
 
+# W3C Trace Context, on requests.
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+
 # Ours, on requests.
 TIMEOUT: Final = "neb-timeout"
 NO_REPLY: Final = "neb-no-reply"

@@ -39,6 +39,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from nebula.errors import LocalProtocolError
 from nebula.rpc.breaker import Breaker
+from nebula.rpc.chain import CallMiddleware
 from nebula.rpc.client import Client as AsyncClient
 from nebula.rpc.context import Request
 from nebula.rpc.discovery import Instance, ScatterResult
@@ -239,6 +240,7 @@ class Client:
             client.
         retry: of all calls that do not say otherwise.
         breaker: leaves services alone for a while that fail again and again; by default none.
+        middleware: around each call, on the client's own loop; see `nebula.rpc.chain.CallMiddleware`.
         cache: answers that are kept, for this client alone; by default each call asks.
     """
 
@@ -256,6 +258,7 @@ class Client:
         retry: Retry | None = None,
         breaker: Breaker | None = None,
         cache: Cache | None = None,
+        middleware: Sequence[CallMiddleware] = (),
     ) -> None:
         self._client = AsyncClient(
             url,
@@ -269,6 +272,7 @@ class Client:
             retry=retry,
             breaker=breaker,
             cache=cache,
+            middleware=middleware,
         )
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None

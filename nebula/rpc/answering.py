@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
 import structlog
+from anyio import CancelScope
 
 from nebula import headers as names
 from nebula.errors import ConnectionLost
+from nebula.rpc.answer_post import AnswerPost, Post
 from nebula.rpc.answers import SEE_LOG, Answer, failure, is_answer, success
 from nebula.rpc.avro_bodies import AvroValue
-from nebula.rpc.brokers import LONGEST_HEADER, NEBULA, Brand
+from nebula.rpc.brokers import Brand
 from nebula.rpc.cancelling import Cancel, Withdrawn
-from nebula.rpc.context import Ending, Request, attempts_before
+from nebula.rpc.chain import Middleware, answering_chain, unless_sent
+from nebula.rpc.context import Ending, Request, Surroundings, attempts_before
 from nebula.rpc.deadlines import AMBIENT, deadline_of
-from nebula.rpc.envelope import BOO, Envelope, content_type_of, encode, media_of, parse
+from nebula.rpc.envelope import BOO, Envelope, content_type_of, parse
 from nebula.rpc.errors import VerbError
 from nebula.rpc.gates import Gate
 from nebula.rpc.idempotency.replaying import Replays
+from nebula.rpc.injection import Plan, Provided
 from nebula.rpc.lane import Worker
+from nebula.rpc.rules import AnswerRules
 from nebula.rpc.running import Running
 from nebula.rpc.signature import Arguments
 from nebula.rpc.statistics import Tally
@@ -37,26 +41,9 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-# As much of such a header as a log wants.
-_LONG: Final = 200
+T = TypeVar("T")
 
-
-class Post(Protocol):
-    """Sends a message at once: `StompClient.post`."""
-
-    def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerRules:
-    """How a responder deals with requests; see `Responder` for each."""
-
-    max_attempts: int = 3
-    acks_early: bool = False
-    debug: bool = False
-    max_reply_bytes: int = 8 * 1024 * 1024
-    max_waiting: int | None = None
-    stream_idle: float = 30.0
+_Run: TypeAlias = "Callable[[Endpoint, Request, Arguments, CancelScope], Awaitable[T]]"
 
 
 class Answerer:
@@ -71,6 +58,8 @@ class Answerer:
         rules: of the responder.
         limiter: of the threads that plain functions run in.
         replays: answers again what was asked for with the same key.
+        around: the service, for its requests.
+        middleware: around each request that a verb is there for, the first one outermost.
 
     Attributes:
         running: ends requests that nobody waits for. It has to `watch` the lanes, and its `run` to run.
@@ -86,8 +75,12 @@ class Answerer:
         rules: AnswerRules,
         limiter: anyio.CapacityLimiter,
         replays: Replays,
+        around: Surroundings,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         self._verbs = verbs
+        self._around = around
+        self._chain = answering_chain(middleware) if middleware else None
         self._gates = {
             one.name: Gate(one.concurrency, rules.max_waiting)
             for one in verbs.values()
@@ -98,8 +91,7 @@ class Answerer:
         self._withdrawn: Withdrawn | None = None
         self.running = Running()
         self.streams = ServedStreams(rules.stream_idle, rules.max_reply_bytes)
-        self._post: Post | None = None
-        self._brand = NEBULA
+        self._answers = AnswerPost(rules.max_reply_bytes)
         self._trusts_sender = False
         self._rules = rules
         self._limiter = limiter
@@ -123,8 +115,7 @@ class Answerer:
             brand: of the broker.
             trusts_sender: the broker itself writes the `sender` header.
         """
-        self._post = post
-        self._brand = brand
+        self._answers.connect(post, brand)
         self._trusts_sender = trusts_sender
 
     async def serve(self, message: Message, arrived: float, worker: Worker) -> None:
@@ -190,22 +181,26 @@ class Answerer:
         if deadline is not None and deadline < self.running.next_sweep:
             self.running.sweep_earlier(deadline)
         try:
-            answer = await self._answer(request, envelope, worker)
-        except anyio.get_cancelled_exc_class():
+            try:
+                answer = await self._answer(request, envelope, worker)
+            except anyio.get_cancelled_exc_class():
+                if request.ending is not None:
+                    self._let_go(message, request)
+                raise
+            finally:
+                worker.request = None
             if request.ending is not None:
                 self._let_go(message, request)
-            raise
+                return
+            if message.subscription.is_closed:
+                # Whoever gets it again answers it. By another connection we have no right to.
+                return
+            self._answers.send(request, answer)
+            if not self._rules.acks_early:
+                message.ack()
         finally:
-            worker.request = None
-        if request.ending is not None:
-            self._let_go(message, request)
-            return
-        if message.subscription.is_closed:
-            # Whoever gets it again answers it. By another connection we have no right to.
-            return
-        self._send(request, answer)
-        if not self._rules.acks_early:
-            message.ack()
+            if request.provided is not None:
+                await request.provided.close()
 
     def _request_in(self, message: Message, envelope: Envelope, arrived: float) -> Request | None:
         """The request that a message is, if it is one to be answered; else the message is settled."""
@@ -236,6 +231,7 @@ class Answerer:
             destination=message.destination,
             principal=self._principal_of(headers),
             deadline=deadline,
+            around=self._around,
         )
         if self._withdrawn is not None and _is_withdrawn(self._withdrawn, request):
             self.cancelled += 1
@@ -251,7 +247,9 @@ class Answerer:
         request = self._request_in(message, envelope, arrived)
         if request is not None:
             self.overloaded += 1
-            self._send(request, failure(VerbError("busy", "too many requests are waiting; try again later")))
+            self._answers.send(
+                request, failure(VerbError("busy", "too many requests are waiting; try again later"))
+            )
             message.ack()
 
     def _let_go(self, message: Message, request: Request) -> None:
@@ -273,24 +271,10 @@ class Answerer:
         tally.requests += 1
         started = monotonic()
         try:
-            # D.37: a handler that kills its process must not do so for ever.
-            if attempts_before(request.headers) >= self._rules.max_attempts:
-                times = f"delivered {self._rules.max_attempts} times without an answer"
-                raise VerbError("too-many-attempts", times)
-            if not verb.may_be_called_by(request.principal):
-                raise VerbError(
-                    "not-allowed", f"{request.principal or 'nobody known'} may not call {verb.name}"
-                )
-            arguments = verb.signature.bind(request.parameters, is_text=envelope.is_text)
-            if verb.streams:
-                return await self._stream(verb, request, arguments, worker)
-            key = request.headers.get(names.IDEMPOTENCY_KEY)
-            if not key:
-                return await self._run(verb, request, arguments, worker)
-            # It may wait for another one with this key, and is cancelled like any that waits.
-            request.scope = worker.scope
-            run = partial(self._run, verb, request, arguments, worker)
-            return await self._replays.answer(key, request, run)
+            if self._chain is None:
+                return await self._begin(verb, request, envelope, worker)
+            request.work = partial(self._begin, verb, request, envelope, worker)
+            return unless_sent(await self._chain(request))
         # A job refuses, and so may a handler: those are the errors that are meant for the caller.
         except VerbError as error:
             tally.errors += 1
@@ -311,11 +295,59 @@ class Answerer:
             seconds = monotonic() - started
             tally.add(seconds)
 
-    async def _run(self, verb: Endpoint, request: Request, arguments: Arguments, worker: Worker) -> Answer:
+    # Not async itself: a coroutine less for each request.
+    def _begin(
+        self, verb: Endpoint, request: Request, envelope: Envelope, worker: Worker
+    ) -> Awaitable[Answer | None]:
+        """Look at a request; what it gives is the work that is left to be done."""
+        # D.37: a handler that kills its process must not do so for ever.
+        if attempts_before(request.headers) >= self._rules.max_attempts:
+            times = f"delivered {self._rules.max_attempts} times without an answer"
+            raise VerbError("too-many-attempts", times)
+        if not verb.may_be_called_by(request.principal):
+            raise VerbError("not-allowed", f"{request.principal or 'nobody known'} may not call {verb.name}")
+        arguments, scope = verb.signature.bind(request.parameters, is_text=envelope.is_text), worker.scope
+        if verb.streams:
+            return self._given(verb, self._stream)(verb, request, arguments, scope)
+        run = self._given(verb, self._run)
+        key = request.headers.get(names.IDEMPOTENCY_KEY)
+        if not key:
+            return run(verb, request, arguments, scope)
+        # It may wait for another one with this key, and is cancelled like any that waits.
+        request.scope = scope
+        return self._replays.answer(key, request, partial(run, verb, request, arguments, scope))
+
+    def _given(self, verb: Endpoint, run: _Run[T]) -> _Run[T]:
+        return run if verb.plan is None else partial(self._provide, verb.plan, run)
+
+    async def _provide(
+        self,
+        plan: Plan,
+        run: _Run[T],
+        verb: Endpoint,
+        request: Request,
+        arguments: Arguments,
+        scope: CancelScope,
+    ) -> T:
+        """Have done what `run` does, with what the handler wants beside its parameters."""
+        AMBIENT.set(request.deadline)
+        request.scope = scope
+        provided = request.provided = request.provided or Provided(self._limiter)
+        with provided:
+            args, kwargs = arguments
+            arguments = args, kwargs | await provided.make(plan, request)
+        # A scope of the handler's own: providers close in peace when its time is over.
+        with CancelScope() as own, provided:
+            return await run(verb, request, arguments, own)
+        raise VerbError("deadline-exceeded", "nobody waits for the answer any more")
+
+    async def _run(
+        self, verb: Endpoint, request: Request, arguments: Arguments, scope: CancelScope
+    ) -> Answer:
         # For the calls that it makes. The worker's own context: the next request sets it anew.
         AMBIENT.set(request.deadline)
         if verb.is_async:
-            request.scope = worker.scope
+            request.scope = scope
             result = await verb.invoke(arguments, request)
         else:
             # Nor does it free its worker when nobody waits for it any more: threads would pile up.
@@ -337,51 +369,21 @@ class Answerer:
         return Answer(verb.response, contract.dump_avro(result) if is_avro else contract.dump(result))
 
     async def _stream(
-        self, verb: Endpoint, request: Request, arguments: Arguments, worker: Worker
+        self, verb: Endpoint, request: Request, arguments: Arguments, scope: CancelScope
     ) -> Answer | None:
         """Send what the handler yields; to who knows nothing of streams, as one answer if it is short."""
         AMBIENT.set(request.deadline)
-        if wants_stream(request) and self._may_answer(request.reply_to, request.reply_id):
+        if wants_stream(request) and self._answers.may_answer(request.reply_to, request.reply_id):
             await self.streams.send(verb, arguments, request)
             return None
         # As for any other handler, see `_run`.
-        request.scope = worker.scope if verb.is_async else None
+        request.scope = scope if verb.is_async else None
         return Answer(verb.response, await self.streams.collect(verb, arguments, request))
 
     def _internal(self, verb: Endpoint, error: BaseException) -> Answer:
         # The traceback is for the log: a peer learns nothing of our inside.
         _log.exception("verb failed", verb=verb.name)
         return failure(VerbError("internal", repr(error) if self._rules.debug else SEE_LOG))
-
-    def _send(self, request: Request, answer: Answer | None) -> None:
-        # None: it was sent as a stream.
-        if answer is None or request.headers.get(names.NO_REPLY) == "true":
-            return
-        destination, reply_id = request.reply_to, request.reply_id
-        if not self._may_answer(destination, reply_id):
-            _log.warning("answer dropped, nobody can be answered there", destination=destination[:_LONG])
-            return
-        content_type = media_of(content_type_of(request.headers)).reply_type
-        body = encode(content_type, answer.verb, answer.parameters, answer.description)
-        if len(body) > self._rules.max_reply_bytes:
-            _log.warning("answer too large", verb=answer.verb, bytes=len(body))
-            answer = failure(VerbError("result-too-large", f"the answer has {len(body)} bytes"))
-            body = encode(content_type, answer.verb, answer.parameters, answer.description)
-        # D.46: with this mark no service of ours will answer the answer, wherever it ends up.
-        headers = {"content-type": content_type, names.RESPONSE: "true"}
-        if reply_id is not None:
-            headers[names.IN_REPLY_TO] = reply_id
-        if answer.code is not None:
-            headers[names.ERROR_CODE] = answer.code
-        assert self._post is not None
-        self._post(destination, body, headers)
-
-    def _may_answer(self, destination: str, reply_id: str | None) -> bool:
-        """Whether the broker bears an answer with these. It would end the connection over one it does not."""
-        if len(destination) > LONGEST_HEADER or (reply_id is not None and len(reply_id) > LONGEST_HEADER):
-            return False
-        brand = self._brand
-        return brand.destinations is None or brand.may_reply_to(destination)
 
 
 def _wants_answer(message: Message) -> bool:

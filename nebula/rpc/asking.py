@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from nebula.errors import RemoteError
 from nebula.rpc.avro_bodies import AvroSchemas, write_message, write_value
 from nebula.rpc.caller import Caller
+from nebula.rpc.chain import Call, CallKind, MakeCall
 from nebula.rpc.envelope import JSON_TYPE, dump_json, encode
 from nebula.rpc.errors import declared_error
 from nebula.rpc.replies import read_value, reader_of, unless_error
@@ -59,27 +60,52 @@ class Asking:
         seconds = self._timeout if timeout is None else timeout
         rules = replace(self._rules, **options) if options else self._rules
         read = None if result is Any else reader_of(result)
-        return self._ask(destination_of(service), request_body(verb, parameters), seconds, rules, read)
+        return self._ask(verb, destination_of(service), request_body(verb, parameters), seconds, rules, read)
 
-    async def _ask(
+    # As above.
+    def _ask(
+        self,
+        verb: str,
+        destination: str,
+        body: bytes,
+        timeout: float | None,
+        rules: CallRules,
+        read: Callable[[Any], Any] | None,
+    ) -> Awaitable[Any]:
+        if self._caller.chain is None:
+            return self._ask_now(destination, body, timeout, rules, read)
+
+        async def work(call: Call) -> Any:
+            return await self._ask_now(call.destination, body, call.timeout, rules, read, call.headers)
+
+        return self._through("call", destination, verb, timeout, work)
+
+    def _through(
+        self, kind: CallKind, destination: str, verb: str, timeout: float | None, work: MakeCall
+    ) -> Awaitable[Any]:
+        """Do some work through the middleware."""
+        call = Call(kind, destination, verb, timeout, work=work)
+        return (self._caller.chain or work)(call)
+
+    async def _ask_now(
         self,
         destination: str,
         body: bytes,
         timeout: float | None,
         rules: CallRules,
         read: Callable[[Any], Any] | None,
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
         caller = self._caller
         if rules is PLAIN and not caller.has_breaker:
-            return read_value(await caller.ask(destination, body, timeout), read)
+            return read_value(await caller.ask(destination, body, timeout, headers), read)
         try:
             if (answers := rules.answers) is None:
-                return await caller.ask_hard(
-                    destination, body, timeout, rules, partial(read_value, read=read)
-                )
+                read_all = partial(read_value, read=read)
+                return await caller.ask_hard(destination, body, timeout, rules, read_all, headers)
 
             async def ask(seconds: float) -> Message:
-                return await caller.ask_hard(destination, body, seconds, rules, unless_error)
+                return await caller.ask_hard(destination, body, seconds, rules, unless_error, headers)
 
             seconds = caller.seconds(timeout)
             reply = await answers.ask(destination, body, ask, keep=rules.cache, timeout=seconds)
@@ -98,8 +124,8 @@ class Asking:
         the connection is lost.
         """
         seconds = self._timeout if timeout is None else timeout
-        rules = replace(self._rules, is_idempotent=True)
-        return await self._ask(destination_of(queue), request_body(verb, parameters), seconds, rules, None)
+        rules, body = replace(self._rules, is_idempotent=True), request_body(verb, parameters)
+        return await self._ask(verb, destination_of(queue), body, seconds, rules, None)
 
 
 def request_body(verb: str, parameters: Any, avro: AvroSchemas | None = None) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from time import monotonic
 from typing import TypeVar
 
@@ -15,12 +14,14 @@ from anyio.abc import TaskGroup
 from nebula.errors import CallTimeout, ConnectionLost, LocalProtocolError, NebulaError
 from nebula.headers import IDEMPOTENCY_KEY, REQUIRE_CONSUMERS
 from nebula.rpc.avro_bodies import AvroBody
-from nebula.rpc.breaker import Breaker, Circuits
+from nebula.rpc.breaker import Circuits
 from nebula.rpc.brokers import Brand, whole_milliseconds
+from nebula.rpc.caller_options import CallerOptions
+from nebula.rpc.chain import calling_chain
 from nebula.rpc.deadlines import AMBIENT
 from nebula.rpc.envelope import AVRO_TYPE, JSON_TYPE
 from nebula.rpc.inbox import Inbox
-from nebula.rpc.reconnecting import Connections, ConnectionState, OnState
+from nebula.rpc.reconnecting import Connections, ConnectionState
 from nebula.rpc.resubscribing import Subscriptions
 from nebula.rpc.retrying import CallRules, ClientClosed, persist
 from nebula.stomp.client import Message, StompClient
@@ -33,19 +34,6 @@ _LAST_WORD_SECONDS = 0.2
 
 # `start` and the like name their job themselves, so that a second request begins no second one.
 _BEARS_TWICE = CallRules(is_idempotent=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallerOptions:
-    """What a client was told of its connection; see `Client` for each."""
-
-    timeout: float
-    reply_to: str | None = None
-    client_id: str | None = None
-    reconnects: bool = True
-    waits: bool = False
-    on_state: OnState | None = None
-    breaker: Breaker | None = None
 
 
 class Caller:
@@ -63,6 +51,7 @@ class Caller:
         subscriptions: those that outlive a connection.
         options: of the client.
         has_breaker: `ask_hard` may refuse to ask.
+        chain: the middleware around each call, or None.
     """
 
     def __init__(
@@ -78,6 +67,7 @@ class Caller:
         self._urls = urls
         self._circuits = None if options.breaker is None else Circuits(options.breaker)
         self.has_breaker = options.breaker is not None
+        self.chain = calling_chain(options.middleware) if options.middleware else None
         self._connections: Connections | None = None
         self._tasks: TaskGroup | None = None
         self._life: anyio.CancelScope | None = None
@@ -334,6 +324,7 @@ class Caller:
         timeout: float | None,
         rules: CallRules,
         read: Callable[[Message], T],
+        headers: Mapping[str, str] | None = None,
     ) -> T:
         """Send a request, again if need be, and read its answer.
 
@@ -343,13 +334,14 @@ class Caller:
             timeout: seconds for all of it; None: as `seconds` says.
             rules: when it is sent again.
             read: makes a value of the answer, or raises what it is instead.
+            headers: more of them.
 
         Raises:
             CircuitOpen: so many calls there failed that this one was not sent.
             NebulaError: what the last attempt raised.
         """
         key = rules.idempotency_key
-        extra = None if key is None else {IDEMPOTENCY_KEY: key}
+        extra = headers if key is None else {**(headers or {}), IDEMPOTENCY_KEY: key}
 
         async def attempt(seconds: float) -> T:
             with nullcontext() if self._circuits is None else self._circuits.through(destination):

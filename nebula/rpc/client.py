@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from nebula.rpc.asking import request_body
 from nebula.rpc.breaker import Breaker
-from nebula.rpc.caller import Caller, CallerOptions
+from nebula.rpc.caller import Caller
+from nebula.rpc.caller_options import CallerOptions
+from nebula.rpc.chain import CallMiddleware
 from nebula.rpc.context import Request
 from nebula.rpc.discovery.asking import AsksAll
 from nebula.rpc.reconnecting import ConnectionState, OnState, urls_of
@@ -59,6 +61,7 @@ class Client(AsksAll, Streaming):
         retry: what `with_options(retry=…)` says, for all calls.
         breaker: leaves services alone for a while that fail again and again; by default none.
         cache: answers that are kept, see `Cache`; by default each call asks.
+        middleware: around each call, the first one outermost, see `CallMiddleware`.
         link: opens what carries the octets, instead of a connection to the address.
 
     Raises:
@@ -82,6 +85,7 @@ class Client(AsksAll, Streaming):
         retry: Retry | None = None,
         breaker: Breaker | None = None,
         cache: Cache | None = None,
+        middleware: Sequence[CallMiddleware] = (),
         link: Callable[[], Awaitable[Link]] | None = None,
     ) -> None:
         def make(url: str | None, session: str | None) -> StompClient:
@@ -95,6 +99,7 @@ class Client(AsksAll, Streaming):
             waits=wait,
             on_state=on_state,
             breaker=breaker,
+            middleware=tuple(middleware),
         )
         is_plain = retry is None and cache is None
         rules = PLAIN if is_plain else CallRules(retry, answers=cache)
@@ -220,4 +225,4 @@ class Client(AsksAll, Streaming):
         if promises.idempotent or promises.errors:
             errors = (*rules.errors, *promises.errors)
             rules = replace(rules, is_idempotent=promises.idempotent, errors=errors)
-        return await self._ask(known.destination, body, self._timeout, rules, contract.load)
+        return await self._ask(known.verb, known.destination, body, self._timeout, rules, contract.load)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
+
+from typing_extensions import TypeVar
 
 from nebula import headers as names
 from nebula.rpc.envelope import Envelope
+
+if TYPE_CHECKING:
+    from nebula.rpc.injection import Provided
+
+S = TypeVar("S", default=Any)
 
 # What RabbitMQ's quorum queues write; its classic queues say `redelivered` only, and never how often.
 _RABBITMQ_COUNT: Final = "x-delivery-count"
@@ -31,8 +39,26 @@ class Cancellable(Protocol):
         """End the handler."""
 
 
-class Request:
+@dataclass(slots=True)
+class Surroundings:
+    """What all requests of a service have in common.
+
+    Attributes:
+        service: its name.
+        state: what its `lifespan` yielded, or None.
+    """
+
+    service: str = ""
+    state: Any = None
+
+
+_NOWHERE: Final = Surroundings()
+
+
+class Request(Generic[S]):
     """One request, for handlers that declare a parameter of this type. It is no part of the verb's contract.
+
+    `Request[Pools]` says what the service's `lifespan` yields, for `state`; it is not looked at.
 
     Attributes:
         verb: as sent.
@@ -45,8 +71,8 @@ class Request:
     """
 
     __slots__ = (
-        "deadline", "description", "destination", "ending", "headers", "parameters", "principal", "scope",
-        "verb",
+        "_around", "deadline", "description", "destination", "ending", "headers", "parameters", "principal",
+        "provided", "scope", "verb", "work",
     )  # fmt: skip
 
     def __init__(
@@ -57,7 +83,9 @@ class Request:
         destination: str,
         principal: str | None = None,
         deadline: float | None = None,
+        around: Surroundings = _NOWHERE,
     ) -> None:
+        self._around = around
         self.verb: str = envelope.verb or ""
         self.parameters: Any = envelope.parameters
         self.description = envelope.description
@@ -68,6 +96,21 @@ class Request:
         # For what serves it: what its handler runs in and is cancelled by, and why it was.
         self.scope: Cancellable | None = None
         self.ending: Ending | None = None
+        # What its handler is given beside the parameters, to be closed after the answer.
+        self.provided: Provided | None = None
+        # What middleware stands around. Not there without any.
+        self.work: Callable[[], Awaitable[Any]]
+
+    @property
+    def service(self) -> str:
+        """The name of the service that handles it."""
+        return self._around.service
+
+    @property
+    def state(self) -> S:
+        """What the `lifespan` of the service yielded; None if it has none."""
+        state: S = self._around.state
+        return state
 
     @property
     def remaining(self) -> float | None:

@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-__all__ = ["Check", "Checks"]
+__all__ = ["Check", "Checks", "HasHealth"]
 
 _log = structlog.get_logger()
 
@@ -71,6 +71,40 @@ class Checks:
         except Exception:
             _log.exception("check failed", kind=self._kind, check=_name(check))
             return False
+
+
+class HasHealth:
+    """The part of a `Responder` that says how it is."""
+
+    def __init__(self) -> None:
+        self._ready, self._live = Checks("ready"), Checks("live")
+
+    def ready(self, check: _C) -> _C:
+        """Declare a hook that says whether requests can be handled now: a database that is away, for one.
+
+        A function without arguments, `async def` or plain. False, an exception, or no answer within some
+        seconds is a no; it is returned as it is. Probes ask it, see `nebula run --http`; requests come all
+        the same.
+
+        Raises:
+            TypeError: it takes arguments.
+        """
+        return self._ready.declare(check)
+
+    def live(self, check: _C) -> _C:
+        """Declare a hook that says whether the process is of use at all; as `ready` otherwise.
+
+        Where it says no, an orchestrator starts the service anew.
+        """
+        return self._live.declare(check)
+
+    async def not_ready(self) -> list[str]:
+        """The names of the `ready` hooks that say no."""
+        return await self._ready.failing()
+
+    async def not_live(self) -> list[str]:
+        """The names of the `live` hooks that say no."""
+        return await self._live.failing()
 
 
 def _name(check: Check) -> str:

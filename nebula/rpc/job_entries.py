@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from nebula.rpc.answers import Answer, success
-from nebula.rpc.context import Request
+from nebula.rpc.context import Request, Surroundings
 from nebula.rpc.envelope import dump_json
+from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.state_folder import StateFolder
@@ -35,6 +36,8 @@ class JobEntry:
 
     is_async: Final = True
     streams: Final = False
+    # Made when the job runs, see `LocalRunner`, and not when it is accepted.
+    plan: Final = None
 
     def __init__(self, job: JobVerb, jobs: JobEntries, allow: frozenset[str] | None) -> None:
         self.name = job.name
@@ -74,13 +77,13 @@ class JobEntries:
     """The jobs that a responder declares.
 
     Args:
-        service: the responder's name.
+        around: the service, for its jobs.
         engines: what jobs may run in, by name, beside the service itself.
         root: where state is kept; see `StateFolder`.
     """
 
-    def __init__(self, service: str, engines: Mapping[str, Engine], root: Path | None) -> None:
-        self._name = service
+    def __init__(self, around: Surroundings, engines: Mapping[str, Engine], root: Path | None) -> None:
+        self._name, self._around = around.service, around
         self._engines = engines
         self._root = root
         self._jobs: list[JobVerb] = []
@@ -120,6 +123,7 @@ class JobEntries:
             runners: dict[str | None, JobRunner] = {
                 name: engine.runner(state.path, self._name) for name, engine in self._engines.items()
             }
+            runners[None] = LocalRunner({one.name: one for one in self._jobs}, around=self._around)
             self._service = JobService(self._name, state=state, runners=runners)
             for job in self._jobs:
                 self._service.declare(job)

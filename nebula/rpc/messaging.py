@@ -10,6 +10,7 @@ from nebula.headers import NO_REPLY, PERSISTENT
 from nebula.rpc.asking import Asking, request_body
 from nebula.rpc.brokers import whole_milliseconds
 from nebula.rpc.caller import Caller
+from nebula.rpc.chain import Call
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import JSON_TYPE, encode_free
 from nebula.rpc.last_values import LastValue
@@ -75,7 +76,12 @@ class Messaging(Asking):
         headers = {"content-type": JSON_TYPE, PERSISTENT: "true", NO_REPLY: "true"}
         if expires_in is not None:
             headers |= self._caller.brand.expiry(whole_milliseconds(expires_in))
-        await self._deliver(destination_of(service), request_body(verb, parameters), headers)
+        body = request_body(verb, parameters)
+
+        async def work(call: Call) -> None:
+            await self._caller.deliver(call.destination, body, {**call.headers, **headers}, call.timeout)
+
+        await self._through("send", destination_of(service), verb, self._timeout, work)
 
     # --- messages that are no requests ---
 

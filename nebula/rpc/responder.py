@@ -10,16 +10,18 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 import anyio
 
-from nebula.rpc.answering import AnswerRules
+from nebula.rpc.chain import Middleware
+from nebula.rpc.context import Surroundings
 from nebula.rpc.errors import VerbError
-from nebula.rpc.health import Check, Checks
+from nebula.rpc.health import HasHealth
 from nebula.rpc.idempotency import IdempotencyStore, MemoryStore
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.job_entries import DEFAULT_ENGINE, Engine, JobEntries
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.reconnecting import Connections, urls_of
 from nebula.rpc.resolving import destination_of
-from nebula.rpc.serving import Serving
+from nebula.rpc.rules import AnswerRules
+from nebula.rpc.serving import Lifespan, Serving
 from nebula.rpc.statistics import Statistics
 from nebula.rpc.verbs import (
     Endpoint,
@@ -35,13 +37,12 @@ from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.link import Link
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_C = TypeVar("_C", bound=Check)
 
 # No dot: `<service>.<instance>` names a queue, and `job.` begins a verb.
 _SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class Responder:
+class Responder(HasHealth):
     """A service: declare verbs on it, then `run` it.
 
     Nothing happens at declaration but bookkeeping. Every valid request is answered: with the verb's value,
@@ -73,6 +74,10 @@ class Responder:
             one gets the answer of the first; see `nebula.rpc.idempotency`. By default it is this process's
             memory, and other instances know nothing of it.
         idempotency_window: seconds that such an answer is remembered.
+        lifespan: makes an async context manager; what it yields is `Request.state`, and `state` of the jobs
+            that run in the service. It is opened before the first connection and closed after the last
+            answer; a lost connection leaves it open. What it raises ends the service.
+        middleware: around each request for a verb that there is, the first one outermost, see `Middleware`.
         spark: the engine that jobs run in.
         state: where jobs are kept, for all services of this machine; see `StateFolder`.
 
@@ -95,6 +100,8 @@ class Responder:
         debug: bool = False,
         idempotency: IdempotencyStore | None = None,
         idempotency_window: float = 600.0,
+        lifespan: Lifespan | None = None,
+        middleware: Sequence[Middleware] = (),
         spark: Engine | None = None,
         state: Path | None = None,
     ) -> None:
@@ -108,6 +115,7 @@ class Responder:
             raise ValueError(f"service {name!r}: ack is 'late' or 'early', not {ack!r}")
         if queues is not None and not queues:
             raise ValueError(f"service {name!r}: queues=[] would hear nobody")
+        super().__init__()
         self.name = name
         self.version = version
         self.destinations = tuple(destination_of(one) for one in queues or [name])
@@ -118,10 +126,12 @@ class Responder:
         self._replays = Replays(
             name, MemoryStore() if idempotency is None else idempotency, idempotency_window
         )
+        self._around = around = Surroundings(name)
+        self._lifespan = lifespan
+        self._middleware = tuple(middleware)
         self._registry = VerbRegistry()
-        self._jobs = JobEntries(name, {} if spark is None else {DEFAULT_ENGINE: spark}, state)
+        self._jobs = JobEntries(around, {} if spark is None else {DEFAULT_ENGINE: spark}, state)
         self._serving: Serving | None = None
-        self._ready, self._live = Checks("ready"), Checks("live")
         for function in (self._ping, self._describe, self._stats):
             self._registry.add(Verb(function, VerbOptions(name=function.__name__.removeprefix("_"))))
 
@@ -301,33 +311,6 @@ class Responder:
 
     # --- how it does ---
 
-    def ready(self, check: _C) -> _C:
-        """Declare a hook that says whether requests can be handled now: a database that is away, for one.
-
-        A function without arguments, `async def` or plain. False, an exception, or no answer within some
-        seconds is a no; it is returned as it is. Probes ask it, see `nebula run --http`; requests come all
-        the same.
-
-        Raises:
-            TypeError: it takes arguments.
-        """
-        return self._ready.declare(check)
-
-    def live(self, check: _C) -> _C:
-        """Declare a hook that says whether the process is of use at all; as `ready` otherwise.
-
-        Where it says no, an orchestrator starts the service anew.
-        """
-        return self._live.declare(check)
-
-    async def not_ready(self) -> list[str]:
-        """The names of the `ready` hooks that say no."""
-        return await self._ready.failing()
-
-    async def not_live(self) -> list[str]:
-        """The names of the `live` hooks that say no."""
-        return await self._live.failing()
-
     @property
     def is_serving(self) -> bool:
         """Requests are taken now."""
@@ -394,5 +377,8 @@ class Responder:
                 grace=grace,
                 replays=self._replays,
                 version=self.version,
+                around=self._around,
+                lifespan=self._lifespan,
+                middleware=self._middleware,
             )
             await self._serving.run(connect, started)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from time import monotonic, time
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import anyio
 import structlog
@@ -16,15 +16,18 @@ from pydantic import PydanticUserError
 
 from nebula import headers as names
 from nebula.errors import NebulaError, Refused
-from nebula.rpc.answering import Answerer, AnswerRules
+from nebula.rpc.answering import Answerer
 from nebula.rpc.brokers import Brand, brand_of, instance_queue
 from nebula.rpc.cancelling import cancel_topics
+from nebula.rpc.chain import Middleware
+from nebula.rpc.context import Surroundings
 from nebula.rpc.discovery.instances import Instance, hash_of
 from nebula.rpc.discovery.registering import Registration
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.lane import Lane
 from nebula.rpc.reconnecting import Connections
+from nebula.rpc.rules import AnswerRules
 from nebula.rpc.statistics import Statistics
 from nebula.rpc.verbs import Endpoint
 from nebula.stomp.client import AckMode, Listener, Message, StompClient
@@ -33,6 +36,9 @@ _log = structlog.get_logger()
 
 Connect: TypeAlias = Callable[..., Connections]
 """Takes the last arguments of `Connections`, from `live` on."""
+
+Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
+"""What a service has for as long as it runs: opened before it connects, closed after its last answer."""
 
 # Workers of an instance's own queue, where there are jobs. Enough for all that may wait in `job.wait` there,
 # so that the other verbs of jobs never wait for a worker (DESIGN 5).
@@ -65,6 +71,9 @@ class Serving:
         grace: seconds that begun requests have when it is stopped.
         replays: answers again what was asked for with the same key.
         version: of the service, for those who look who is there.
+        around: the service, for its requests and jobs.
+        lifespan: what it yields is the state of the service.
+        middleware: around each request.
 
     Attributes:
         is_taking: requests are taken now.
@@ -84,6 +93,9 @@ class Serving:
         grace: float,
         replays: Replays,
         version: str = "",
+        around: Surroundings,
+        lifespan: Lifespan | None = None,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         self.started_at = monotonic()
         self.is_taking = False
@@ -92,7 +104,11 @@ class Serving:
         self._is_reachable = True
         self._registration: Registration | None = None
         self.entries = {one.name: one for one in [*entries, *(jobs.verbs() if jobs is not None else ())]}
-        self.answerer = answerer = Answerer(self.entries, rules, anyio.CapacityLimiter(concurrency), replays)
+        self._lifespan = lifespan
+        self._around = around
+        self.answerer = answerer = Answerer(
+            self.entries, rules, anyio.CapacityLimiter(concurrency), replays, self._around, middleware
+        )
         self.lanes = {
             one: Lane(answerer.serve, concurrency, max_waiting=rules.max_waiting, refuse=answerer.refuse)
             for one in destinations
@@ -111,6 +127,8 @@ class Serving:
         self._jobs = jobs
         self._grace = grace
         self._shield = anyio.CancelScope(shield=True)
+        # The same for the lifespan; None once that is open.
+        self._opening: anyio.CancelScope | None = anyio.CancelScope(shield=True)
         self._connections: Connections | None = None
         self._client: StompClient | None = None
         self._listeners: list[Listener] = []
@@ -119,7 +137,7 @@ class Serving:
         self._drained = anyio.Event()
         self._jobs_scope: anyio.CancelScope | None = None
         self._jobs_ended = anyio.Event()
-        self._failure: NebulaError | None = None
+        self._failure: Exception | None = None
         self._ended = anyio.Event()
 
     async def run(self, connect: Connect, started: anyio.Event | None) -> None:
@@ -145,8 +163,29 @@ class Serving:
         else:
             # There is nobody who could be answered.
             self._shield.cancel()
+            if self._opening is not None:
+                self._opening.cancel()
 
     async def _live(self, connect: Connect, started: anyio.Event | None) -> None:
+        if self._lifespan is None:
+            await self._live_in(connect, started)
+        else:
+            await self._live_with(self._lifespan, connect, started)
+        self._ended.set()
+
+    async def _live_with(self, lifespan: Lifespan, connect: Connect, started: anyio.Event | None) -> None:
+        assert self._opening is not None
+        with self._opening:
+            try:
+                async with lifespan() as self._around.state:
+                    # From here on it is closed in peace, however the service ends.
+                    self._opening = None
+                    await self._live_in(connect, started)
+            except Exception as error:
+                # As it is, see `_connect`.
+                self._failure = error
+
+    async def _live_in(self, connect: Connect, started: anyio.Event | None) -> None:
         with self._shield:
             async with anyio.create_task_group() as beside:
                 beside.start_soon(self.answerer.running.run, name="request deadlines")
@@ -157,7 +196,6 @@ class Serving:
                         tasks.start_soon(self._run_lane, lane, name="lane")
                     await self._connect(connect(partial(self._taking, beside, started), on_lost=self._lose))
                 beside.cancel_scope.cancel()
-        self._ended.set()
 
     async def _run_lane(self, lane: Lane) -> None:
         await lane.run(self._grace)

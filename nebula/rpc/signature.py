@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import types
-import typing
 import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import is_dataclass
-from typing import Annotated, Any, Final, get_args, get_origin
+from typing import Any, Final, get_origin
 
 from pydantic import BaseModel, PydanticUserError, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
@@ -22,6 +21,8 @@ from nebula.errors import AvroError
 from nebula.rpc.adapting import DEPRECATED_BECAUSE, Adapter
 from nebula.rpc.avro_bodies import AvroValue, read_value, schemas_of, write_value
 from nebula.rpc.errors import UnexpectedReply, VerbError
+from nebula.rpc.hints import hints_of, is_any_of, name_of, plain_type
+from nebula.rpc.injection import Dependency, Plan
 from nebula.rpc.yielding import items_of, stands_for_stream
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -52,6 +53,7 @@ class Signature:
         names: the parameters of the contract, in order.
         required: those without a default.
         context_name: the parameter that takes the context, or None.
+        plan: how the parameters with `Depends` are made, or None if there are none.
         streams: results come one by one, and `dump` and `load` deal with lists of them.
         avro: the schemas of `in_avro`, or None.
         deprecated: why not to use it any more, from `@deprecated` (PEP 702), or None.
@@ -65,20 +67,22 @@ class Signature:
     def __init__(
         self, function: Callable[..., Any], *, context: tuple[type, ...] = (), returns: bool = True
     ) -> None:
-        self._where = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
-        hints = self._resolve(function, returns=returns)
+        self._where = name_of(function)
+        hints = hints_of(function, self._where, returns=returns)
         declared = list(inspect.signature(function).parameters.values())
-        self._refuse_odd(declared)
-        contexts = [one.name for one in declared if _is_any_of(hints.get(one.name), context)]
+        self._refuse_odd(declared, hints)
+        contexts = [one.name for one in declared if is_any_of(hints.get(one.name), context)]
         if len(contexts) > 1:
             raise TypeError(f"{self._where}: {contexts[0]} and {contexts[1]} both take the context; keep one")
         self.context_name = contexts[0] if contexts else None
-        taken = [one for one in declared if one.name not in contexts]
+        injected = {one.name: one.default for one in declared if isinstance(one.default, Dependency)}
+        self.plan = Plan(injected, context, self._where) if injected else None
+        taken = [one for one in declared if one.name not in contexts and one.name not in injected]
         self.names = tuple(one.name for one in taken)
         self.required = frozenset(one.name for one in taken if _is_required(one))
         self.deprecated: str | None = getattr(function, "__deprecated__", None)
         self._deprecated = {one.name: why for one in taken if (why := _why_deprecated(one, hints))}
-        only = _plain_type(hints.get(taken[0].name, Any)) if len(taken) == 1 else None
+        only = plain_type(hints.get(taken[0].name, Any)) if len(taken) == 1 else None
         self._takes_object = _is_model(only)
         self._takes_array = _is_array(only)
         self._takes_str = only is str
@@ -124,6 +128,24 @@ class Signature:
         except ValidationError as error:
             is_whole = is_single and (kind is dict or kind is list)
             raise self._bad_parameters(error, is_whole=is_whole) from None
+        return arguments
+
+    def bind_whole(self, value: Any, *, is_text: bool = False) -> Arguments:
+        """Validate what a message says, which is the one parameter whatever it is: None, too.
+
+        Args:
+            value: as JSON or Avro gave it.
+            is_text: as for `bind`.
+
+        Raises:
+            VerbError: as `bind`.
+        """
+        if is_text:
+            value = self._read_text(value)
+        try:
+            arguments: Arguments = self._read({self.names[0]: value})
+        except ValidationError as error:
+            raise self._bad_parameters(error, is_whole=True) from None
         return arguments
 
     def _bad_parameters(self, error: ValidationError, *, is_whole: bool) -> VerbError:
@@ -248,23 +270,7 @@ class Signature:
         for text in texts:
             warnings.warn(text, DeprecationWarning, stacklevel=4)
 
-    def _resolve(self, function: Callable[..., Any], *, returns: bool) -> dict[str, Any]:
-        annotations = dict(getattr(function, "__annotations__", {}))
-        if not returns:
-            annotations.pop("return", None)
-        names = getattr(inspect.unwrap(function), "__globals__", {})
-        try:
-            # Not the function itself: a return annotation that we do not need may not be resolvable,
-            # such as a type of pyspark under TYPE_CHECKING.
-            holder = types.SimpleNamespace(__annotations__=annotations, __globals__=names)
-            return typing.get_type_hints(holder, include_extras=True)
-        except NameError as error:
-            raise TypeError(
-                f"{self._where}: annotation {error.name!r} cannot be resolved; "
-                "import it outside of `if TYPE_CHECKING` and define it at module level"
-            ) from error
-
-    def _refuse_odd(self, declared: Sequence[inspect.Parameter]) -> None:
+    def _refuse_odd(self, declared: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> None:
         for one in declared:
             if one.kind in _UNNAMED:
                 raise TypeError(
@@ -272,6 +278,16 @@ class Signature:
                 )
             if one.kind is inspect.Parameter.POSITIONAL_ONLY:
                 raise TypeError(f"{self._where}: {one.name} is positional-only, but callers send names")
+            if isinstance(one.default, Dependency) and one.kind is not inspect.Parameter.KEYWORD_ONLY:
+                raise TypeError(
+                    f"{self._where}: {one.name} is made by Depends: put it behind a `*`, so that no caller "
+                    "gives something else by its position"
+                )
+            if any(isinstance(mark, Dependency) for mark in getattr(hints.get(one.name), "__metadata__", ())):
+                raise TypeError(
+                    f"{self._where}: {one.name} has Depends in its annotation; write it as the default, "
+                    "so that callers may leave it out"
+                )
 
     def _adapter(self, kind: Any) -> Adapter:
         try:
@@ -324,16 +340,6 @@ def _list_of(kind: Any) -> Any:
     return list[kind]
 
 
-def _plain_type(hint: Any) -> Any:
-    """The type without `Annotated[…]` and without `| None`."""
-    if get_origin(hint) is Annotated:
-        return _plain_type(get_args(hint)[0])
-    if get_origin(hint) in (typing.Union, types.UnionType):
-        kinds = [one for one in get_args(hint) if one is not type(None)]
-        return _plain_type(kinds[0]) if len(kinds) == 1 else hint
-    return hint
-
-
 def _is_required(one: inspect.Parameter) -> bool:
     # pydantic's way to write a default: `qty: int = Field(1, gt=0)`.
     return one.default.is_required() if isinstance(one.default, FieldInfo) else one.default is one.empty
@@ -361,12 +367,6 @@ def _is_array(kind: Any) -> bool:
     kind = get_origin(kind) or kind
     # A NamedTuple is a tuple of its own class.
     return kind in _ARRAYS or (isinstance(kind, type) and issubclass(kind, _ARRAY_CLASSES))
-
-
-def _is_any_of(hint: Any, classes: tuple[type, ...]) -> bool:
-    kind = _plain_type(hint)
-    kind = get_origin(kind) or kind
-    return isinstance(kind, type) and issubclass(kind, classes)
 
 
 def _listed(names: AbstractSet[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Unpack, overload
 from nebula.errors import CallTimeout
 from nebula.headers import JOB_ID, PERSISTENT
 from nebula.rpc.asking import request_body
+from nebula.rpc.chain import Call
 from nebula.rpc.envelope import JSON_TYPE
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.context import Job
@@ -87,17 +88,23 @@ class Starting(Messaging):
     async def _start(
         self, target: Target, parameters: Any, timeout: float | None, options: StartOptions
     ) -> JobHandle:
-        queue, caller = target.destination, self._caller
         job = new_ulid(int(time.time() * 1000), secrets.token_bytes(RANDOM_BYTES))
         headers = {"content-type": JSON_TYPE, PERSISTENT: "true", JOB_ID: job}
-        headers |= start_headers(options, caller.brand)
+        headers |= start_headers(options, self._caller.brand)
         seconds = self._timeout if timeout is None else timeout
-        try:
-            answer = await caller.ask_stored(queue, request_body(target.verb, parameters), headers, seconds)
-        except CallTimeout:
-            # The id is ours, so the job can be asked about even if its service was away all the time.
-            return JobHandle(self, qualified(target.service, job), via=queue)
-        return self._started(target, read_value(answer, None))
+        body = request_body(target.verb, parameters)
+
+        async def work(call: Call) -> JobHandle:
+            queue = call.destination
+            try:
+                answer = await self._caller.ask_stored(queue, body, {**call.headers, **headers}, call.timeout)
+            except CallTimeout:
+                # The id is ours, so the job can be asked about even if its service was away all the time.
+                return JobHandle(self, qualified(target.service, job), via=queue)
+            return self._started(target, read_value(answer, None))
+
+        started: JobHandle = await self._through("start", target.destination, target.verb, seconds, work)
+        return started
 
     def _started(self, target: Target, early: Any) -> JobHandle:
         """The handle of the job that an early answer tells of."""

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar, overload
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import ERROR, SUCCESS
 from nebula.rpc.errors import CODES, VerbError, meaning_of
+from nebula.rpc.injection import Plan
 from nebula.rpc.signature import Arguments, Signature, handler_of
 from nebula.rpc.yielding import is_stream, item_schema
 
@@ -88,6 +89,10 @@ class Endpoint(Protocol):
         """The contract."""
 
     @property
+    def plan(self) -> Plan | None:
+        """How what it wants beside its parameters is made, None if it wants nothing."""
+
+    @property
     def is_async(self) -> bool:
         """`invoke` returns a coroutine; else it belongs in a worker thread."""
 
@@ -128,6 +133,7 @@ class Verb:
         name: what callers ask for.
         function: the handler.
         signature: its contract.
+        plan: how its parameters with `Depends` are made.
         is_async: `async def`: it runs on the event loop, else in a worker thread.
         streams: it yields: its items are sent as they come.
         response: the verb of its value replies.
@@ -144,7 +150,7 @@ class Verb:
     """
 
     __slots__ = (
-        "allow", "concurrency", "description", "errors", "function", "idempotent", "is_async", "name",
+        "allow", "concurrency", "description", "errors", "function", "idempotent", "is_async", "name", "plan",
         "queue", "response", "signature", "streams",
     )  # fmt: skip
 
@@ -156,6 +162,7 @@ class Verb:
             raise ValueError(f"verb {self.name!r}: a name is one line without spaces around it")
         self.function = function
         self.signature = Signature(function, context=(Request,))
+        self.plan = self.signature.plan
         self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         self.streams = is_stream(function)
         if self.signature.streams and not self.streams:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -32,7 +32,7 @@ class SparkJob(Job):
         cancelled: threading.Event,
         say: Callable[[lines.Event], None],
     ) -> None:
-        self._key, self._verb = (submit.job, submit.attempt), submit.verb
+        self._key, self._verb, self._trace = (submit.job, submit.attempt), submit.verb, submit.trace
         self._session, self._results, self._cancelled, self._say = session, results, cancelled, say
         self._group = group_of(*self._key)
         # The job's thread moves the meter on, the host's reads it.
@@ -56,6 +56,11 @@ class SparkJob(Job):
     def attempt(self) -> int:
         """1 for the first run, more after a loss."""
         return self._key[1]
+
+    @property
+    def trace(self) -> Mapping[str, str]:
+        """See `Job`."""
+        return self._trace
 
     @property
     def verb(self) -> str:

@@ -55,6 +55,7 @@ class Submit:
     verb: str
     function: str
     parameters: Any
+    trace: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

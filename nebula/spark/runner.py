@@ -210,7 +210,7 @@ class SparkRunner:
         for task in book.hand_over(self._host.child.incarnation):
             self._host.handed_over += 1
             self._host.outbox.put(
-                lines.Submit(task.job, task.attempt, task.verb, task.function, task.parameters)
+                lines.Submit(task.job, task.attempt, task.verb, task.function, task.parameters, task.trace)
             )
 
     async def _keep_engine(self, book: JobBook) -> None:

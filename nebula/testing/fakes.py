@@ -183,6 +183,7 @@ class _FakeVerb(Verb):
     ) -> None:
         super().__init__(function or _anything, options)
         self.is_async = True
+        self.plan = None
         self._take = take
         self._by_name = function is not None
         if function is None:

@@ -300,7 +300,8 @@ class JobBoard:
     def _begin(self, job: _Open, now: Moment) -> None:
         record, verb = job.record, job.verb
         assert verb is not None
-        task = JobTask(record.id, record.attempt, verb.name, verb.address, record.parameters, record.timeout)
+        what = (verb.name, verb.address, record.parameters, record.timeout, record.trace)
+        task = JobTask(record.id, record.attempt, *what)
         self._end_at(job, None)
         self._held[job.key] = verb
         self._change(job, now, Submit(verb.engine, task), state=JobState.STARTING)

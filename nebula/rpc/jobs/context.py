@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+
+from nebula.errors import JobError
 
 __all__ = ["Job", "JobCancelled"]
 
@@ -39,6 +42,23 @@ class Job(ABC):
     @abstractmethod
     def verb(self) -> str:
         """The verb that was asked for."""
+
+    @property
+    def state(self) -> Any:
+        """What the `lifespan` of the job's service yielded, None if it has none.
+
+        Raises:
+            JobError: the job runs in another process than its service.
+        """
+        raise JobError(
+            f"job {self.verb!r} runs in another process than its service, and has none of the state of its "
+            "lifespan; declare it with engine=None"
+        )
+
+    @property
+    @abstractmethod
+    def trace(self) -> Mapping[str, str]:
+        """`traceparent` and `tracestate` of its request (W3C Trace Context), as far as that bore them."""
 
     @property
     @abstractmethod

@@ -18,7 +18,9 @@ from anyio.from_thread import BlockingPortal
 from pydantic_core import from_json
 
 from nebula.errors import JobError
+from nebula.rpc.context import Surroundings
 from nebula.rpc.errors import VerbError
+from nebula.rpc.injection import Plan, Provided
 from nebula.rpc.jobs.context import JobCancelled
 from nebula.rpc.jobs.local_context import LocalJob, Told
 from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, JobTask, Progress
@@ -41,6 +43,7 @@ class LocalRunner:
 
     Args:
         verbs: by name; they may be added to later.
+        around: the service, for the state of its lifespan.
         max_running: jobs at a time.
         stop_grace: seconds that threads have to end when the service stops. Then they are left to
             themselves, and end with the process.
@@ -49,8 +52,14 @@ class LocalRunner:
     is_broken: str | None = None
 
     def __init__(
-        self, verbs: Mapping[str, JobVerb], *, max_running: int = 8, stop_grace: float = 2.0
+        self,
+        verbs: Mapping[str, JobVerb],
+        *,
+        around: Surroundings | None = None,
+        max_running: int = 8,
+        stop_grace: float = 2.0,
     ) -> None:
+        self._around = around or Surroundings()
         self._verbs, self.max_running, self._stop_grace = verbs, max_running, stop_grace
         self._submitted: deque[_Run] = deque()
         self._has_work = anyio.Event()
@@ -58,7 +67,7 @@ class LocalRunner:
 
     def submit(self, task: JobTask) -> None:
         """See `JobRunner`."""
-        run = self._runs[task.job, task.attempt] = _Run(task)
+        run = self._runs[task.job, task.attempt] = _Run(task, self._around)
         self._submitted.append(run)
         self._has_work.set()
 
@@ -112,11 +121,34 @@ class LocalRunner:
         verb = self._verbs[run.task.verb]
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_look_often, run, listener)
-            if verb.is_async:
-                end = await _run_as_task(run, verb)
+            if verb.signature.plan is None:
+                end = await self._run_with({}, run, verb, portal)
             else:
-                end = await _run_in_thread(run, verb, portal, self._stop_grace)
+                end = await self._provide(verb.signature.plan, run, verb, portal)
             tasks.cancel_scope.cancel()
+        return end
+
+    async def _run_with(
+        self, given: Mapping[str, Any], run: _Run, verb: JobVerb, portal: BlockingPortal
+    ) -> _End:
+        if verb.is_async:
+            return await _run_as_task(run, verb, given)
+        return await _run_in_thread(run, verb, given, portal, self._stop_grace)
+
+    async def _provide(self, plan: Plan, run: _Run, verb: JobVerb, portal: BlockingPortal) -> _End:
+        """Run it with what it wants beside its parameters, which is closed when the run has ended."""
+        provided = Provided()
+        try:
+            with provided:
+                given = await provided.make(plan, run.context)
+            with provided:
+                end = await self._run_with(given, run, verb, portal)
+            if not isinstance(end, JobOutput):
+                provided.fail(run.error or JobCancelled())
+        except (Exception, JobCancelled, SystemExit) as error:
+            return await anyio.to_thread.run_sync(run.fail, error)
+        finally:
+            await provided.close()
         return end
 
 
@@ -127,10 +159,11 @@ _End = JobOutput | JobFailure | None
 class _Run:
     """One attempt."""
 
-    def __init__(self, task: JobTask) -> None:
+    def __init__(self, task: JobTask, around: Surroundings) -> None:
         self.task = task
         self.key = (task.job, task.attempt)
-        self.context = LocalJob(task)
+        self.context = LocalJob(task, around)
+        self.error: BaseException | None = None
         self.scope = anyio.CancelScope()
         self.end: _End = None
         self._reported = Progress()
@@ -170,6 +203,7 @@ class _Run:
 
     def fail(self, error: BaseException) -> _End:
         """Its code raised this. Blocks: files are removed."""
+        self.error = error
         self.context.discard_outputs()
         return None if self.context.told is not None else _failure(error)
 
@@ -180,10 +214,10 @@ async def _look_often(run: _Run, listener: JobListener) -> None:
         await anyio.sleep(_LOOK_EVERY)
 
 
-async def _run_as_task(run: _Run, verb: JobVerb) -> _End:
+async def _run_as_task(run: _Run, verb: JobVerb, given: Mapping[str, Any]) -> _End:
     with run.scope:
         try:
-            result = await verb.call(run.task.parameters, run.context)
+            result = await verb.call(run.task.parameters, run.context, given)
         # What a job raises ends the job, and never the service: SystemExit too.
         except (Exception, JobCancelled, SystemExit) as error:
             return await anyio.to_thread.run_sync(run.fail, error)
@@ -197,12 +231,14 @@ async def _run_as_task(run: _Run, verb: JobVerb) -> _End:
     return None
 
 
-async def _run_in_thread(run: _Run, verb: JobVerb, portal: BlockingPortal, stop_grace: float) -> _End:
+async def _run_in_thread(
+    run: _Run, verb: JobVerb, given: Mapping[str, Any], portal: BlockingPortal, stop_grace: float
+) -> _End:
     is_over = anyio.Event()
 
     def work() -> None:
         try:
-            run.end = run.finish(verb, verb.call(run.task.parameters, run.context))
+            run.end = run.finish(verb, verb.call(run.task.parameters, run.context, given))
         except BaseException as error:
             run.end = run.fail(error)
         # The loop may be gone by now; then nobody is interested.

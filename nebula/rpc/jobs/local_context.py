@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import deque
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, auto
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from nebula.errors import JobError
+from nebula.rpc.context import Surroundings
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.registry import MAX_LOG_LINES
 from nebula.rpc.jobs.runner import JobTask, Progress
@@ -31,8 +33,9 @@ class Told(Enum):
 class LocalJob(Job):
     """See `Job`. What is reported here waits until somebody looks."""
 
-    def __init__(self, task: JobTask) -> None:
+    def __init__(self, task: JobTask, around: Surroundings) -> None:
         self._task = task
+        self._around = around
         self._lock = threading.Lock()
         self._step: tuple[int, int, str] | None = None
         self._fraction: float | None = None
@@ -55,6 +58,16 @@ class LocalJob(Job):
     def verb(self) -> str:
         """See `Job`."""
         return self._task.verb
+
+    @property
+    def state(self) -> Any:
+        """See `Job`."""
+        return self._around.state
+
+    @property
+    def trace(self) -> Mapping[str, str]:
+        """See `Job`."""
+        return self._task.trace
 
     @property
     def spark(self) -> NoReturn:

@@ -23,6 +23,11 @@ __all__ = ["draft_of", "require_same"]
 _DECIMAL: Final = re.compile(r"[0-9]{1,10}")
 
 _MAX_KEY_LENGTH: Final = 256
+
+# Version, trace, span, flags; a later version may say more.
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.{0,200})?")
+# As much has to be handed on, at least.
+_MAX_TRACESTATE_LENGTH: Final = 512
 _MOST_PRIORITY: Final = 9
 _PROGRESS_EVERY: Final = 2.0
 _LEAST_PROGRESS_EVERY: Final = 0.1
@@ -51,6 +56,8 @@ def draft_of(
         timeout=timeout,
         reply_id=request.reply_id,
         notify=_notify(given),
+        traceparent=_traceparent(given),
+        tracestate=_tracestate(given),
     )
     if (priority := _number(given, names.JOB_PRIORITY)) is not None:
         if priority > _MOST_PRIORITY:
@@ -102,6 +109,17 @@ def _notify(given: Mapping[str, str]) -> str | None:
     if is_ours or len(notify) > LONGEST_HEADER or not notify.startswith(("/queue/", "/topic/")):
         raise _refused(names.JOB_NOTIFY, "a destination such as /queue/mine or /topic/mine")
     return notify
+
+
+def _traceparent(given: Mapping[str, str]) -> str | None:
+    # W3C Trace Context: who gets one that it cannot read goes on without.
+    text = given.get(names.TRACEPARENT, "")
+    return text if _TRACEPARENT.fullmatch(text) else None
+
+
+def _tracestate(given: Mapping[str, str]) -> str | None:
+    text = given.get(names.TRACESTATE)
+    return text if text and len(text) <= _MAX_TRACESTATE_LENGTH else None
 
 
 def _seconds(given: Mapping[str, str], name: str) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from nebula.headers import TRACEPARENT, TRACESTATE
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, TaskCounts
 from nebula.rpc.jobs.states import END_STATES, JobState
 
@@ -36,6 +37,7 @@ class JobRecord:
         notify: where its caller wants each status to be sent as well.
         ends_as: for one that is cancelling: cancelled or timed_out.
         incarnation: the start of the engine that it was handed to.
+        traceparent, tracestate: of the request (W3C Trace Context).
     """
 
     id: str
@@ -63,6 +65,15 @@ class JobRecord:
     error: JobFailure | None = None
     ends_as: JobState | None = None
     incarnation: str | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+
+    @property
+    def trace(self) -> dict[str, str]:
+        """The headers of the trace that its request belongs to; of a state alone nobody could make sense."""
+        if self.traceparent is None:
+            return {}
+        return {TRACEPARENT: self.traceparent} | ({TRACESTATE: self.tracestate} if self.tracestate else {})
 
     @property
     def has_ended(self) -> bool:

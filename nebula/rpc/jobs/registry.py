@@ -27,7 +27,12 @@ REGISTRY_FILE: Final = "jobs.sqlite"
 # A job that logs in a loop must not fill the disk.
 MAX_LOG_LINES: Final = 1000
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+
+# From each version to the next: what it lacks.
+_UPGRADES: Final = {
+    1: "ALTER TABLE jobs ADD COLUMN traceparent; ALTER TABLE jobs ADD COLUMN tracestate;",
+}
 
 # One column for each field of a record, so that a new field is one line in one place.
 _COLUMNS: Final = tuple(one.name for one in fields(JobRecord))
@@ -98,7 +103,7 @@ class JobRegistry:
 
     def _prepare(self, path: Path, *, is_read_only: bool) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version != _VERSION and (is_read_only or version != 0):
+        if version != _VERSION and (is_read_only or version not in (0, *_UPGRADES)):
             raise sqlite3.DatabaseError(f"{path} was written by another version of Nebula ({version})")
         if not is_read_only:
             self._db.execute("PRAGMA journal_mode = WAL")
@@ -106,6 +111,9 @@ class JobRegistry:
             self._db.execute("PRAGMA synchronous = FULL")
         if version == 0:
             self._db.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
+        elif version in _UPGRADES:
+            steps = "".join(_UPGRADES[one] for one in range(version, _VERSION))
+            self._db.executescript(f"BEGIN;{steps}PRAGMA user_version = {_VERSION};COMMIT;")
 
     def close(self) -> None:
         """Close the file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import anyio
@@ -22,6 +22,7 @@ class JobTask:
         function: `module:qualname`, importable in another process.
         parameters: validated JSON, as `Signature.bind` takes it: mostly an object, the keyword arguments.
         timeout: seconds that the run may take, or None. The service watches it; a runner need not.
+        trace: see `Job.trace`.
     """
 
     job: str
@@ -30,6 +31,7 @@ class JobTask:
     function: str
     parameters: Any
     timeout: float | None
+    trace: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -67,6 +67,11 @@ class JobVerb:
         if self.retries < 0:
             raise ValueError(f"job {self.name!r}: retries is 0 or more")
         object.__setattr__(self, "signature", job_signature(function, context=(Job,)))
+        if self.engine is not None and self.signature.plan is not None:
+            raise TypeError(
+                f"job {self.name!r} runs in another process than its service, where nothing can be given by "
+                "Depends; make it itself, or declare the job with engine=None"
+            )
 
     @property
     def address(self) -> str:
@@ -109,9 +114,16 @@ class JobVerb:
         if objection:
             raise VerbError("bad-parameters", str(objection))
 
-    def call(self, parameters: Any, context: Job) -> Any:
-        """Call the function with recorded parameters: its result, or its coroutine if `is_async`."""
+    def call(self, parameters: Any, context: Job, given: Mapping[str, Any]) -> Any:
+        """Call the function with recorded parameters: its result, or its coroutine if `is_async`.
+
+        Args:
+            parameters: as `parameters_of` made them.
+            context: of this run.
+            given: what was made for its parameters with `Depends`.
+        """
         args, kwargs = self.signature.bind(parameters)
+        kwargs = {**kwargs, **given}
         if (name := self.signature.context_name) is not None:
             # By name throughout: the context may stand anywhere among the parameters.
             kwargs = dict(zip(self.signature.names, args, strict=False)) | kwargs | {name: context}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from functools import partial
 from time import monotonic
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
@@ -14,6 +14,7 @@ from nebula import headers as names
 from nebula.errors import CallTimeout
 from nebula.rpc.asking import request_body
 from nebula.rpc.brokers import whole_milliseconds
+from nebula.rpc.chain import Call
 from nebula.rpc.context import Request
 from nebula.rpc.deadlines import AMBIENT
 from nebula.rpc.envelope import JSON_TYPE
@@ -95,7 +96,8 @@ class Streaming(Starting):
             return self._stream_named(target, *args, **kwargs)
         known, contract = resolve(target, self._service, as_job=False)
         body = request_body(known.verb, contract.pack(args, kwargs))
-        opening = partial(self._open_stream, known.destination, body, _ends_at(self._timeout), DEFAULT_CREDIT)
+        ends_at, verb = _ends_at(self._timeout), known.verb
+        opening = partial(self._open_stream, verb, known.destination, body, ends_at, DEFAULT_CREDIT)
         return Stream(opening, contract.load, (*self._rules.errors, *known.options.errors))
 
     def _stream_named(
@@ -113,15 +115,28 @@ class Streaming(Starting):
             raise ValueError(f"credit is from 1 to {_MOST_CREDIT}, not {credit}")
         ends_at = _ends_at(self._timeout if timeout is None else timeout)
         body = request_body(verb, parameters)
-        opening = partial(self._open_stream, destination_of(service), body, ends_at, credit)
+        opening = partial(self._open_stream, verb, destination_of(service), body, ends_at, credit)
         return Stream(opening, None if result is Any else reader_of(list[result]), self._rules.errors)
 
-    async def _open_stream(self, destination: str, body: bytes, ends_at: float, credit: int) -> Incoming:
+    async def _open_stream(
+        self, verb: str, destination: str, body: bytes, ends_at: float, credit: int
+    ) -> Incoming:
+        async def work(call: Call) -> Incoming:
+            ends = ends_at if call.timeout is None else min(ends_at, monotonic() + call.timeout)
+            return await self._open_now(call.destination, body, ends, credit, call.headers)
+
+        opened: Incoming = await self._through("stream", destination, verb, None, work)
+        return opened
+
+    async def _open_now(
+        self, destination: str, body: bytes, ends_at: float, credit: int, extra: Mapping[str, str]
+    ) -> Incoming:
         inbox = await self._caller.connected_inbox(min(ends_at - monotonic(), self._caller.options.timeout))
         seconds = None if ends_at == math.inf else ends_at - monotonic()
         if seconds is not None and seconds <= 0:
             raise CallTimeout(f"{destination}: the time for the stream was over before it was asked for")
         headers = {} if seconds is None else inbox.brand.expiry(whole_milliseconds(seconds))
+        headers |= extra
         headers |= {"content-type": JSON_TYPE, names.STREAM: "true", names.CREDIT: str(credit)}
         if inbox.is_nebula:
             headers[names.REQUIRE_CONSUMERS] = "true"

@@ -1,0 +1,35 @@
+"""No request takes longer than so many seconds, however long its caller would wait."""
+
+from __future__ import annotations
+
+import anyio
+
+from nebula.rpc.answers import Answer
+from nebula.rpc.chain import CallNext, Middleware
+from nebula.rpc.context import Request
+from nebula.rpc.errors import VerbError
+
+__all__ = ["limit_requests"]
+
+
+def limit_requests(seconds: float) -> Middleware:
+    """Answer `deadline-exceeded` where a handler takes longer.
+
+    An async handler is cancelled, one that yields is closed. One in a thread cannot be stopped: it runs to
+    its end, and its result is dropped. What its caller waits counts anyway, where that is less.
+
+    Args:
+        seconds: of one request.
+    """
+
+    async def limit(request: Request, call_next: CallNext) -> Answer:
+        with anyio.move_on_after(seconds) as scope:
+            try:
+                return await call_next(request)
+            except VerbError:
+                # What a stream makes of its end is not what ended it.
+                if not scope.cancel_called:
+                    raise
+        raise VerbError("deadline-exceeded", f"the service gives a request {seconds:g} s")
+
+    return limit

@@ -1,0 +1,154 @@
+"""Spans of OpenTelemetry, from a client through the broker to handlers, further calls and jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import anyio
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode, get_current_span
+
+from nebula.errors import RemoteError
+from nebula.rpc.client import Client
+from nebula.rpc.context import Request
+from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.context import Job
+from nebula.rpc.middleware.tracing import trace_calls, trace_job, trace_requests
+from nebula.rpc.responder import Responder
+from nebula.testing import TestClient
+
+pytestmark = pytest.mark.anyio
+
+STATE = "vendor=abc"
+
+
+class Traces:
+    """A provider, and the spans that it was given."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+
+    def span(self, name: str, kind: SpanKind) -> ReadableSpan:
+        (found,) = (
+            one for one in self._exporter.get_finished_spans() if one.name == name and one.kind is kind
+        )
+        return found
+
+
+def is_child(child: ReadableSpan, parent: ReadableSpan) -> bool:
+    assert child.context is not None
+    assert parent.context is not None
+    is_same = child.context.trace_id == parent.context.trace_id
+    return is_same and child.parent is not None and child.parent.span_id == parent.context.span_id
+
+
+async def test_spans_are_joined_from_client_to_handler_to_the_calls_within() -> None:
+    traces = Traces()
+    names = [f"service-{uuid4().hex}" for _ in range(2)]
+    front, back = (Responder(name, middleware=[trace_requests(traces.provider)]) for name in names)
+    inner: list[Client] = []
+
+    @front.verb
+    async def outer() -> str:
+        answer: str = await inner[0].call(back.name, "leaf")
+        return answer
+
+    @back.verb
+    def leaf(request: Request) -> str:
+        # In a thread, too, the span is the current one.
+        assert get_current_span().get_span_context().is_valid
+        return request.headers["traceparent"]
+
+    tracing = [trace_calls(traces.provider)]
+    async with TestClient(front, back, middleware=tracing) as client:
+        inner.append(client)
+        with anyio.fail_after(5):
+            parent = await client.call(outer)
+
+    first = traces.span(f"{front.name}/outer", SpanKind.CLIENT)
+    served = traces.span(f"{front.name}/outer", SpanKind.SERVER)
+    second = traces.span(f"{back.name}/leaf", SpanKind.CLIENT)
+    last = traces.span(f"{back.name}/leaf", SpanKind.SERVER)
+    assert first.parent is None
+    assert is_child(served, first)
+    assert is_child(second, served)
+    assert is_child(last, second)
+    assert second.context is not None
+    assert f"{second.context.span_id:016x}" in parent
+    assert dict(last.attributes or {}) == {
+        "rpc.system": "nebula",
+        "rpc.service": back.name,
+        "rpc.method": "leaf",
+    }
+
+
+async def test_span_of_what_fails_has_the_code_and_not_the_text() -> None:
+    traces = Traces()
+    app = Responder(f"service-{uuid4().hex}", middleware=[trace_requests(traces.provider)])
+
+    @app.verb
+    async def failing() -> None:
+        raise VerbError("sold-out", "secret")
+
+    async with TestClient(app, middleware=[trace_calls(traces.provider)]) as client:
+        with anyio.fail_after(5), pytest.raises(RemoteError):
+            await client.call(failing)
+
+    for kind in (SpanKind.CLIENT, SpanKind.SERVER):
+        span = traces.span(f"{app.name}/failing", kind)
+        assert span.status.status_code is StatusCode.ERROR
+        assert (span.attributes or {})["error.type"] == "sold-out"
+        assert "secret" not in span.to_json()
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+async def test_span_of_a_job_is_a_child_of_the_start(kind: str, tmp_path: Path) -> None:
+    traces = Traces()
+    app = Responder(f"service-{uuid4().hex}", state=tmp_path)
+
+    async def report(ctx: Job) -> dict[str, str]:
+        with trace_job(ctx, traces.provider):
+            return dict(ctx.trace)
+
+    def report_plainly(ctx: Job) -> dict[str, str]:
+        with trace_job(ctx, traces.provider):
+            return dict(ctx.trace)
+
+    async def with_state(call: object, call_next: object) -> object:
+        call.headers["tracestate"] = STATE  # type: ignore[attr-defined]
+        return await call_next(call)  # type: ignore[operator]
+
+    app.job(engine=None, name="report")(report if kind == "async" else report_plainly)
+    tracing = [trace_calls(traces.provider), with_state]
+    async with TestClient(app, middleware=tracing) as client:
+        with anyio.fail_after(10):
+            trace = await (await client.start(app.name, "report")).result()
+
+    started = traces.span(f"{app.name}/report", SpanKind.PRODUCER)
+    assert is_child(traces.span("job report", SpanKind.CONSUMER), started)
+    assert trace["tracestate"] == STATE
+
+
+@pytest.mark.parametrize("header", ["", "nonsense", "00-" + "g" * 32 + "-" + "1" * 16 + "-01", "0" * 5000])
+async def test_trace_that_cannot_be_read_is_left_aside(header: str, tmp_path: Path) -> None:
+    traces = Traces()
+    app = Responder(f"service-{uuid4().hex}", state=tmp_path, middleware=[trace_requests(traces.provider)])
+
+    @app.job(engine=None)
+    async def report(ctx: Job) -> dict[str, str]:
+        return dict(ctx.trace)
+
+    async def odd(call: object, call_next: object) -> object:
+        call.headers["traceparent"] = header  # type: ignore[attr-defined]
+        return await call_next(call)  # type: ignore[operator]
+
+    async with TestClient(app, middleware=[odd]) as client:
+        with anyio.fail_after(10):
+            assert await (await client.start(report)).result() == {}
+    assert traces.span(f"{app.name}/report", SpanKind.SERVER).parent is None
