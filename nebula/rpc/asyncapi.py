@@ -59,6 +59,8 @@ class _Document:
     def whole(self) -> dict[str, Any]:
         told = self._description
         operations = {_key(verb["verb"]): self._operation(verb) for verb in told["verbs"]}
+        for one in told.get("listens", ()):
+            operations[_free(operations, f"on.{_key(one['handler'])}")] = self._listens(one)
         document: dict[str, Any] = {
             "asyncapi": VERSION,
             "info": {"title": told["service"], "version": str(told.get("version") or _NO_VERSION)},
@@ -94,6 +96,25 @@ class _Document:
         if verb.get("job"):
             marks["x-job-result"] = self._schemas.of(verb.get("result") or {}, f"{verb['verb']}.result")
         return operation | {name: text for name, text in texts.items() if text} | marks
+
+    def _listens(self, one: Mapping[str, Any]) -> dict[str, Any]:
+        """What the service takes that is no request."""
+        address, handler = one["destination"], _key(one["handler"])
+        channel = _free(self._channels, _key(address))
+        self._channels[channel] = {"address": address, "messages": {}}
+        name = _free(self._messages, f"on.{handler}")
+        schema = self._schemas.of(one["message"], name)
+        summary, _, more = (one.get("description") or "").partition("\n")
+        texts = {"summary": summary, "description": more.strip()}
+        marks = {f"x-{mark}": one[mark] for mark in ("durable", "eager") if one.get(mark)}
+        return {
+            "action": "receive",
+            "channel": {"$ref": f"#/channels/{channel}"},
+            "title": f"{one['handler']} on {address}",
+            "messages": [self._said(channel, name, {"title": one["handler"], "payload": schema})],
+            **{text: value for text, value in texts.items() if value},
+            **marks,
+        }
 
     def _said(self, channel: str, name: str, message: dict[str, Any]) -> dict[str, str]:
         """Put a message into the channel, and give what refers to it there."""
@@ -252,6 +273,14 @@ def _server(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
     shown = {"host": parts.netloc.rpartition("@")[2], "protocol": parts.scheme}
     return shown | {"pathname": parts.path} if parts.path.strip("/") else shown
+
+
+def _free(taken: Mapping[str, Any], name: str) -> str:
+    """A key that is not taken yet: this name, or the name with a number."""
+    number, free = 2, name
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    return free
 
 
 def _key(text: str) -> str:

@@ -13,11 +13,11 @@ import anyio
 from nebula.rpc.chain import Middleware
 from nebula.rpc.context import Surroundings
 from nebula.rpc.errors import VerbError
-from nebula.rpc.health import HasHealth
 from nebula.rpc.idempotency import IdempotencyStore, MemoryStore
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.job_entries import DEFAULT_ENGINE, Engine, JobEntries
 from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.listening import Listens
 from nebula.rpc.reconnecting import Connections, urls_of
 from nebula.rpc.resolving import destination_of
 from nebula.rpc.rules import AnswerRules
@@ -42,7 +42,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class Responder(HasHealth):
+class Responder(Listens):
     """A service: declare verbs on it, then `run` it.
 
     Nothing happens at declaration but bookkeeping. Every valid request is answered: with the verb's value,
@@ -53,6 +53,7 @@ class Responder(HasHealth):
     Args:
         name: letters, digits, `-`, `_`. Callers ask for the service by it.
         version: of the service, in words of its own; those who look who is there are told.
+        client_id: names the session of its durable subscriptions, see `on`: for one process at a time.
         queues: where requests are taken from, `/queue/<name>` by default; names or destinations. The first
             is the service's address. Each has workers of its own, so that slow requests on one do not hold
             up quick ones on another.
@@ -90,6 +91,7 @@ class Responder(HasHealth):
         name: str,
         *,
         version: str = "",
+        client_id: str | None = None,
         queues: Sequence[str] | None = None,
         concurrency: int = 64,
         max_waiting: int | None = None,
@@ -115,10 +117,8 @@ class Responder(HasHealth):
             raise ValueError(f"service {name!r}: ack is 'late' or 'early', not {ack!r}")
         if queues is not None and not queues:
             raise ValueError(f"service {name!r}: queues=[] would hear nobody")
-        super().__init__()
-        self.name = name
         self.version = version
-        self.destinations = tuple(destination_of(one) for one in queues or [name])
+        super().__init__(name, tuple(destination_of(one) for one in queues or [name]), client_id)
         self._concurrency = concurrency
         self._rules = AnswerRules(
             max_attempts, ack == "early", debug, max_reply_bytes, max_waiting, stream_idle
@@ -301,12 +301,15 @@ class Responder(HasHealth):
             "queues": list(self.destinations),
             "idempotency": str(self._replays.reach),
             "verbs": verbs,
+            **({"listens": [one.describe() for one in self._subscribers]} if self._subscribers else {}),
         }
 
     async def _stats(self) -> dict[str, Any]:
         """Count requests, errors and seconds by verb since the start, and what is waiting now."""
         assert self._serving is not None
         told = self._serving.statistics().to_json()
+        if self._subscribers:
+            told["listens"] = self._serving.consumers.to_json()
         return {"service": self.name, "instance": self._serving.instance, **told}
 
     # --- how it does ---
@@ -362,7 +365,7 @@ class Responder(HasHealth):
         """
 
         def make(url: str | None) -> StompClient:
-            return StompClient(url, tls=tls, link=link)
+            return StompClient(url, client_id=self._client_id, tls=tls, link=link)
 
         reconnects = link is None if reconnect is None else reconnect
         connect = partial(Connections, make, urls_of(url), waits=wait, reconnects=reconnects)
@@ -380,5 +383,6 @@ class Responder(HasHealth):
                 around=self._around,
                 lifespan=self._lifespan,
                 middleware=self._middleware,
+                subscribers=self._subscribers,
             )
             await self._serving.run(connect, started)

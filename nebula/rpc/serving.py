@@ -20,12 +20,14 @@ from nebula.rpc.answering import Answerer
 from nebula.rpc.brokers import Brand, brand_of, instance_queue
 from nebula.rpc.cancelling import cancel_topics
 from nebula.rpc.chain import Middleware
+from nebula.rpc.consuming import Consumers
 from nebula.rpc.context import Surroundings
 from nebula.rpc.discovery.instances import Instance, hash_of
 from nebula.rpc.discovery.registering import Registration
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.lane import Lane
+from nebula.rpc.listening import Subscriber
 from nebula.rpc.reconnecting import Connections
 from nebula.rpc.rules import AnswerRules
 from nebula.rpc.statistics import Statistics
@@ -71,11 +73,13 @@ class Serving:
         grace: seconds that begun requests have when it is stopped.
         replays: answers again what was asked for with the same key.
         version: of the service, for those who look who is there.
+        subscribers: what it listens to beside its requests.
         around: the service, for its requests and jobs.
         lifespan: what it yields is the state of the service.
         middleware: around each request.
 
     Attributes:
+        consumers: what it listens to beside its requests.
         is_taking: requests are taken now.
         instance: the name of this one among the instances of the service.
         instance_queue: where it alone is asked.
@@ -96,6 +100,7 @@ class Serving:
         around: Surroundings,
         lifespan: Lifespan | None = None,
         middleware: Sequence[Middleware] = (),
+        subscribers: Sequence[Subscriber] = (),
     ) -> None:
         self.started_at = monotonic()
         self.is_taking = False
@@ -120,6 +125,7 @@ class Serving:
             workers = concurrency if jobs is None else max(concurrency, _INSTANCE_CONCURRENCY)
             self.lanes[self.instance_queue] = Lane(self.answerer.serve, workers)
         answerer.running.watch(self.lanes.values())
+        self.consumers = Consumers(subscribers, rules.max_attempts, around)
         self._name = name
         self._destinations = destinations
         self._replays = replays
@@ -192,7 +198,7 @@ class Serving:
                 beside.start_soon(self.answerer.streams.run, name="streams")
                 beside.start_soon(self._replays.run, name="idempotency keys")
                 async with anyio.create_task_group() as tasks:
-                    for lane in self.lanes.values():
+                    for lane in self._all_lanes:
                         tasks.start_soon(self._run_lane, lane, name="lane")
                     await self._connect(connect(partial(self._taking, beside, started), on_lost=self._lose))
                 beside.cancel_scope.cancel()
@@ -200,7 +206,7 @@ class Serving:
     async def _run_lane(self, lane: Lane) -> None:
         await lane.run(self._grace)
         self._idle_lanes += 1
-        if self._idle_lanes == len(self.lanes):
+        if self._idle_lanes == len(self._all_lanes):
             self._drained.set()
 
     async def _connect(self, connections: Connections) -> None:
@@ -213,8 +219,12 @@ class Serving:
         finally:
             self._close_lanes()
 
+    @property
+    def _all_lanes(self) -> list[Lane]:
+        return [*self.lanes.values(), *self.consumers.lanes]
+
     def _close_lanes(self) -> None:
-        for lane in self.lanes.values():
+        for lane in self._all_lanes:
             lane.close()
 
     def _lose(self, _error: NebulaError) -> None:
@@ -242,6 +252,7 @@ class Serving:
             await self._begin_jobs(self._jobs, beside, brand)
         try:
             await self._listen(client, brand)
+            await self.consumers.listen(client, self._listeners)
             if names.BROKER_QUEUE not in self.lanes:  # everybody knows of the broker's own
                 self._registration = Registration(client, brand, partial(self._describe, brand), self.load)
                 beside.start_soon(self._registration.keep, name="discovery")
@@ -284,6 +295,11 @@ class Serving:
         # By the connection of now: jobs go on over the loss of one.
         assert self._client is not None
         self._client.post(destination, body, headers)
+
+    @property
+    def client(self) -> StompClient | None:
+        """The connection of now, or the last one; None as long as there was none."""
+        return self._client
 
     def load(self) -> tuple[int, int]:
         """Requests that are being handled, and those that came and are not begun."""

@@ -9,10 +9,13 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, assert_type
 
+from pydantic import BaseModel
+
 from nebula.rpc.client import Client
 from nebula.rpc.context import Request
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle
+from nebula.rpc.last_values import LastValue
 from nebula.rpc.responder import Responder
 from nebula.rpc.verbs import verb
 from nebula.sync import Client as SyncClient
@@ -124,3 +127,38 @@ def sync_streams_are_the_same_without_await(client: SyncClient) -> None:
     assert_type(list(client.stream(ticks, "ABC")), list[Decimal])
     assert_type(list(client.stream(rows, table="t")), list[int])
     client.stream(ticks)  # type: ignore[call-overload]  # wrong
+
+
+class Meter(BaseModel):
+    cents: int
+
+
+@app.on("X/EGM.*", eager=True)
+async def note(meter: Meter | None, request: Request) -> None: ...
+
+
+async def listening_keeps_the_signature_and_knows_its_options(request: Request) -> None:
+    await note(Meter(cents=1), request)
+    await note("x", request)  # type: ignore[arg-type]  # wrong
+    app.on("X/EGM.*", concurrency="2")  # type: ignore[arg-type]  # wrong
+    app.on("X/EGM.*", ack="auto")  # type: ignore[arg-type]  # wrong
+    await app.publish("X/total", Meter(cents=1))
+
+
+async def last_values_are_of_the_type_asked_for(client: Client) -> None:
+    value = client.value("X/total", as_=Meter)
+    assert_type(value, LastValue[Meter])
+    assert_type(await value.get(), Meter | None)
+    async for now in value:
+        assert_type(now, Meter | None)
+    await value.put(Meter(cents=1), ephemeral=True)
+    await value.put("x")  # type: ignore[arg-type]  # wrong
+    client.value("X/total")  # type: ignore[call-arg]  # wrong
+
+
+def sync_last_values_are_the_same_without_await(client: SyncClient) -> None:
+    value = client.value("X/total", as_=Meter)
+    assert_type(value.get(), Meter | None)
+    assert_type(list(value), list[Meter | None])
+    value.put(Meter(cents=1))
+    value.put(7)  # type: ignore[arg-type]  # wrong

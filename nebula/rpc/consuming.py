@@ -1,0 +1,300 @@
+"""What a service's `on` functions are called by while it runs: one subscription each, and its workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from time import monotonic
+from typing import Any, Final
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from nebula import headers as names
+from nebula.errors import AvroError, CallTimeout, ConnectionLost, NebulaError
+from nebula.rpc.asking import request_body
+from nebula.rpc.brokers import Brand, brand_of, no_last_values, whole_milliseconds
+from nebula.rpc.context import Request, Surroundings, attempts_before
+from nebula.rpc.envelope import JSON_TYPE, Envelope, content_type_of, media_of, text_of
+from nebula.rpc.errors import UnexpectedReply, VerbError
+from nebula.rpc.injection import Provided
+from nebula.rpc.lane import Lane, Worker
+from nebula.rpc.listening import DestinationKind, Subscriber
+from nebula.rpc.replies import read_value
+from nebula.rpc.signature import Arguments
+from nebula.rpc.statistics import Tally
+from nebula.rpc.values import Schemas, plain_value
+from nebula.stomp.client import AckMode, Listener, Message, StompClient
+
+__all__ = ["Consumer", "Consumers"]
+
+_log = structlog.get_logger()
+
+# As for a service's own queues: brokers of MaXaM's profile do not answer what they do not permit.
+_LISTEN_SECONDS: Final = 30.0
+
+_ASK_SECONDS: Final = 5.0
+
+_OCTETS: Final = "application/octet-stream"
+
+# What is wrong with the message itself, so that it will be as wrong when it comes again.
+_UNREADABLE: Final = (AvroError, UnexpectedReply, VerbError)
+
+
+class Consumers:
+    """All that a service listens to beside its requests.
+
+    Args:
+        subscribers: what is called.
+        max_attempts: deliveries of one message of a queue, at most.
+        around: the service, for what its functions ask of it.
+    """
+
+    def __init__(self, subscribers: Iterable[Subscriber], max_attempts: int, around: Surroundings) -> None:
+        self._client: StompClient | None = None
+        schemas = Schemas(self._ask)
+        self._consumers = [Consumer(one, max_attempts, schemas, around) for one in subscribers]
+        self.lanes = [one.lane for one in self._consumers]
+
+    async def listen(self, client: StompClient, opened: list[Listener]) -> None:
+        """SUBSCRIBE to all of it, anew with each connection.
+
+        Args:
+            client: connected.
+            opened: gets each subscription as soon as there is one, to be closed when the connection is lost.
+
+        Raises:
+            Refused: the broker does not let us, does not answer, or keeps no last values.
+            ConnectionLost, ServerError: the connection ended.
+        """
+        self._client = client
+        for one in self._consumers:
+            opened.append(await one.listen(client))  # noqa: PERF401 - each at once, see `opened`
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """What each did since the service started, as `stats` tells it."""
+        return [one.to_json() for one in self._consumers]
+
+    async def _ask(self, queue: str, verb: str, parameters: Any, /) -> Any:
+        """Ask the broker for a schema. Once for each, so that a service needs no inbox that stays."""
+        client = self._client
+        assert client is not None
+        brand, inbox = brand_of(client.server), f"{names.INBOX_PREFIX}{uuid4()}"
+        headers = brand.expiry(whole_milliseconds(_ASK_SECONDS)) | {
+            "content-type": JSON_TYPE,
+            names.REPLY_TO: brand.reply_to(inbox),
+            names.REPLY_ID: uuid4().hex,
+        }
+        try:
+            async with client.subscribe(
+                inbox, headers=dict(brand.inbox_headers), timeout=_ASK_SECONDS
+            ) as answers:
+                client.post(queue, request_body(verb, parameters), headers)
+                with anyio.fail_after(_ASK_SECONDS):
+                    return read_value(await anext(answers), None)
+        except TimeoutError as error:
+            raise CallTimeout(f"{queue} did not answer in time") from error
+
+
+class Consumer:
+    """One subscription: takes its messages as they come, and has them handled.
+
+    Args:
+        subscriber: what is called.
+        max_attempts: deliveries of one message of a queue, at most.
+        schemas: of what comes in Avro.
+        around: the service.
+
+    Attributes:
+        lane: whose `run` has to run.
+        tally: the calls, and how many failed.
+        unreadable: messages that the function was not called for, as they are not what it takes.
+        given_up: messages of a queue that were not to come again.
+    """
+
+    def __init__(
+        self, subscriber: Subscriber, max_attempts: int, schemas: Schemas, around: Surroundings
+    ) -> None:
+        self.subscriber = subscriber
+        self._around = around
+        self._max_attempts = max_attempts
+        self._schemas = schemas
+        self._is_queue = subscriber.kind is DestinationKind.QUEUE
+        self._skips_deletions = subscriber.kind is DestinationKind.LAST_VALUE and not subscriber.takes_none
+        self._acks_early = subscriber.options.ack == "early"
+        self._limiter = anyio.CapacityLimiter(subscriber.options.concurrency)
+        self._trusts_sender = False
+        self.lane = Lane(self._serve, subscriber.options.concurrency)
+        self.tally = Tally()
+        self.unreadable = 0
+        self.given_up = 0
+
+    async def listen(self, client: StompClient) -> Listener:
+        """SUBSCRIBE, see `Consumers.listen`."""
+        one, brand = self.subscriber, brand_of(client.server)
+        self._trusts_sender = client.is_nebula
+        if one.kind is DestinationKind.LAST_VALUE and not brand.has_last_values:
+            raise no_last_values(one.destination, client.server)
+        return await client.listen(
+            one.destination,
+            self.lane.put,
+            ack=AckMode.CLIENT_INDIVIDUAL,
+            eager=one.options.eager,
+            durable=one.options.durable,
+            headers=self._credit(brand),
+            timeout=_LISTEN_SECONDS,
+        )
+
+    def _credit(self, brand: Brand) -> dict[str, str]:
+        # Of a last value there is one message under way anyway, and those of all of them have a bound of
+        # the broker's. Else enough for each worker to find its next one here.
+        if self.subscriber.kind is DestinationKind.LAST_VALUE:
+            return {}
+        return {brand.prefetch_count: str(2 * self.lane.concurrency)}
+
+    def to_json(self) -> dict[str, Any]:
+        """What it did, as `stats` tells it."""
+        told = {name: value for name, value in self.tally.to_json().items() if name != "latency"}
+        return {
+            "destination": self.subscriber.destination,
+            "handler": self.subscriber.verb.name,
+            "messages": told.pop("requests"),
+            **told,
+            "unreadable": self.unreadable,
+            "given_up": self.given_up,
+            "waiting": self.lane.waiting,
+        }
+
+    async def _serve(self, message: Message, _arrived: float, _worker: Worker) -> None:
+        try:
+            await self._handle(message)
+        except ConnectionLost:
+            # What was not acked comes again, if it is to.
+            return
+
+    async def _handle(self, message: Message) -> None:
+        if message.subscription.is_closed and self.subscriber.comes_again:
+            return
+        # A handler that kills its process must not do so for ever, see D.37.
+        if self._is_queue and attempts_before(message.headers) >= self._max_attempts:
+            self._give_up(message, f"delivered {self._max_attempts} times and never handled")
+            return
+        try:
+            body, is_text = await self._body(message)
+            if body is None and self._skips_deletions:
+                message.ack()
+                return
+            arguments = self.subscriber.verb.signature.bind_whole(body, is_text=is_text)
+        except _UNREADABLE as error:
+            self.unreadable += 1
+            self._give_up(message, str(error))
+            return
+        except ConnectionLost:
+            raise
+        except NebulaError:
+            # The schema could not be asked for: not the message's fault.
+            _log.exception("message not read", **self._place(message))
+            self._fail(message)
+            return
+        if self._acks_early:
+            message.ack()
+        if not await self._call(message, arguments, body):
+            self._fail(message)
+        elif not self._acks_early:
+            message.ack()
+
+    async def _body(self, message: Message) -> tuple[Any, bool]:
+        """What a message says, and whether that is text, which may stand for something else."""
+        if not message.body:
+            return None, False
+        content_type = content_type_of(message.headers)
+        media = media_of(content_type)
+        if (content_type or "").partition(";")[0].strip().lower() == _OCTETS:
+            return message.body, False
+        if media.is_json or media.is_avro or self.subscriber.kind is DestinationKind.LAST_VALUE:
+            return await plain_value(message, self._schemas), False
+        return text_of(content_type, message.body), True
+
+    async def _call(self, message: Message, arguments: Arguments, body: Any) -> bool:
+        """Call the function; whether it returned. Raises the worker's cancellation, and nothing else."""
+        request = Request(
+            Envelope(parameters=body),
+            message.headers,
+            destination=message.destination,
+            principal=message.headers.get(names.SENDER) if self._trusts_sender else None,
+            around=self._around,
+        )
+        self.tally.requests += 1
+        started = monotonic()
+        try:
+            await self._run(arguments, request)
+        except (Exception, SystemExit):
+            return self._failed(message)
+        except anyio.get_cancelled_exc_class():
+            # Ours, or of something that the handler waited for and somebody else cancelled.
+            if anyio.current_effective_deadline() == -math.inf:
+                raise
+            return self._failed(message)
+        finally:
+            self.tally.add(monotonic() - started)
+        return True
+
+    async def _run(self, arguments: Arguments, request: Request) -> None:
+        plan = self.subscriber.verb.signature.plan
+        if plan is None:
+            await self._invoke(arguments, request)
+            return
+        provided = Provided(self._limiter)
+        try:
+            args, kwargs = arguments
+            made = await provided.make(plan, request)
+            with provided:
+                await self._invoke((args, kwargs | made), request)
+        finally:
+            await provided.close()
+
+    async def _invoke(self, arguments: Arguments, request: Request) -> None:
+        verb = self.subscriber.verb
+        if verb.is_async:
+            await verb.invoke(arguments, request)
+        else:
+            # A thread cannot be stopped: at the end of the service it is left to itself.
+            await anyio.to_thread.run_sync(
+                verb.invoke, arguments, request, limiter=self._limiter, abandon_on_cancel=True
+            )
+
+    def _failed(self, message: Message) -> bool:
+        self.tally.errors += 1
+        _log.exception("message not handled", **self._place(message))
+        return False
+
+    def _fail(self, message: Message) -> None:
+        """It may go better another time, where there is one."""
+        if self._acks_early:
+            return
+        if not self._is_queue:
+            message.ack()
+        elif self._is_last(message):
+            self._give_up(message, f"delivered {self._max_attempts} times and never handled")
+        else:
+            message.nack()
+
+    def _is_last(self, message: Message) -> bool:
+        before = attempts_before(message.headers)
+        # Who says only that it was delivered before would give it out for ever.
+        is_counted = before != 1 or names.DELIVERY_COUNT in message.headers
+        return before + 1 >= self._max_attempts or not is_counted
+
+    def _give_up(self, message: Message, reason: str) -> None:
+        """Nobody will ever handle it."""
+        _log.warning("message given up", reason=reason, **self._place(message))
+        if self._is_queue:
+            self.given_up += 1
+            message.nack(requeue="false")
+        else:
+            message.ack()
+
+    def _place(self, message: Message) -> dict[str, str]:
+        return {"destination": message.destination, "handler": self.subscriber.verb.name}
