@@ -41,7 +41,7 @@ from nebula.errors import LocalProtocolError
 from nebula.rpc.breaker import Breaker
 from nebula.rpc.chain import CallMiddleware
 from nebula.rpc.client import Client as AsyncClient
-from nebula.rpc.context import Request
+from nebula.rpc.context import AnyRequest
 from nebula.rpc.discovery import Instance, ScatterResult
 from nebula.rpc.envelope import JSON_TYPE
 from nebula.rpc.jobs.context import Job
@@ -329,11 +329,15 @@ class Client:
     ) -> Any: ...
     @overload
     def call(
-        self, function: Callable[Concatenate[Request, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+        self,
+        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T: ...
     @overload
     def call(
-        self, function: Callable[Concatenate[Request, P], T], /, *args: P.args, **kwargs: P.kwargs
+        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T: ...
     @overload
     def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -370,7 +374,7 @@ class Client:
     @overload
     def stream(
         self,
-        function: Callable[Concatenate[Request, P], AsyncIterable[T] | Iterable[T]],
+        function: Callable[Concatenate[AnyRequest, P], AsyncIterable[T] | Iterable[T]],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
@@ -399,7 +403,7 @@ class Client:
     ) -> None: ...
     @overload
     def send(
-        self, function: Callable[Concatenate[Request, P], Any], /, *args: P.args, **kwargs: P.kwargs
+        self, function: Callable[Concatenate[AnyRequest, P], Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> None: ...
     @overload
     def send(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...

@@ -13,7 +13,7 @@ from nebula.rpc.breaker import Breaker
 from nebula.rpc.caller import Caller
 from nebula.rpc.caller_options import CallerOptions
 from nebula.rpc.chain import CallMiddleware
-from nebula.rpc.context import Request
+from nebula.rpc.context import AnyRequest
 from nebula.rpc.discovery.asking import AsksAll
 from nebula.rpc.reconnecting import ConnectionState, OnState, urls_of
 from nebula.rpc.resolving import destination_of, resolve
@@ -175,11 +175,15 @@ class Client(AsksAll, Streaming):
     ) -> Any: ...
     @overload
     async def call(
-        self, function: Callable[Concatenate[Request, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+        self,
+        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T: ...
     @overload
     async def call(
-        self, function: Callable[Concatenate[Request, P], T], /, *args: P.args, **kwargs: P.kwargs
+        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T: ...
     @overload
     async def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...

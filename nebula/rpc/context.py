@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -16,7 +16,7 @@ from nebula.rpc.envelope import Envelope
 if TYPE_CHECKING:
     from nebula.rpc.injection import Provided
 
-S = TypeVar("S", default=Any)
+S_co = TypeVar("S_co", default=object, covariant=True)
 
 # What RabbitMQ's quorum queues write; its classic queues say `redelivered` only, and never how often.
 _RABBITMQ_COUNT: Final = "x-delivery-count"
@@ -55,7 +55,7 @@ class Surroundings:
 _NOWHERE: Final = Surroundings()
 
 
-class Request(Generic[S]):
+class Request(Generic[S_co]):
     """One request, for handlers that declare a parameter of this type. It is no part of the verb's contract.
 
     `Request[Pools]` says what the service's `lifespan` yields, for `state`; it is not looked at.
@@ -107,9 +107,9 @@ class Request(Generic[S]):
         return self._around.service
 
     @property
-    def state(self) -> S:
+    def state(self) -> S_co:
         """What the `lifespan` of the service yielded; None if it has none."""
-        state: S = self._around.state
+        state: S_co = self._around.state
         return state
 
     @property
@@ -153,6 +153,10 @@ class Request(Generic[S]):
 
     def __repr__(self) -> str:
         return f"Request({self.verb!r}, destination={self.destination!r}, principal={self.principal!r})"
+
+
+AnyRequest: TypeAlias = Request[Never]
+"""What handlers with any kind of state take, for type checkers."""
 
 
 def attempts_before(headers: Mapping[str, str]) -> int:

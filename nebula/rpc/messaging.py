@@ -11,7 +11,7 @@ from nebula.rpc.asking import Asking, request_body
 from nebula.rpc.brokers import whole_milliseconds
 from nebula.rpc.caller import Caller
 from nebula.rpc.chain import Call
-from nebula.rpc.context import Request
+from nebula.rpc.context import AnyRequest
 from nebula.rpc.envelope import JSON_TYPE, encode_free
 from nebula.rpc.last_values import LastValue
 from nebula.rpc.replies import reader_of
@@ -45,7 +45,7 @@ class Messaging(Asking):
     ) -> None: ...
     @overload
     async def send(
-        self, function: Callable[Concatenate[Request, P], Any], /, *args: P.args, **kwargs: P.kwargs
+        self, function: Callable[Concatenate[AnyRequest, P], Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> None: ...
     @overload
     async def send(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...

@@ -15,7 +15,7 @@ from nebula.errors import CallTimeout
 from nebula.rpc.asking import request_body
 from nebula.rpc.brokers import whole_milliseconds
 from nebula.rpc.chain import Call
-from nebula.rpc.context import Request
+from nebula.rpc.context import AnyRequest
 from nebula.rpc.deadlines import AMBIENT
 from nebula.rpc.envelope import JSON_TYPE
 from nebula.rpc.replies import reader_of
@@ -62,7 +62,7 @@ class Streaming(Starting):
     @overload
     def stream(
         self,
-        function: Callable[Concatenate[Request, P], AsyncIterable[T] | Iterable[T]],
+        function: Callable[Concatenate[AnyRequest, P], AsyncIterable[T] | Iterable[T]],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
