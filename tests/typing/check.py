@@ -11,11 +11,15 @@ from typing import Any, assert_type
 
 from pydantic import BaseModel
 
+from nebula.rpc.answers import Answer
+from nebula.rpc.chain import Call, CallNext, MakeCall
 from nebula.rpc.client import Client
 from nebula.rpc.context import Request
+from nebula.rpc.injection import Depends
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.last_values import LastValue
+from nebula.rpc.lifespan import lifespan_state
 from nebula.rpc.responder import Responder
 from nebula.rpc.verbs import verb
 from nebula.sync import Client as SyncClient
@@ -162,3 +166,66 @@ def sync_last_values_are_the_same_without_await(client: SyncClient) -> None:
     assert_type(list(value), list[Meter | None])
     value.put(Meter(cents=1))
     value.put(7)  # type: ignore[arg-type]  # wrong
+
+
+class Db:
+    """What a provider makes."""
+
+
+async def get_db() -> AsyncIterator[Db]:
+    yield Db()
+
+
+def get_db_plainly() -> Iterator[Db]:
+    yield Db()
+
+
+async def who(request: Request) -> str:
+    return request.principal or ""
+
+
+@app.verb
+async def stored(
+    symbol: str, *, db: Db = Depends(get_db), other: Db = Depends(get_db_plainly), name: str = Depends(who)
+) -> int:
+    return len(symbol)
+
+
+@app.verb
+async def stateful(request: Request[Db], symbol: str, *, whole: Db = Depends(lifespan_state)) -> Db:
+    assert_type(request.state, Db)
+    return request.state
+
+
+@app.job(engine=None)
+async def stored_job(ctx: Job, month: int, *, db: Db = Depends(get_db)) -> int:
+    return month
+
+
+async def callers_leave_out_what_providers_make(client: Client) -> None:
+    assert_type(await client.call(stored, "ABC"), int)
+    assert_type(await client.call(stateful, "ABC"), Db)
+    assert_type(await client.start(stored_job, 1), JobHandle)
+    await client.call(stored)  # type: ignore[call-overload]  # wrong
+
+
+def providers_give_what_parameters_take() -> None:
+    assert_type(Depends(get_db), Db)
+    assert_type(Depends(get_db_plainly), Db)
+    assert_type(Depends(who), str)
+    assert_type(Depends(Db), Db)
+    wrong: int = Depends(get_db)  # type: ignore[assignment]  # wrong
+    del wrong
+
+
+async def around(request: Request, call_next: CallNext) -> Answer:
+    return await call_next(request)
+
+
+async def around_calls(call: Call, call_next: MakeCall) -> Any:
+    return await call_next(call)
+
+
+Responder("a", middleware=[around])
+Client(middleware=[around_calls])
+Responder("a", middleware=[around_calls])  # type: ignore[list-item]  # wrong
