@@ -37,6 +37,11 @@ _LISTEN_SECONDS: Final = 30.0
 
 _ASK_SECONDS: Final = 5.0
 
+# How brokers say how often a message was delivered before: ours, and RabbitMQ's quorum queues.
+_COUNTS: Final = (names.DELIVERY_COUNT, "x-delivery-count")
+
+_NEVER_HANDLED: Final = "delivered as often as may be, and never handled"
+
 _OCTETS: Final = "application/octet-stream"
 
 # What is wrong with the message itself, so that it will be as wrong when it comes again.
@@ -179,7 +184,7 @@ class Consumer:
             return
         # A handler that kills its process must not do so for ever, see D.37.
         if self._is_queue and attempts_before(message.headers) >= self._max_attempts:
-            self._give_up(message, f"delivered {self._max_attempts} times and never handled")
+            self._give_up(message, _NEVER_HANDLED)
             return
         try:
             body, is_text = await self._body(message)
@@ -277,15 +282,15 @@ class Consumer:
         if not self._is_queue:
             message.ack()
         elif self._is_last(message):
-            self._give_up(message, f"delivered {self._max_attempts} times and never handled")
+            self._give_up(message, _NEVER_HANDLED)
         else:
             message.nack()
 
     def _is_last(self, message: Message) -> bool:
-        before = attempts_before(message.headers)
+        headers = message.headers
         # Who says only that it was delivered before would give it out for ever.
-        is_counted = before != 1 or names.DELIVERY_COUNT in message.headers
-        return before + 1 >= self._max_attempts or not is_counted
+        is_counted = headers.get(names.REDELIVERED) != "true" or any(one in headers for one in _COUNTS)
+        return attempts_before(headers) + 1 >= self._max_attempts or not is_counted
 
     def _give_up(self, message: Message, reason: str) -> None:
         """Nobody will ever handle it."""

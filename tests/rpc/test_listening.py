@@ -21,7 +21,7 @@ from nebula.rpc.context import Request
 from nebula.rpc.injection import Depends
 from nebula.rpc.responder import Responder
 from nebula.testing import Faults, RunningBroker, TestClient
-from tests.rpc.scripted import brokers
+from tests.rpc.scripted import brokers, header
 from tests.rpc.test_asyncapi import OFFICIAL, faults
 from tests.stomp.peer import Peer
 
@@ -189,7 +189,7 @@ async def test_after_a_lost_connection_it_listens_again(
     assert heard.all == [-1, -1, 2]
 
 
-async def test_message_of_a_queue_that_was_being_handled_at_the_loss_comes_again(
+async def test_messages_of_a_queue_that_were_handled_or_waited_at_the_loss_come_again_once(
     app: Responder, heard: Heard, nebula_client: Client, nebula_faults: Faults
 ) -> None:
     again = anyio.Event()
@@ -197,7 +197,7 @@ async def test_message_of_a_queue_that_was_being_handled_at_the_loss_comes_again
     @app.on("/queue/readings")
     async def note(meter: Meter, request: Request) -> None:
         heard((meter.cents, request.attempt))
-        if request.attempt == 1:
+        if (meter.cents, request.attempt) == (5, 1):
             await again.wait()
 
     @app.on("X/reading", eager=True)
@@ -213,12 +213,14 @@ async def test_message_of_a_queue_that_was_being_handled_at_the_loss_comes_again
         tasks.start_soon(serve)
         await started.wait()
         await nebula_client.publish("/queue/readings", Meter(cents=5))
+        await nebula_client.publish("/queue/readings", Meter(cents=6))
+        await nebula_client.call("meters", "ping")  # answered behind them: both are there
         await heard.until(1)
         nebula_faults.drop_connection()
-        await heard.until(2)
+        await heard.until(3)
         tasks.cancel_scope.cancel()
 
-    assert heard.all == [(5, 1), (5, 2)]
+    assert heard.all == [(5, 1), (5, 2), (6, 2)]
 
 
 @pytest.mark.parametrize("destination", ["/queue/readings", "/topic/readings"])
@@ -269,13 +271,13 @@ async def test_acked_early_a_message_comes_once_whatever_becomes_of_it(app: Resp
         raise RuntimeError("no room")
 
     async with TestClient(app) as client:
-        await client.publish("/queue/readings", Meter(cents=1))
-        await client.publish("/queue/readings", Meter(cents=2))
-        await heard.until(2)
+        for cents in range(4):  # more than the credit that acks have to give back
+            await client.publish("/queue/readings", Meter(cents=cents))
+        await heard.until(4)
         told = await counts(client)
 
-    assert heard.all == [1, 2]
-    assert (told["errors"], told["given_up"]) == (2, 0)
+    assert heard.all == [0, 1, 2, 3]
+    assert (told["errors"], told["given_up"]) == (4, 0)
 
 
 async def test_broker_without_last_values_is_told_of_at_the_start(app: Responder) -> None:
@@ -285,11 +287,43 @@ async def test_broker_without_last_values_is_told_of_at_the_start(app: Responder
     async def other(peer: Peer) -> None:
         await peer.accept("1.2", "server:RabbitMQ/4\n")
         while (frame := await peer.hear()).startswith("SUBSCRIBE\n"):
-            await peer.say(f"RECEIPT\nreceipt-id:{frame.partition('receipt:')[2].splitlines()[0]}\n\n^@")
+            await peer.say(f"RECEIPT\nreceipt-id:{header(frame, 'receipt')}\n\n^@")
 
     async with brokers(other) as url:
         with pytest.raises(Refused, match="X/reading: RabbitMQ/4 keeps none"):
             await app.run(url)
+
+
+async def test_broker_that_does_not_count_deliveries_is_asked_for_one_more_only(app: Responder) -> None:
+    app = Responder("meters", max_attempts=5)
+    nacks: list[str] = []
+
+    @app.on("/queue/readings")
+    async def note(meter: Meter) -> None:
+        raise RuntimeError("no room")
+
+    def message(frame: str, name: str, more: str = "") -> str:
+        return (
+            f"MESSAGE\nsubscription:{header(frame, 'id')}\nmessage-id:{name}\nack:{name}\n{more}"
+            'destination:/queue/readings\ncontent-type:application/json\n\n{"cents":1}^@'
+        )
+
+    async def other(peer: Peer) -> None:
+        await peer.accept("1.2", "server:RabbitMQ/4\n")
+        while len(nacks) < 2:
+            frame = await peer.hear()
+            if frame.startswith("NACK\n"):
+                nacks.append(frame)
+            elif frame.startswith("SUBSCRIBE\n"):
+                await peer.say(f"RECEIPT\nreceipt-id:{header(frame, 'receipt')}\n\n^@")
+                if header(frame, "destination") == "/queue/readings":
+                    await peer.say(message(frame, "m1") + message(frame, "m1again", "redelivered:true\n"))
+        tasks.cancel_scope.cancel()
+
+    async with brokers(other) as url, anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(app.run, url, grace=0.05))
+
+    assert ["requeue:false" in one for one in nacks] == [False, True]
 
 
 # --- what can be declared ---
