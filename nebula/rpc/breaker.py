@@ -78,8 +78,9 @@ class Circuits:
             raise
         except BaseException:
             # Given up by its caller: it tells nothing, and the next one is the probe.
-            if is_probe:
-                self._circuits[target].is_probed = False
+            circuit = self._circuits.get(target)  # an older call may have closed it meanwhile
+            if is_probe and circuit is not None:
+                circuit.is_probed = False
             raise
         else:
             self._note(target, has_failed=False)

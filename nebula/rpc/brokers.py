@@ -16,6 +16,8 @@ from nebula.headers import AUTO_DELETE, EXCLUSIVE, JOB_PREFIX, JOB_TOPIC_PREFIX,
 # four octets at most; our broker takes 16 KiB a line, ActiveMQ 10.
 LONGEST_HEADER: Final = 2000
 
+_YEAR_SECONDS: Final = 365 * 86400.0
+
 
 @dataclass(frozen=True, slots=True)
 class Brand:
@@ -108,5 +110,6 @@ def instance_queue(service: str, instance: str) -> str:
 
 
 def whole_milliseconds(seconds: float) -> int:
-    """Seconds as the wire has them: whole milliseconds, never 0, which would be over before it began."""
-    return max(1, int(seconds * 1000))
+    """Seconds as the wire has them: whole milliseconds, never 0, which would be over before it began, and a year
+    for what is longer."""
+    return max(1, int(min(max(seconds, 0.0), _YEAR_SECONDS) * 1000))

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TypeVar
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from nebula.errors import CallTimeout, ConnectionLost, LocalProtocolError, NebulaError
@@ -302,6 +303,8 @@ class Caller:
             NebulaError: as `Inbox.ask`, and `ConnectionLost` also where there was no connection in time.
         """
         seconds = self.seconds(timeout)
+        if seconds == -math.inf:
+            await anyio.lowlevel.checkpoint_if_cancelled()  # in a scope that is over nothing is sent
         inbox = self._inbox
         if inbox is None:
             deadline = monotonic() + seconds

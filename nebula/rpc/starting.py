@@ -96,8 +96,10 @@ class Starting(Messaging):
 
         async def work(call: Call) -> JobHandle:
             queue = call.destination
+            # Outside: where the time is over before anything was sent, there will be no job.
+            seconds = self._caller.seconds(call.timeout)
             try:
-                answer = await self._caller.ask_stored(queue, body, {**call.headers, **headers}, call.timeout)
+                answer = await self._caller.ask_stored(queue, body, {**call.headers, **headers}, seconds)
             except CallTimeout:
                 # The id is ours, so the job can be asked about even if its service was away all the time.
                 return JobHandle(self, qualified(target.service, job), via=queue)

@@ -151,3 +151,20 @@ async def test_client_leaves_a_service_alone_that_is_not_there_and_finds_it_agai
                         is_open = False
                     except CircuitOpen:
                         await anyio.sleep(0.001)
+
+
+def test_probe_that_is_given_up_after_another_call_closed_the_circuit_ends_as_it_would(
+    circuits: Circuits, clock: Clock
+) -> None:
+    class GivenUp(BaseException):
+        pass
+
+    with circuits.through("shop"):  # under way since before it opened
+        for _ in range(3):
+            fail(circuits)
+        clock.time += 10.0
+        probe = circuits.through("shop")
+        probe.__enter__()
+
+    assert probe.__exit__(GivenUp, GivenUp(), None) in (False, None)
+    assert not is_open(circuits)

@@ -319,3 +319,50 @@ async def test_stopping_service_still_ends_at_the_grace(broker_url: str, client:
             await client.send(app.name, "wait", {"mark": True})
             await entered.wait()
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_call_in_a_scope_that_is_over_ends_with_that_scope_and_sends_nothing(
+    serving: Serving, client: Client
+) -> None:
+    app = fresh()
+    begun: list[str] = []
+
+    @app.verb
+    async def note(word: str) -> None:
+        begun.append(word)
+
+    async with serving(app):
+        with pytest.raises(TimeoutError), anyio.fail_after(0):
+            await client.call(note, "late")
+        with anyio.move_on_after(0.01) as scope:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                await client.call(note, "cancelled")
+        assert scope.cancelled_caught
+        await client.call(note, "last")
+
+    assert begun == ["last"]
+
+
+@pytest.mark.anyio
+async def test_call_may_wait_for_ever(serving: Serving, client: Client) -> None:
+    app = fresh()
+
+    @app.verb
+    async def note() -> str:
+        return "noted"
+
+    async with serving(app):
+        assert await client.with_options(timeout=float("inf")).call(note) == "noted"
+
+
+@pytest.mark.anyio
+async def test_job_that_is_asked_for_when_the_time_is_over_is_not_taken_for_one(client: Client) -> None:
+    token = AMBIENT.set(monotonic() - 1)
+    try:
+        with pytest.raises(CallTimeout):
+            await client.start("reports", "delays")
+    finally:
+        AMBIENT.reset(token)
