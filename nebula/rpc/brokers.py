@@ -110,6 +110,6 @@ def instance_queue(service: str, instance: str) -> str:
 
 
 def whole_milliseconds(seconds: float) -> int:
-    """Seconds as the wire has them: whole milliseconds, never 0, which would be over before it began, and a year
-    for what is longer."""
+    """Seconds as the wire has them: whole milliseconds, never 0, which would be over before it began, and no
+    more than a year."""
     return max(1, int(min(max(seconds, 0.0), _YEAR_SECONDS) * 1000))
