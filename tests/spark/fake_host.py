@@ -94,6 +94,8 @@ class FakeHost:
             case "done":
                 progress = lines.Progressed(*key, 0.5, "half", (1, 2, "first"), (5, 10, 2))
                 self.say(progress, lines.Done(*key, submit.parameters, None, None, None, None))
+            case "trace":
+                self.say(lines.Done(*key, dict(submit.trace), None, None, None, None))
             case "table":
                 self.say(lines.Done(*key, None, "/results/table.parquet", 7, 100, {"id": "bigint"}))
             case "failed":

@@ -61,6 +61,16 @@ async def test_host_gets_the_parameters_in_whatever_shape_the_verb_takes(
     assert output == JobOutput(value=parameters)
 
 
+async def test_host_gets_the_trace_of_the_request(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    async with running(runner, told):
+        runner.submit(JobTask("A", 1, "trace", "trace", None, None, trace))
+        output = await told.until("A", "done")
+
+    assert output == JobOutput(value=trace)
+
+
 async def test_table_is_told_by_path_rows_bytes_and_schema(tmp_path: Path) -> None:
     told, runner = Told(), fake_runner(tmp_path)
     async with running(runner, told):
