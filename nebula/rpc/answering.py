@@ -292,8 +292,7 @@ class Answerer:
             tally.errors += 1
             return self._internal(verb, error)
         finally:
-            seconds = monotonic() - started
-            tally.add(seconds)
+            tally.add(monotonic() - started)
 
     # Not async itself: a coroutine less for each request.
     def _begin(
