@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from nebula.errors import (
     RemoteError,
 )
 from nebula.rpc.breaker import Breaker
+from nebula.rpc.chain import Call, MakeCall
 from nebula.rpc.responder import Responder
 from nebula.rpc.retrying import Retry
 from nebula.rpc.verbs import verb
@@ -139,6 +141,21 @@ def test_options_are_those_of_the_async_client(broker_url: str) -> None:
             client.call("nobody", "quote", retry=Retry(attempts=9, first_delay=0.0))
 
     assert states == ["connecting", "connected", "closed"]
+
+
+@pytest.mark.usefixtures("client")
+def test_middleware_is_that_of_the_async_client_and_sees_the_callers_context(broker_url: str) -> None:
+    seen: list[str] = []
+    who = ContextVar("who", default="nobody")
+
+    async def note(call: Call, call_next: MakeCall) -> Any:
+        seen.append(f"{call.verb} for {who.get()}")
+        return await call_next(call)
+
+    who.set("me")
+    with Client(broker_url, timeout=5, middleware=[note]) as client:
+        assert client.call(quote, "ABC") == Decimal("1.5")
+    assert seen == ["quote for me"]
 
 
 def test_client_that_finds_no_broker_says_so(free_port: int) -> None:
