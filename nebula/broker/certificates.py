@@ -116,8 +116,8 @@ class Authority:
     def issue_server(self, hosts: Sequence[str], days: float) -> Certificate:
         """Vouch for a broker at these names and IP addresses; the first is its subject.
 
-            Raises:
-        Raises-PLACE
+        Raises:
+            ValueError: none is given.
         """
         if not hosts:
             raise ValueError("a server's certificate names one host or more")

@@ -317,9 +317,9 @@ class ClientConnection:
 
     def data_received(self, data: bytes) -> None:
         """Octets came."""
-        if self._end_reason:
-            return
-        for frame in self.protocol.receive(data, monotonic()):
+        for frame in () if self._end_reason else self.protocol.receive(data, monotonic()):
+            if self._end_reason:
+                return  # What follows the one that ended it counts as little as if it came later.
             command = frame.command
             if command == "MESSAGE":
                 self._deliver(frame)

@@ -7,12 +7,13 @@ import pytest
 from nebula.broker.access import Capability, Grants
 from nebula.broker.dead_letters import DeadLetters, Filter, Replayed
 from nebula.broker.limits import Limits
-from nebula.broker.messages import Head, Kind, Message
+from nebula.broker.messages import Head, Kind
 from nebula.broker.policies import DestinationPolicy, WhenFull
 from nebula.broker.rows import Arrivals
 from nebula.broker.store import DropMessage, PageRequest, PutMessage
 from nebula.errors import Refused
 from nebula.headers import DEAD_LETTER_QUEUE
+from tests.broker.counted import Counted
 from tests.broker.harness import WALL_OFFSET, BrokerHarness
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.test_administration import result
@@ -308,22 +309,6 @@ def test_one_dead_letter_is_shown_with_why_it_died(broker: BrokerHarness) -> Non
         letters_of(broker).show(row.number + 1, broker.now, 2)
 
 
-class Counted(Message):
-    """Counts how often it is asked for its number."""
-
-    __slots__ = ("_number",)
-    reads = 0
-
-    @property
-    def number(self) -> int:
-        Counted.reads += 1
-        return self._number
-
-    @number.setter
-    def number(self, number: int) -> None:
-        self._number = number
-
-
 def test_dropping_every_other_letter_of_many_does_not_look_at_all_of_them_for_each_few(
     broker: BrokerHarness,
 ) -> None:
@@ -335,9 +320,9 @@ def test_dropping_every_other_letter_of_many_does_not_look_at_all_of_them_for_ea
         queue.send(Counted(head, b"%d" % number, number, 0.0), 0.0)
     every_other = frozenset(range(2, count + 1, 2))
 
-    Counted.reads = 0
+    Counted.looks = 0
     purged = result(letters_of(broker).drop(Filter(every_other), count, broker.now)).purged
 
     assert purged == count // 2
-    assert Counted.reads < 50 * count
+    assert Counted.looks < 50 * count
     assert [message.body for message in queue.waiting] == [b"%d" % each for each in range(1, count + 1, 2)]

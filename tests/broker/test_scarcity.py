@@ -7,10 +7,11 @@ import pytest
 from nebula.broker.dead_letters import DeadLetters, Filter
 from nebula.broker.destinations.line import Line
 from nebula.broker.limits import Limits
-from nebula.broker.messages import Head, Kind, Message
+from nebula.broker.messages import Head, Kind
 from nebula.broker.policies import DestinationPolicy, WhenFull
 from nebula.broker.rows import Arrivals
 from nebula.headers import DEAD_LETTER_QUEUE
+from tests.broker.counted import Counted
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 
@@ -255,32 +256,17 @@ def test_much_that_is_due_at_once_comes_in_portions_and_in_order() -> None:
     assert [int(each.body) for each in found.waiting] == list(range(many))
 
 
-class Counting(Message):
-    """Counts how often messages are looked at."""
-
-    looks = 0
-
-    @property
-    def number(self) -> int:
-        Counting.looks += 1
-        return self._number
-
-    @number.setter
-    def number(self, number: int) -> None:
-        self._number = number
-
-
 def test_window_that_comes_back_one_by_one_costs_in_proportion() -> None:
     line, many = Line(QUEUE), 1_000
     head = Head(Kind.QUEUE, QUEUE, "anonymous", ())
-    messages = [Counting(head, b"", number, 0.0) for number in range(many + 1)]
+    messages = [Counted(head, b"", number, 0.0) for number in range(many + 1)]
     line.append(messages[many])
 
-    Counting.looks = 0
+    Counted.looks = 0
     for message in messages[:many]:
         line.put_back([message])
 
-    assert Counting.looks < 50 * many
+    assert Counted.looks < 50 * many
     assert list(line.in_memory()) == messages
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import structlog
 from anyio.abc import TaskGroup
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from websockets.frames import Opcode
 from websockets.utils import accept_key
@@ -197,6 +197,12 @@ def test_connection_goes_on_or_tells_its_end_once_for_any_octets(
 
 
 @unhurried
+@example(
+    CONNECTED
+    + b"RECEIPT\nreceipt-id:\n\n\0"
+    + b"MESSAGE\nsubscription:1\nmessage-id:1\ndestination:/queue/a\nack:1\n\nhello\0",
+    [22],
+)
 @given(streams.filter(lambda data: data.startswith(CONNECTED)), places)
 def test_verdict_does_not_hang_on_how_the_octets_come(data: bytes, places: list[int]) -> None:
     # The session's own frames come after CONNECTED, as with a server that waits for them.
