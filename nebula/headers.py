@@ -20,6 +20,7 @@ CLIENT_ID: Final = "client-id"
 # What a sender asks of the broker.
 PERSISTENT: Final = "persistent"
 REQUIRE_CONSUMERS: Final = "require-consumers"
+RECEIPT_ON_REJECTION: Final = "receipt-on-rejection"
 
 EXPIRES: Final = "expires"
 DELAY: Final = "delay"
@@ -37,8 +38,9 @@ RESULT: Final = "result"
 
 FAILED_RECEIPT: Final = "failed-receipt"
 
-# What a consumer says on a NACK.
+# What a consumer says on a NACK; and on the UNSUBSCRIBE of a queue.
 REQUEUE: Final = "requeue"
+KEEP_UNACKED: Final = "keep-unacked"
 
 # What the broker says on a MESSAGE.
 REDELIVERED: Final = "redelivered"

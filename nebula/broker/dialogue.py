@@ -16,6 +16,7 @@ from nebula.broker.encoding import Encoder
 from nebula.broker.globs import is_glob
 from nebula.broker.messages import Head, Kind, Verdict
 from nebula.broker.requests import (
+    read_keeps,
     read_removes,
     read_requeue,
     read_send,
@@ -140,7 +141,9 @@ class Dialogue:
             return None
         else:
             verdict = self._broker.refuse(plan, self._session, fields["destination"])
-        if frame.receipt is not None:
+        if frame.receipt is not None and not (
+            verdict is _ACCEPTED and type(plan) is Head and plan.is_quiet
+        ):
             self._answer_send(frame.receipt, plan, verdict)
         return None
 
@@ -184,9 +187,12 @@ class Dialogue:
         return Then.REST if request.kind is not Kind.QUEUE and is_glob(request.destination) else None
 
     def unsubscribe(self, frame: Frame) -> Then | None:
-        """UNSUBSCRIBE: a durable one is paused, or removed (D.3)."""
-        removes = read_removes(frame, self._session)
+        """UNSUBSCRIBE: a durable one is paused, or removed (D.3); that of a queue may be a drain."""
+        removes, keeps = read_removes(frame, self._session), read_keeps(frame)
         subscription = self._named_subscription(frame)
+        if subscription is not None and keeps and self._broker.drain(subscription):
+            self.say_receipt(frame)
+            return None
         is_much = subscription is not None and _holds_much(subscription)
         if subscription is not None:
             result = self._broker.unsubscribe(subscription, self.now, removes=removes)

@@ -107,6 +107,7 @@ class Head:
         requires_consumers: refuse the message when nobody listens (D.49).
         is_persistent: keep it on disk, where it waits.
         is_ephemeral: the value goes with its publisher (PROTOCOL G).
+        is_quiet: a RECEIPT comes only if the verdict is not that it is accepted.
         is_moved: what it was is dropped from the disk at the same time, so that it takes no more room there.
         time_to_live: of a request: seconds from arrival, after which it is only counted. None: it is no
             request, or has all the time of the world. One that was stored has its own time.
@@ -141,6 +142,7 @@ class Head:
         "is_moved",
         "is_permitted",
         "is_persistent",
+        "is_quiet",
         "is_stream",
         "judged_in",
         "kind",
@@ -163,6 +165,7 @@ class Head:
         requires_consumers: bool = False,
         is_persistent: bool = False,
         is_ephemeral: bool = False,
+        is_quiet: bool = False,
         is_moved: bool = False,
         time_to_live: float | None = None,
         transaction: str | None = None,
@@ -181,6 +184,7 @@ class Head:
         self.requires_consumers = requires_consumers
         self.is_persistent = is_persistent
         self.is_ephemeral = is_ephemeral
+        self.is_quiet = is_quiet
         self.is_moved = is_moved
         self.time_to_live = time_to_live
         self.transaction = transaction

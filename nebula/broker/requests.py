@@ -35,11 +35,17 @@ _NOT_PASSED_ON: Final = frozenset(
     {"destination", "content-length", "transaction", "subscription", "message-id", "ack"}
     | {names.DELAY, names.DELIVER_AT, names.DEAD_LETTER_EXPIRES, names.ORIGINAL_DESTINATION}
     | {names.SENDER, names.REDELIVERED, names.DELIVERY_COUNT, names.SNAPSHOT}
-    | {names.PERSISTENT, names.REQUIRE_CONSUMERS, names.EPHEMERAL}
+    | {names.PERSISTENT, names.REQUIRE_CONSUMERS, names.EPHEMERAL, names.RECEIPT_ON_REJECTION}
     | {names.DEAD_LETTER_REASON, names.DEAD_LETTER_FROM, names.DEAD_LETTER_AT, names.DEAD_LETTER_DELIVERIES}
 )
 # For a flag, `false` and an empty value are the same as no header (PROTOCOL G).
 _FLAGS: Final = {"true": True, "false": False, "": False, None: False}
+_SEND_FLAGS: Final = (
+    names.REQUIRE_CONSUMERS,
+    names.PERSISTENT,
+    names.EPHEMERAL,
+    names.RECEIPT_ON_REJECTION,
+)
 _ACK_MODES: Final = {mode.value: mode for mode in AckMode}
 _PRIORITIES: Final = frozenset(map(str, range(PRIORITIES)))
 _WISHES: Final = frozenset({names.EXPIRES, names.DELAY, names.DELIVER_AT, names.DEDUP_ID})
@@ -58,12 +64,10 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     kind = broker.kind_of(destination)
     if not _may_be_sent_to(destination, kind, session):
         return Verdict.INVALID  # D.6, D.47: policy, so the connection goes on
-    flags = [
-        _FLAGS.get(fields.get(name)) for name in (names.REQUIRE_CONSUMERS, names.PERSISTENT, names.EPHEMERAL)
-    ]
+    flags = [_FLAGS.get(fields.get(name)) for name in _SEND_FLAGS]
     if None in flags:
         return Verdict.INVALID
-    requires_consumers, is_persistent, is_ephemeral = map(bool, flags)
+    requires_consumers, is_persistent, is_ephemeral, is_quiet = map(bool, flags)
     is_queue = kind is Kind.QUEUE
     # What is in the dead-letter queue waits until somebody takes it (DESIGN 4).
     may_expire = destination != broker.queues.dead_letter
@@ -90,6 +94,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         requires_consumers=requires_consumers and is_queue,
         is_persistent=is_persistent,
         is_ephemeral=is_ephemeral and kind is Kind.LAST_VALUE,
+        is_quiet=is_quiet,
         time_to_live=timeout if may_expire else None,
         transaction=fields.get("transaction"),
         # An answer of ours is never answered (D.46): what it names is where credit goes.
@@ -172,6 +177,11 @@ def read_removes(frame: Frame, session: Session) -> bool:
     if session.profile.false_removes:
         return names.DURABLE in frame.headers and not is_true
     return is_true
+
+
+def read_keeps(frame: Frame) -> bool:
+    """Whether an UNSUBSCRIBE leaves what is un-ACKed with its connection (PROTOCOL G, `keep-unacked`)."""
+    return _flag(frame, names.KEEP_UNACKED)
 
 
 def read_settled(frame: Frame, dialect: Dialect) -> tuple[str, str, str | None]:

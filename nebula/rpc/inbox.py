@@ -17,6 +17,7 @@ from nebula.headers import (
     IN_REPLY_TO,
     INBOX_PREFIX,
     PERSISTENT,
+    RECEIPT_ON_REJECTION,
     REJECTED_NO_CONSUMER,
     REPLY_ID,
     REPLY_TO,
@@ -38,12 +39,19 @@ _GRAIN = 0.005
 class _Call:
     """One request in flight."""
 
-    __slots__ = ("deadline", "destination", "waiter")
+    __slots__ = ("deadline", "destination", "receipt", "waiter")
 
     def __init__(self, destination: str, deadline: float, waiter: Waiter[Message]) -> None:
         self.destination = destination
         self.deadline = deadline
         self.waiter = waiter
+        self.receipt = ""
+
+    def on_receipt(self, receipt: Receipt) -> None:
+        """The broker has judged the request."""
+        if receipt.verdict != ACCEPTED:
+            # Does nothing if the answer was first.
+            self.waiter.fail(_refusal(receipt.verdict, self.destination))
 
 
 class Inbox:
@@ -140,15 +148,17 @@ class Inbox:
             # The same one each time: without this it would hold the tracebacks of all calls before.
             raise self._loss.with_traceback(None)
         number = f"{self._id_prefix}{next(self._numbers)}"
+        if wants_verdict:
+            headers[RECEIPT_ON_REJECTION] = "true"
         headers[REPLY_TO] = self._reply_to
-        headers[REPLY_ID] = number
+        headers[REPLY_ID] = number  # the last one: what differs from request to request is read apart
         call = _Call(destination, monotonic() + timeout, self._new_waiter())
         self._calls[number] = call
         if self._shared is not None:
             self._shared.want()
         try:
             if wants_verdict:
-                self._client.post_with_receipt(destination, body, headers, partial(self._on_receipt, call))
+                call.receipt = self._client.post_watched(destination, body, headers, call.on_receipt)
             else:
                 self._client.post(destination, body, headers)
             if call.deadline < self._next_sweep:
@@ -163,6 +173,8 @@ class Inbox:
             raise
         finally:
             self._calls.pop(number, None)
+            if call.receipt:
+                self._client.forget(call.receipt)
             self._rest()
 
     def begin_stream(self, stream: Incoming, body: bytes, headers: dict[str, str]) -> None:
@@ -272,12 +284,6 @@ class Inbox:
         if is_ours:
             self._on_answer(message)
         return is_ours
-
-    def _on_receipt(self, call: _Call, receipt: Receipt) -> None:
-        verdict = receipt.verdict
-        if verdict != ACCEPTED:
-            # Does nothing if the answer was first.
-            call.waiter.fail(_refusal(verdict, call.destination))
 
     def _on_stream_receipt(self, stream: Incoming, receipt: Receipt) -> None:
         verdict = receipt.verdict

@@ -209,6 +209,27 @@ class StompClient:
         """
         self.connection.post_with_receipt(destination, body, headers, on_receipt)
 
+    def post_watched(
+        self,
+        destination: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        on_receipt: Callable[[Receipt], None],
+    ) -> str:
+        """As `post_with_receipt`, for what is to be known only if it is rejected.
+
+        With `receipt-on-rejection` among the headers our broker says nothing of what it accepts. To be told
+        to `forget` once it does not matter any more.
+
+        Returns:
+            The receipt's id.
+        """
+        return self.connection.post_watched(destination, body, headers, on_receipt)
+
+    def forget(self, receipt: str) -> None:
+        """Call nobody when the RECEIPT of what was posted watched comes."""
+        self.connection.forget(receipt)
+
     async def drain(self) -> None:
         """Wait while more is unsent than the link should hold.
 

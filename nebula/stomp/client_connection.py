@@ -63,6 +63,8 @@ class ClientConnection:
         self._last_id = 0
         self._listeners: dict[str, Listener] = {}
         self._receipts: dict[str, Callable[[Receipt], None]] = {}
+        # Of what comes only if the broker rejects something; else these are forgotten.
+        self._rejections: dict[str, Callable[[Receipt], None]] = {}
         self._waiters: set[Waiter[Any]] = set()
         self._end_reason = ""
         self._server_error: ServerError | None = None
@@ -100,6 +102,24 @@ class ClientConnection:
         octets = self.protocol.send(destination, body, headers, receipt=receipt)
         self._expect(receipt, on_receipt)
         self.write(octets)
+
+    def post_watched(
+        self,
+        destination: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        on_receipt: Callable[[Receipt], None],
+    ) -> str:
+        """SEND at once, see `StompClient.post_watched`."""
+        self.check_alive()
+        receipt = self.next_id()
+        self.write(self.protocol.send(destination, body, headers, receipt=receipt))
+        self._rejections[receipt] = on_receipt
+        return receipt
+
+    def forget(self, receipt: str) -> None:
+        """Call nobody when this RECEIPT comes."""
+        self._rejections.pop(receipt, None)
 
     async def ask(self, receipt: str, octets: bytes, timeout: float | None) -> Receipt:
         """Write a frame that bears this receipt id, and wait for its RECEIPT.
@@ -278,6 +298,7 @@ class ClientConnection:
         self.protocol.end()
         self.ended.set()
         self._receipts.clear()
+        self._rejections.clear()
         self._link.close()
         for waiter in list(self._waiters):
             waiter.fail(self._loss())
@@ -365,7 +386,7 @@ class ClientConnection:
 
     def _settle(self, frame: Frame) -> None:
         name = frame.headers["receipt-id"]
-        on_receipt = self._receipts.pop(name, None)
+        on_receipt = self._receipts.pop(name, None) or self._rejections.pop(name, None)
         if on_receipt is None:
             # Whoever asked has given up, or had this answer. But where the server makes names up, those
             # that were asked for may never be answered.

@@ -72,6 +72,30 @@ def test_rejected_send_says_nothing_of_the_disk(broker: BrokerHarness) -> None:
     assert alice.received()[0][1]["disposition"] == "rejected-invalid"
 
 
+def test_receipt_that_is_wanted_on_rejection_comes_then_and_never_else(broker: BrokerHarness) -> None:
+    alice, bob = broker.connect(), broker.connect()
+    alice.say("SEND destination:/queue/a; receipt-on-rejection:true; require-consumers:true; receipt:1 | v")
+    bob.subscribe("/queue/a")
+    alice.say("SEND destination:/queue/a; receipt-on-rejection:true; require-consumers:true; receipt:2 | v")
+    alice.say("SEND destination:/queue/a; receipt-on-rejection:true; persistent:true; receipt:3 | v")
+    alice.say("SEND destination:/queue/a; receipt-on-rejection:maybe; receipt:4 | v")
+    alice.say("SEND destination:/queue/a; receipt-on-rejection:false; receipt:5 | v")
+    broker.commit()
+
+    verdicts = [(frame[1]["receipt-id"], frame[1]["disposition"]) for frame in alice.received()]
+    assert verdicts == [("1", "rejected-no-consumer"), ("4", "rejected-invalid"), ("5", "accepted")]
+
+
+def test_wish_for_a_receipt_is_not_passed_on(broker: BrokerHarness) -> None:
+    alice, bob = broker.connect(), broker.connect()
+    bob.subscribe("/queue/a")
+    alice.say("SEND destination:/queue/a; receipt-on-rejection:true; receipt:1; other:x | v")
+
+    ((_, headers, *_),) = bob.received()
+    assert "other" in headers
+    assert "receipt-on-rejection" not in headers
+
+
 def test_receipts_stay_in_order_behind_one_that_waits(broker: BrokerHarness) -> None:
     alice = broker.connect()
     alice.say(

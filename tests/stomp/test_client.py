@@ -286,6 +286,22 @@ async def test_post_with_receipt_calls_back_with_any_verdict_in_the_brokers_orde
     assert [receipt.verdict for receipt in receipts] == ["rejected-full", "accepted"]
 
 
+async def test_post_watched_calls_back_until_it_is_forgotten() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        await peer.confirm("disposition:rejected-full\n")
+        await peer.confirm("disposition:rejected-full\n")
+        await peer.part()
+
+    receipts: list[Receipt] = []
+    async with broker(script) as url, StompClient(url) as client:
+        first = client.post_watched("/queue/a", b"", {}, receipts.append)
+        client.forget(client.post_watched("/queue/a", b"", {}, receipts.append))
+        client.forget("unknown")
+
+    assert [receipt.headers["receipt-id"] for receipt in receipts] == [first]
+
+
 async def test_drain_waits_for_a_peer_that_does_not_read() -> None:
     may_read = anyio.Event()
 
