@@ -312,6 +312,10 @@ class Broker:
         """End a subscription; see `Subscribing.unsubscribe`."""
         return self._subscribing.unsubscribe(subscription, now, lost=lost, removes=removes)
 
+    def drain(self, subscription: Subscription) -> bool:
+        """End its deliveries and leave what is un-ACKed with it; see `Subscribing.drain`."""
+        return self._subscribing.drain(subscription)
+
     def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
         """Remove a durable subscription that is paused; False: there is none."""
         return self._subscribing.remove_paused(session, id)
@@ -321,6 +325,8 @@ class Broker:
         messages = subscription.settle(number)
         if messages:
             subscription.destination.acknowledge(subscription, messages, now)
+            if subscription.is_drained and not subscription.unacked:
+                self.unsubscribe(subscription, now)
         return bool(messages)
 
     def negative_acknowledge(
@@ -332,6 +338,8 @@ class Broker:
         messages = subscription.settle(number)
         if messages:
             subscription.destination.give_back(subscription, messages, now, requeue=requeue)
+            if subscription.is_drained and not subscription.unacked:
+                self.unsubscribe(subscription, now)
         return bool(messages)
 
     def _settle(self, action: HeldSettlement, now: float) -> None:

@@ -149,6 +149,22 @@ class Subscribing:
                 self._queues.forget_if_idle(destination, now)
         return None
 
+    def drain(self, subscription: Subscription) -> bool:
+        """End its deliveries; what is un-ACKed stays with it until ACK, NACK or the end of its connection.
+
+        With the last of these it ends by itself. Idempotent. False, and nothing done: nothing of it is
+        un-ACKed, or it is not one of a queue that others may read. `unsubscribe` it then.
+        """
+        queue = subscription.destination
+        if not isinstance(queue, Queue) or queue.rights is not None or queue.is_inbox:
+            return False
+        if subscription.is_drained:
+            return True
+        if not subscription.unacked:
+            return False
+        queue.drain(subscription)
+        return True
+
     def _is_paused(self, session: Session, request: SubscribeRequest) -> bool:
         """D.32: the same id and destination go on where a durable one was left, also if it is not said."""
         standing = self._standing.by_id.get(session.id)

@@ -34,6 +34,7 @@ class Subscription:
         exclusive: no other one may be beside it.
         feed: for last-value destinations: what it has still to be told of.
         in_turn: for its queue: whether it stands in line for the next message.
+        is_drained: it gets nothing any more, and ends when the last of what it has is settled.
         unacked: delivered and not settled, by number, in the order of delivery. Empty in the
             mode auto.
         label: for the protocol: the octets that all its MESSAGEs begin with.
@@ -46,6 +47,7 @@ class Subscription:
         "feed",
         "id",
         "in_turn",
+        "is_drained",
         "label",
         "pattern",
         "prefetch",
@@ -74,6 +76,7 @@ class Subscription:
         self.exclusive = exclusive
         self.feed: ValueFeed | None = None
         self.in_turn = False
+        self.is_drained = False
         self.unacked: dict[int, Message] = {}
         self.label: Any = None
 

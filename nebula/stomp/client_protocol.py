@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from nebula.errors import LocalProtocolError, RemoteProtocolError
-from nebula.headers import CLIENT_ID, DURABLE
+from nebula.headers import CLIENT_ID, DURABLE, KEEP_UNACKED
 from nebula.stomp.codec import FrameLimits, FrameParser, serialize
 from nebula.stomp.dialects import DIALECTS, OPENING, V1_0, Dialect
 from nebula.stomp.frames import SERVER_COMMANDS, Frame
@@ -234,6 +234,10 @@ class ClientProtocol:
         """
         headers = {"id": subscription} | ({DURABLE: "true"} if removes else {})
         return self._frame("UNSUBSCRIBE", headers, receipt)
+
+    def drain(self, subscription: str) -> bytes:
+        """UNSUBSCRIBE that leaves what was delivered and not acked with us; our server knows it alone."""
+        return self._frame("UNSUBSCRIBE", {"id": subscription, KEEP_UNACKED: "true"})
 
     def ack(self, message: Mapping[str, str], *, transaction: str | None = None) -> bytes:
         """ACK the message with these headers, in the version's form."""

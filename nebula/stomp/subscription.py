@@ -80,6 +80,15 @@ class Listener:
             self.is_closed = True
             self._connection.unsubscribe(self)
 
+    def drain(self) -> None:
+        """Have the server send no more from a queue, and go on with what it has sent. Ours knows it alone.
+
+        Calls still come for what is under way. All of it can be acked; what is nacked goes to others, and
+        does not count as a delivery. Then `close`. On a connection that has ended nothing happens.
+        """
+        if not self.is_closed and not self._connection.ended.is_set():
+            self._connection.write(self._connection.protocol.drain(self.id))
+
     async def pause(self, *, timeout: float | None = None) -> None:
         """Close a durable subscription; the server goes on keeping what comes for it.
 

@@ -105,7 +105,8 @@ def _check_queue(queue: Queue) -> None:
         assert line.depot is None or _rises(list(line.depot.behind))
         assert line.depot is None or line.depot.count, "a depot of nothing"
     assert queue.paged_bytes == sum(depot.size_bytes for depot in paged)
-    unacked = [message for each in queue.subscriptions for message in each.unacked.values()]
+    consumers = [*queue.subscriptions, *queue.drained]
+    unacked = [message for each in consumers for message in each.unacked.values()]
     held = waiting + unacked + list(queue.doomed)
     numbers = [message.number for message in held]
     assert len(numbers) == len(set(numbers)), "a message is in two places"
@@ -134,6 +135,10 @@ def _check_turns(queue: Queue) -> None:
     takers = list(queue._takers)
     assert len(takers) == len(set(takers))
     assert set(takers) == {each for each in queue.subscriptions if each.in_turn}
+    for drained in queue.drained:
+        assert drained.is_drained
+        assert drained.unacked, "a subscription is kept for nothing"
+        assert not drained.has_credit
     for subscription in queue.subscriptions:
         assert len(subscription.unacked) <= subscription.window
         assert subscription.prefetch in (0, subscription.window)
@@ -150,6 +155,7 @@ def _check_who_is_subscribed(broker: Broker, sessions: Collection[Session]) -> N
     fed: set[Subscription] = set()
     for queue in _queues(broker):
         fed.update(queue.subscriptions)
+        fed.update(queue.drained)
     for topic in broker.topics.topics.values():
         fed.update(topic.direct)
     fed.update(feed.subscription for feed in _feeds(broker) if feed.subscription is not None)

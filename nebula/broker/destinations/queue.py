@@ -39,6 +39,7 @@ class Queue(Bounded):
     Attributes:
         taken_count: messages that it ever accepted, without those of earlier runs.
         subscriptions: those at this moment.
+        drained: those that were drained before, and have still something to settle.
         exclusive_subscription: the one that lets no other in, if there is one.
     """
 
@@ -67,6 +68,7 @@ class Queue(Bounded):
         self.is_stalled = False
         self.taken_count = 0
         self.subscriptions: list[Subscription] = []
+        self.drained: list[Subscription] = []
         self.exclusive_subscription: Subscription | None = None
         # Those with credit, next one first. A session may choke behind our back: such a
         # subscription is dropped from here when its turn comes, and `resume` brings it back.
@@ -81,7 +83,7 @@ class Queue(Bounded):
     @property
     def is_idle(self) -> bool:
         """It may be forgotten: nobody is subscribed, and nothing waits (or is to go with the last)."""
-        if self.subscriptions:
+        if self.subscriptions or self.drained:
             return False
         return self.auto_delete or not (len(self._line) or self.doomed)
 
@@ -135,18 +137,31 @@ class Queue(Bounded):
 
     def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:
         """Take back what it did not settle, to the front, for the others at once (D.12)."""
+        if subscription.is_drained:
+            self.drained.remove(subscription)
+        else:
+            self._leave(subscription)
+        messages = list(subscription.unacked.values())
+        subscription.unacked.clear()
+        self._take_back(messages, now, counted=lost)
+        if self.auto_delete and not self.subscriptions and not self.drained:
+            self.clear("deleted")
+        self._pump(now)
+
+    def drain(self, subscription: Subscription) -> None:
+        """Let it compete no more, and keep what it has: others may get what waits, as if it were gone."""
+        self._leave(subscription)
+        subscription.is_drained = True
+        subscription.prefetch = subscription.window = 0
+        self.drained.append(subscription)
+
+    def _leave(self, subscription: Subscription) -> None:
         self.subscriptions.remove(subscription)
         if subscription.exclusive:
             self.exclusive_subscription = None
         if subscription.in_turn:
             self._takers.remove(subscription)
             subscription.in_turn = False
-        messages = list(subscription.unacked.values())
-        subscription.unacked.clear()
-        self._take_back(messages, now, counted=lost)
-        if self.auto_delete and not self.subscriptions:
-            self.clear("deleted")
-        self._pump(now)
 
     def suspend(self, subscription: Subscription) -> None:
         """Its principal may not receive from here any more: it gets nothing until `prefetch` is raised."""
@@ -166,7 +181,8 @@ class Queue(Bounded):
     ) -> None:
         """Requeue at the front, or let them die: by `requeue`, or because too many deliveries failed."""
         if requeue:
-            self._take_back(messages, now, counted=True)
+            # Who drains gives back what was never begun.
+            self._take_back(messages, now, counted=not subscription.is_drained)
         else:
             self._unacked_count -= len(messages)
             for message in messages:
