@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 import shutil
@@ -10,17 +11,21 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
+from nebula import Responder
 from nebula.broker.limits import Limits
 from nebula.broker.settings import ENV_PREFIX, BrokerSettings
 from nebula.broker.sqlite_rows import VERSION
 from nebula.cli.exits import Exit
+from nebula.cli.supervising import Supervisor
 from nebula.settings import load
 from tests.broker.test_notify import Manager
 from tests.cli.programs import nebula, running
+from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
@@ -212,7 +217,8 @@ def test_commands_of_the_units_exist_with_their_flags() -> None:
 
     assert len(found) >= 2
     for words in found:
-        names = words[: next(number for number, word in enumerate(words) if word.startswith("-"))]
+        # A template's own words come from its instance.
+        names = list(takewhile(lambda word: word[0] not in "-%$", words))
         said = nebula(*names, "--help").stdout
         assert [flag for flag in words if flag.startswith("--") and f"{flag} " not in said] == []
 
@@ -269,6 +275,37 @@ def test_example_of_settings_is_right() -> None:
         ("0.0.0.0", 61614),
         ("127.0.0.1", 61613),
     ]
+
+
+def test_service_has_longer_to_end_than_its_requests_and_workers_may_take() -> None:
+    service = unit(DEPLOY / "nebula-service@.service")
+    grace = inspect.signature(Responder.run).parameters["grace"].default
+    worker = inspect.signature(Supervisor).parameters["stop_seconds"].default
+
+    assert int(service["Service.TimeoutStopSec"][0]) > max(grace, worker) + 5
+
+
+def test_service_is_started_again_without_a_broker_and_not_after_wrong_flags(tmp_path: Path) -> None:
+    service = unit(DEPLOY / "nebula-service@.service")
+    words = shlex.split(service["Service.ExecStart"][0].replace("%i", "prices"))[1:-1]
+    (tmp_path / "prices.py").write_text("from nebula import Responder\n\napp = Responder('prices')\n")
+    nowhere = {"NEBULA_BROKER": f"stomp://127.0.0.1:{free_port()}"}
+
+    assert nebula(*words, cwd=tmp_path, env=nowhere).returncode == Exit.UNREACHED
+    assert nebula(*words, "--http", "wrong", cwd=tmp_path, env=nowhere).returncode == Exit.USAGE
+    assert service["Service.Restart"] == ["on-failure"]
+    assert service["Service.RestartPreventExitStatus"] == [str(int(Exit.USAGE))]
+    assert service["Unit.StartLimitIntervalSec"] == ["0"]
+
+
+def test_service_in_a_container_is_probed_where_the_image_asks() -> None:
+    page = (ROOT / "docs" / "how-to" / "deploy.md").read_text()
+    (check,) = words_of("HEALTHCHECK", stages()[-1])
+    run = re.search(r'CMD \["run", .*"--http", "0\.0\.0\.0:(\d+)"\]', page)
+    assert run is not None
+
+    assert f"'127.0.0.1', {run[1]}," in check
+    assert f"containerPort: {run[1]}" in page
 
 
 # ----- The page on compatibility
