@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,8 @@ def field_rows(fields: dict[str, FieldInfo]) -> Iterator[str]:
 def default_of(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    return "" if field.default is None else f"`{json.dumps(field.default, default=str)}`"
+    default = field.default.value if isinstance(field.default, Enum) else field.default
+    return "" if default is None else f"`{json.dumps(default, default=str)}`"
 
 
 def limit_rows() -> Iterator[str]:
