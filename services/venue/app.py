@@ -80,38 +80,35 @@ async def enable(gmid: Gmid, game: GameId) -> None:
 
     Answered when the desire is written down; the machine follows later, as its detected configuration tells.
     """
-    async with StompClient() as client:
-        destination, detected = await _detected(client, gmid, game)
-        supported = sorted({*detected["activeDenoms"], *detected["disabledDenoms"]})
-        desired = {name: value for name, value in detected.items() if name != "disabledDenoms"}
-        update = Update(destination, Topic.GAME_DESIRED, {**desired, "activeDenoms": supported})
-        await _send(client, destination, _bodies().encode(update, time.time_ns() // 1_000_000))
+    destination, detected = await _detected(gmid, game)
+    supported = sorted({*detected["activeDenoms"], *detected["disabledDenoms"]})
+    desired = {name: value for name, value in detected.items() if name != "disabledDenoms"}
+    update = Update(destination, Topic.GAME_DESIRED, {**desired, "activeDenoms": supported})
+    body = _bodies().encode(update, time.time_ns() // 1_000_000)
+    await app.publish(destination, body, headers=AVRO)
 
 
 @app.verb
 async def disable(gmid: Gmid, game: GameId) -> None:
     """Have a machine offer a game no longer; answered as `enable` is."""
-    async with StompClient() as client:
-        destination, _ = await _detected(client, gmid, game)
-        await _send(client, destination, tombstone(destination))
+    destination, _ = await _detected(gmid, game)
+    await app.publish(destination, tombstone(destination), headers=AVRO)
 
 
 async def _readings(gmid: str) -> list[Reading]:
-    async with StompClient() as client:
-        values = await read_values(client, machine_topic("*", gmid, Topic.METERS))
-    found = ((gmid_of(destination), _bodies().decode(body)) for destination, body in values.items())
-    return [Reading.of(name, record) for name, record in found if record is not None]
+    found = await _records(machine_topic("*", gmid, Topic.METERS))
+    return [Reading.of(gmid_of(destination), record) for destination, record in found.items()]
 
 
-async def _detected(client: StompClient, gmid: str, game: str) -> tuple[str, Record]:
+async def _detected(gmid: str, game: str) -> tuple[str, Record]:
     """Where the desired configuration of a game goes, and what the game was found to be."""
-    values = await read_values(client, game_topic("*", gmid, game, Topic.GAME_DETECTED))
-    for destination, body in values.items():
-        record = _bodies().decode(body)
-        if record is not None:
-            return destination.replace(Topic.GAME_DETECTED, Topic.GAME_DESIRED), record
+    for destination, record in (await _records(game_topic("*", gmid, game, Topic.GAME_DETECTED))).items():
+        return destination.replace(Topic.GAME_DETECTED, Topic.GAME_DESIRED), record
     raise VerbError("not-found", f"machine {gmid} has no game {game}")
 
 
-async def _send(client: StompClient, destination: str, body: bytes) -> None:
-    await client.send(destination, body, AVRO, receipt=True)
+async def _records(pattern: str) -> dict[str, Record]:
+    async with StompClient() as client:
+        values = await read_values(client, pattern)
+    records = ((destination, _bodies().decode(body)) for destination, body in values.items())
+    return {destination: record for destination, record in records if record is not None}
