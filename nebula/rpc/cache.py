@@ -41,7 +41,11 @@ class CacheFailed(NebulaError):
 
 
 class CacheStore(Protocol):
-    """Keeps octets by key for some seconds. Each method may raise `CacheFailed`."""
+    """Keeps octets by key for some seconds. Each method may raise `CacheFailed`.
+
+    Whoever waits for one of them may be cancelled, and does not wait longer for that; a value whose `put` was
+    cancelled is not kept.
+    """
 
     async def get(self, key: str) -> bytes | None:
         """What is kept under a key; None: nothing, or its time is over."""
@@ -92,6 +96,7 @@ class _Flight:
 
     def __init__(self) -> None:
         self.has_ended = anyio.Event()
+        self.is_over = anyio.Event()  # the store has the answer, too, or will not get it
         self.reply: Reply | None = None
         self.error: NebulaError | None = None
         self.is_stale = False
@@ -104,13 +109,16 @@ class Cache:
     for the first time, all who ask the same wait for that one answer (and an error is an error for all of
     them; but who has more time than the one who asked asks again). Errors are not kept.
 
-    Several clients of one loop may share it. Whoever shares its store gets the answers that others were
-    given: they should have the same rights.
+    Several clients of one loop may share it, and any number its store. An answer is for those who ask the
+    same broker as the same principal: for the same addresses with the same logins, tokens and certificates.
 
     Args:
         verbs: seconds to keep answers, by `SERVICE.VERB`; all other verbs are asked each time, unless a call
             says `cache=SECONDS`.
-        store: where they are kept, by default a `MemoryCache`.
+        store: where they are kept, by default a `MemoryCache`. A call waits for it for half of its time at
+            most.
+        shared: answers are for all who use the store, whoever and wherever they are: for clients of one
+            broker with the same rights.
 
     Attributes:
         hits: questions that were answered by what was kept, or by somebody else's call.
@@ -120,7 +128,14 @@ class Cache:
         ValueError: seconds that are none, or a name that is not SERVICE.VERB.
     """
 
-    def __init__(self, verbs: Mapping[str, float] | None = None, *, store: CacheStore | None = None) -> None:
+    def __init__(
+        self,
+        verbs: Mapping[str, float] | None = None,
+        *,
+        store: CacheStore | None = None,
+        shared: bool = False,
+    ) -> None:
+        self._is_shared = shared
         self._seconds = {_target(name): _checked(seconds, name) for name, seconds in (verbs or {}).items()}
         self._store: CacheStore = MemoryCache() if store is None else store
         self._flights: dict[str, _Flight] = {}
@@ -134,6 +149,7 @@ class Cache:
         request: bytes,
         ask: Ask,
         *,
+        asker: str = "",
         keep: float | bool = True,
         timeout: float,
     ) -> Reply:
@@ -143,6 +159,7 @@ class Cache:
             destination: where the request would go.
             request: its body, JSON or Avro.
             ask: sends it, given the seconds that are left, and raises what is not to be kept.
+            asker: who asks and where, see `asker_of`.
             keep: seconds; True: as the cache says of the verb; False: neither read nor kept.
             timeout: seconds, for somebody else's call and our own.
 
@@ -156,7 +173,8 @@ class Cache:
         seconds = self._seconds.get((destination, verb)) if keep is True else _checked(keep, verb)
         if seconds is None:
             return await ask(timeout)
-        key = _json([destination, verb, *question])
+        # Behind the question: who forgets an answer does so for all who asked.
+        key = _json([destination, verb, *question, "" if self._is_shared else asker])
         if key in self._flights:
             began = monotonic()
             try:
@@ -184,16 +202,19 @@ class Cache:
 
     async def _lead(self, key: str, seconds: float, ask: Ask, timeout: float) -> Reply:
         flight = self._flights[key] = _Flight()
+        until = monotonic() + timeout
         try:
-            flight.reply = await self._get(key)
+            # The rest is for the service, where the store does not answer.
+            flight.reply = await self._get(key, timeout / 2)
             if flight.reply is not None:
                 self.hits += 1
                 return flight.reply
             self.misses += 1
-            flight.reply = await ask(timeout)
+            flight.reply = await ask(until - monotonic())
+            flight.has_ended.set()  # those who wait need not wait for the store
             # Whoever forgot it meanwhile wants the next one to ask again.
             if not flight.is_stale:
-                await self._put(key, flight.reply, seconds)
+                await self._put(key, flight.reply, seconds, until - monotonic())
         except CallTimeout:
             raise  # that was our time; others may have more
         except NebulaError as error:
@@ -203,10 +224,14 @@ class Cache:
             if self._flights.get(key) is flight:
                 del self._flights[key]
             flight.has_ended.set()
+            flight.is_over.set()
         return flight.reply
 
     async def invalidate(self, service: str, verb: str | None = None, parameters: Any = _NOT_GIVEN) -> None:
-        """Forget what was answered, and do not keep what is being asked now.
+        """Forget what was answered, whoever asked, and do not keep what is being asked now with this cache.
+
+        When it returns no answer from before is kept; but for those that another process is asking for with a
+        cache of its own, and the same store.
 
         Args:
             service: of this target (or destination): all of it,
@@ -218,11 +243,15 @@ class Cache:
         """
         if parameters is not _NOT_GIVEN and verb is not None:
             value = None if parameters is None else from_json(dump_json(parameters))
-            prefix = _json([destination_of(service), verb, value])
+            prefix = _open(_json([destination_of(service), verb, value]))
         else:
             prefix = _prefix(destination_of(service), verb)
-        for key in [one for one in self._flights if one.startswith(prefix)]:
-            self._flights.pop(key).is_stale = True
+        under_way = [self._flights.pop(key) for key in list(self._flights) if key.startswith(prefix)]
+        for flight in under_way:
+            flight.is_stale = True
+        for flight in under_way:
+            if flight.has_ended.is_set():
+                await flight.is_over.wait()  # it is being kept, and is to be dropped after that
         try:
             await self._store.drop(prefix)
         except CacheFailed as error:
@@ -230,30 +259,34 @@ class Cache:
 
     # --- the store, which calls can do without ---
 
-    async def _get(self, key: str) -> Reply | None:
+    async def _get(self, key: str, within: float) -> Reply | None:
+        kept = None
         try:
-            kept = await self._store.get(key)
+            with anyio.fail_after(within):
+                kept = await self._store.get(key)
+            self._is_down = False
+        except TimeoutError:
+            self._tell_down("it did not answer in half of a call's time")
         except CacheFailed as error:
-            self._tell_down(error)
-            return None
-        self._is_down = False
+            self._tell_down(str(error))
         if kept is None:
             return None
         content_type, _, body = kept.partition(b"\n")
         return KeptReply({"content-type": content_type.decode()}, body)
 
-    async def _put(self, key: str, reply: Reply, seconds: float) -> None:
+    async def _put(self, key: str, reply: Reply, seconds: float, within: float) -> None:
         content_type = content_type_of(reply.headers) or ""
-        try:
-            await self._store.put(key, content_type.encode() + b"\n" + reply.body, seconds)
-        except CacheFailed as error:
-            self._tell_down(error)
+        with anyio.move_on_after(within):
+            try:
+                await self._store.put(key, content_type.encode() + b"\n" + reply.body, seconds)
+            except CacheFailed as error:
+                self._tell_down(str(error))
 
-    def _tell_down(self, error: CacheFailed) -> None:
+    def _tell_down(self, reason: str) -> None:
         # Once, and not for each call that goes without it.
         if not self._is_down:
             self._is_down = True
-            _log.warning("cache failed", error=str(error))
+            _log.warning("cache failed", error=reason)
 
 
 def _read(request: bytes) -> tuple[str, tuple[Any, ...]]:
@@ -264,13 +297,18 @@ def _read(request: bytes) -> tuple[str, tuple[Any, ...]]:
     verb, value, _ = read_message(request)
     if value.fingerprint is None:
         return verb, (value.plain,)
-    # Two parts, as no question in JSON has. A value has one form under its schema.
+    # Two entries, as no question in JSON has. A value has one form under its schema.
     return verb, (value.fingerprint, value.datum.hex())
 
 
 def _prefix(destination: str, verb: str | None) -> str:
-    """How all keys of a target or verb begin. JSON ends each text with a quote: none begins another."""
-    return _json([destination] if verb is None else [destination, verb]).removesuffix("]")
+    """How all keys of a target or verb begin."""
+    return _open(_json([destination] if verb is None else [destination, verb]))
+
+
+def _open(entries: str) -> str:
+    """A list in JSON that goes on, so that nothing else begins like its last entry."""
+    return entries.removesuffix("]") + ","
 
 
 def _json(value: Any) -> str:

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
-import anyio.to_thread
+import redis
 
-from nebula.errors import SettingsError
 from nebula.rpc.cache import CacheFailed
-
-try:
-    import redis
-except ImportError as error:  # pragma: no cover
-    raise SettingsError("the cache in Redis needs redis-py: pip install 'nebula-rpc[redis]'") from error
-
-T = TypeVar("T")
+from nebula.rpc.redis_access import RedisAccess
 
 # A cache that is slower than that is none.
 _TIMEOUT: Final = 1.0
@@ -30,55 +21,56 @@ _SCAN_COUNT: Final = 1000
 class RedisCache:
     """Keeps answers in Redis, which drops them when their time is over.
 
-    A thread waits for it, so that it serves asyncio and trio alike. Connections are opened when they are
-    needed, and again when they were lost.
+    A thread waits for it, so that it serves asyncio and trio alike. When it did not answer in time, calls go
+    on without it for 5 s.
 
     Args:
         url: `redis://[LOGIN:PASSCODE@]HOST[:PORT][/DATABASE]`, or `rediss://…` for TLS.
         namespace: how all keys begin, so that others may use the same database.
         timeout: seconds after which a call goes on without the cache.
+
+    Raises:
+        SettingsError: the address cannot be used, or the extra is not installed.
     """
 
     def __init__(self, url: str, *, namespace: str = "nebula:cache:", timeout: float = _TIMEOUT) -> None:
-        self._redis = redis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout)
+        self._access = RedisAccess(url, timeout=timeout, failure=CacheFailed)
         self._namespace = namespace
 
     async def get(self, key: str) -> bytes | None:
         """See `CacheStore`."""
-        value = await _in_thread(partial(self._redis.get, self._namespace + key))
+        value = await self._access.do(lambda redis: redis.get(self._namespace + key))
         assert value is None or isinstance(value, bytes)  # decoding was not asked for
         return value
 
     async def put(self, key: str, value: bytes, seconds: float) -> None:
         """See `CacheStore`."""
-        milliseconds = math.ceil(seconds * 1000)
-        await _in_thread(partial(self._redis.set, self._namespace + key, value, px=milliseconds))
+        name, milliseconds = self._namespace + key, math.ceil(seconds * 1000)
+        await self._access.do(
+            lambda redis: redis.set(name, value, px=milliseconds),
+            # By then it may be stale, and whoever dropped it has gone.
+            undo=lambda redis: redis.unlink(name),
+        )
 
     async def drop(self, prefix: str) -> None:
         """See `CacheStore`. Looks at every key of the database: for now and then."""
-        await _in_thread(partial(self._drop, _literally(self._namespace + prefix) + "*"))
+        pattern = _literally(self._namespace + prefix) + "*"
+        await self._access.do(lambda redis: _drop(redis, pattern))
 
     def close(self) -> None:
         """Close the connections. What was kept stays; it may be used again afterwards."""
-        self._redis.close()
-
-    def _drop(self, pattern: str) -> None:
-        batch: list[bytes] = []
-        for key in self._redis.scan_iter(match=pattern, count=_SCAN_COUNT):
-            batch.append(key)
-            if len(batch) == _SCAN_COUNT:
-                self._redis.unlink(*batch)
-                batch.clear()
-        if batch:
-            self._redis.unlink(*batch)
+        self._access.close()
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
-    try:
-        # Whoever is cancelled does not wait for a server that hangs.
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-    except (redis.RedisError, OSError) as error:
-        raise CacheFailed(f"Redis: {error}") from error
+def _drop(client: redis.Redis, pattern: str) -> None:
+    batch: list[bytes] = []
+    for key in client.scan_iter(match=pattern, count=_SCAN_COUNT):
+        batch.append(key)
+        if len(batch) == _SCAN_COUNT:
+            client.unlink(*batch)
+            batch.clear()
+    if batch:
+        client.unlink(*batch)
 
 
 def _literally(text: str) -> str:

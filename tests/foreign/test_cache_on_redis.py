@@ -92,6 +92,23 @@ async def test_keys_are_dropped_by_how_they_begin_and_no_others(
         assert await other.get('["/queue/a","b",1]') == b"other"
 
 
+async def test_answer_that_nobody_waits_for_any_more_is_not_kept(
+    store: RedisCache, server: RedisServer
+) -> None:
+    with redis.Redis.from_url(server.url) as admin, anyio.fail_after(_DEADLINE):
+        await store.get("a")  # a connection that is not slow to begin
+        admin.config_resetstat()
+        admin.client_pause(int(_DEADLINE * 1000), all=False)
+        with anyio.move_on_after(0.05) as scope:
+            await store.put("a", b"stale", 60)
+        admin.client_unpause()
+        while "cmdstat_unlink" not in admin.info("commandstats"):
+            await anyio.sleep(0.001)
+
+        assert scope.cancelled_caught
+        assert await store.get("a") is None
+
+
 async def test_clients_with_a_cache_each_share_the_answers(store: RedisCache, server: RedisServer) -> None:
     price = fake("prices", "quote", side_effect=[1, 2])
     verbs = {"prices.quote": 60.0}

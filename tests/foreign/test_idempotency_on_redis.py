@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import anyio
 import pytest
+import redis
 
 from nebula.errors import SettingsError
 from nebula.rpc.idempotency import Claim, Reach, RedisStore, StoreFailed
@@ -74,6 +75,27 @@ async def test_renewed_claim_outlives_its_first_time(store: RedisStore) -> None:
             await anyio.sleep(0.001)
 
         assert not (await store.claim("k", "f", "b", 60)).is_mine
+
+
+async def test_claim_that_is_made_again_as_its_answer_was_lost_is_still_mine(store: RedisStore) -> None:
+    for _ in range(2):
+        assert (await store.claim("k", "f", "a", 60)).is_mine
+    await store.keep("k", "a", b"answer", 60)
+
+    assert await store.claim("k", "f", "a", 60) == Claim("f", answer=b"answer")
+
+
+async def test_claim_of_who_has_gone_is_let_go(server: RedisServer, store: RedisStore) -> None:
+    with redis.Redis.from_url(server.url) as admin, anyio.fail_after(_DEADLINE):
+        await store.release("k", "a")  # a connection that is not slow to begin
+        admin.client_pause(int(_DEADLINE * 1000), all=False)
+        with anyio.move_on_after(0.05) as scope:
+            await store.claim("k", "f", "a", 600)
+        admin.client_unpause()
+        while not (await store.claim("k", "f", "b", 600)).is_mine:
+            await anyio.sleep(0.001)
+
+    assert scope.cancelled_caught
 
 
 async def test_redis_that_is_away_is_said_without_its_address() -> None:

@@ -399,7 +399,134 @@ async def test_answer_that_was_under_way_when_it_was_forgotten_is_not_kept(cache
     assert asked.times == 2
 
 
+class SlowPut(MemoryCache):
+    """Keeps an answer when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.puts, self.goes_on = anyio.Event(), anyio.Event()
+
+    async def put(self, key: str, value: bytes, seconds: float) -> None:
+        self.puts.set()
+        await self.goes_on.wait()
+        await super().put(key, value, seconds)
+
+
+async def test_answer_that_is_being_kept_when_it_is_forgotten_is_dropped() -> None:
+    store = SlowPut()
+    cache = Cache({"prices.quote": 60.0}, store=store)
+    asked = Asked()
+    with anyio.fail_after(_DEADLINE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, cache, asked)
+            await store.puts.wait()
+            tasks.start_soon(cache.invalidate, "prices", "quote")
+            await anyio.wait_all_tasks_blocked()
+            store.goes_on.set()
+        await ask(cache, asked)
+
+    assert asked.times == 2
+
+
+async def test_who_waits_for_another_call_does_not_wait_for_the_store() -> None:
+    store = SlowPut()
+    cache = Cache({"prices.quote": 60.0}, store=store)
+    asked = Asked()
+    with anyio.fail_after(_DEADLINE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, cache, asked)
+            tasks.start_soon(ask, cache, asked)
+            await store.puts.wait()
+            assert await ask(cache, asked)
+            store.goes_on.set()
+
+    assert asked.times == 1
+
+
+# --- for whom ---
+
+
+async def test_answers_are_not_for_others_unless_they_are_shared() -> None:
+    for shared, times in ((False, 2), (True, 1)):
+        cache, asked = Cache({"prices.quote": 60.0}, shared=shared), Asked()
+        for asker in ("alice", "bob", "alice"):
+            await ask(cache, asked, asker=asker)
+
+        assert asked.times == times
+
+
+async def test_what_is_forgotten_is_forgotten_for_all(cache: Cache) -> None:
+    asked = Asked()
+    for asker in ("alice", "bob"):
+        await ask(cache, asked, {"a": 1}, asker=asker)
+    await cache.invalidate("prices", "quote", {"a": 1})
+    for asker in ("alice", "bob"):
+        await ask(cache, asked, {"a": 1}, asker=asker)
+
+    assert asked.times == 4
+
+
+async def test_number_that_begins_like_another_one_is_not_forgotten_with_it(cache: Cache) -> None:
+    asked = Asked()
+    await ask(cache, asked, 12)
+    await cache.invalidate("prices", "quote", 1)
+    await ask(cache, asked, 12)
+
+    assert asked.times == 1
+
+
+async def test_client_does_not_get_what_another_principal_or_broker_answered() -> None:
+    def salaries(text: str) -> Responder:
+        app = Responder("pay")
+
+        @app.verb(allow=["alice"])
+        async def salary() -> str:
+            return text
+
+        return app
+
+    store = MemoryCache()
+
+    async def read(url: str, login: str) -> str:
+        cache = Cache({"pay.salary": 60}, store=store)
+        async with Client(url.replace("://", f"://{login}@"), cache=cache) as client:
+            return str(await client.call("pay", "salary"))
+
+    with anyio.fail_after(_DEADLINE):
+        async with TestClient(salaries("staging's")) as one, TestClient(salaries("production's")) as other:
+            assert await read(one.url, "alice") == "staging's"
+            assert await read(other.url, "alice") == "production's"
+            with pytest.raises(RemoteError, match="not-allowed"):
+                await read(other.url, "bob")
+
+
 # --- a store that fails ---
+
+
+class Hangs(MemoryCache):
+    """A store that never answers."""
+
+    async def get(self, key: str) -> bytes | None:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def put(self, key: str, value: bytes, seconds: float) -> None:
+        await anyio.sleep_forever()
+
+
+async def test_call_whose_store_hangs_is_answered_in_its_time() -> None:
+    left: list[float] = []
+
+    async def note(seconds: float) -> Reply:
+        left.append(seconds)
+        return await Asked()(seconds)
+
+    cache = Cache({"prices.quote": 60}, store=Hangs())
+    with structlog.testing.capture_logs() as logs, anyio.fail_after(_DEADLINE):
+        assert await ask(cache, note, timeout=0.05)
+
+    assert left[0] <= 0.025
+    assert [entry["event"] for entry in logs] == ["cache failed"]
 
 
 class Down:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
-from nebula.rpc.idempotency.store import Claim, Reach
+import structlog
+
+from nebula.rpc.idempotency.store import Claim, Reach, sender_of
+
+_log = structlog.get_logger()
 
 # What an entry takes beside its answer: key, fingerprint and objects, roughly.
-_OVERHEAD_BYTES = 500
+_OVERHEAD_BYTES = 800
 
 
 @dataclass(slots=True)
@@ -24,31 +28,34 @@ class _Entry:
         return _OVERHEAD_BYTES + len(self.answer or b"")
 
 
-class MemoryStore:
-    """Keeps answers in memory, up to a number and a size; beyond them the oldest go first.
+@dataclass(slots=True)
+class _Share:
+    """What is kept for one sender: keys, the oldest first."""
 
-    A request whose answer has gone is handled again when it comes again.
+    keys: dict[str, None] = field(default_factory=dict)
+    size_bytes: int = 0
+
+
+class MemoryStore:
+    """Keeps answers in memory, up to a size; beyond it the oldest go, of the sender that has most of it.
+
+    A request whose answer has gone is handled again when it comes again; the log says so, once.
 
     Args:
-        max_answers: kept at a time.
-        max_bytes: of them together. A single answer that is larger is not kept.
+        max_bytes: of all answers, each with 800 for what is beside it. A single one that is larger is not
+            kept.
         clock: the time in seconds.
     """
 
-    def __init__(
-        self,
-        *,
-        max_answers: int = 10_000,
-        max_bytes: int = 64 * 1024 * 1024,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self._max_answers = max_answers
+    def __init__(self, *, max_bytes: int = 64 * 1024 * 1024, clock: Callable[[], float] = monotonic) -> None:
         self._max_bytes = max_bytes
         self._clock = clock
         # Claims, as many as there are workers; and answers, in the order in which they were kept.
         self._claims: dict[str, _Entry] = {}
         self._kept: dict[str, _Entry] = {}
+        self._shares: dict[str, _Share] = {}
         self._bytes = 0
+        self._has_told = False
 
     @property
     def reach(self) -> Reach:
@@ -81,16 +88,20 @@ class MemoryStore:
                 found.until = self._clock() + lease
 
     async def keep(self, key: str, owner: str, answer: bytes, window: float) -> None:
-        """Keep an answer; the oldest ones make room for it."""
+        """Keep an answer; older ones make room for it."""
         claim = self._claims.get(key)
         if claim is None or claim.owner != owner:
             return
         del self._claims[key]
         entry = _Entry(claim.fingerprint, owner, self._clock() + window, answer)
         if entry.size_bytes > self._max_bytes:
+            self._tell()
             return
-        self._make_room(entry.size_bytes)
+        self._make_room(entry.size_bytes, sender_of(key))
         self._kept[key] = entry
+        share = self._shares.setdefault(sender_of(key), _Share())
+        share.keys[key] = None
+        share.size_bytes += entry.size_bytes
         self._bytes += entry.size_bytes
 
     async def release(self, key: str, owner: str) -> None:
@@ -102,18 +113,34 @@ class MemoryStore:
     async def close(self) -> None:
         """Nothing to let go of."""
 
-    def _make_room(self, size_bytes: int) -> None:
+    def _make_room(self, size_bytes: int, sender: str) -> None:
         now = self._clock()
-        while self._kept:
-            # Windows are alike, so the first is the first to end.
-            key, first = next(iter(self._kept.items()))
-            is_room = len(self._kept) < self._max_answers and self._bytes + size_bytes <= self._max_bytes
-            if is_room and now < first.until:
-                return
-            self._drop(key)
+        # Windows are alike, so the first is the first to end.
+        while self._kept and (first := next(iter(self._kept.items())))[1].until <= now:
+            self._drop(first[0])
+        while self._bytes + size_bytes > self._max_bytes:
+            self._tell()
+            self._drop(next(iter(self._largest_share(sender).keys)))
+
+    def _largest_share(self, sender: str) -> _Share:
+        own = self._shares.get(sender)
+        # More than the average is enough: to look at all of them takes long where there are many.
+        if own is not None and own.size_bytes * len(self._shares) > self._bytes:
+            return own
+        return max(self._shares.values(), key=lambda share: share.size_bytes)
 
     def _drop(self, key: str) -> None:
         self._claims.pop(key, None)
         found = self._kept.pop(key, None)
         if found is not None:
             self._bytes -= found.size_bytes
+            share = self._shares[sender_of(key)]
+            share.size_bytes -= found.size_bytes
+            del share.keys[key]
+            if not share.keys:
+                del self._shares[sender_of(key)]
+
+    def _tell(self) -> None:
+        if not self._has_told:
+            self._has_told = True
+            _log.warning("answers dropped before their time", max_bytes=self._max_bytes)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
-from nebula.errors import SettingsError
 from nebula.rpc.idempotency.store import Claim, Reach, StoreFailed
 
 if TYPE_CHECKING:
     from redis import Redis
 
-_T = TypeVar("_T")
-
 # Seconds to wait for Redis.
 _PATIENCE: Final = 5.0
 
 # Each is one step for Redis, whoever else asks. A key is a hash: f, fingerprint; o, owner; a, answer.
+# Who claims again what is its own did not hear the answer to its first claim: connections get lost.
 _CLAIM: Final = """
-local found = redis.call('HMGET', KEYS[1], 'f', 'a')
-if found[1] then return found end
+local found = redis.call('HMGET', KEYS[1], 'f', 'a', 'o')
+if found[1] and (found[2] or found[3] ~= ARGV[2]) then return found end
 redis.call('HSET', KEYS[1], 'f', ARGV[1], 'o', ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return {}
@@ -51,20 +49,10 @@ class RedisStore:
     """
 
     def __init__(self, url: str, *, prefix: str = "nebula:idempotency:") -> None:
-        try:
-            from redis import ConnectionPool
-        except ImportError as error:
-            raise SettingsError(
-                "answers in Redis need its client: pip install 'nebula-rpc[redis]'"
-            ) from error
-        try:
-            # Threads, as there is no client for trio; each takes a connection of its own from here.
-            self._pool = ConnectionPool.from_url(
-                url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE
-            )
-        except ValueError as error:
-            # Redis' own words repeat the address, which may have a password.
-            raise SettingsError("not an address of Redis: redis://host:port, rediss:// or unix://") from error
+        # Not above: who does not use it need not have the extra.
+        from nebula.rpc.redis_access import RedisAccess
+
+        self._access = RedisAccess(url, timeout=_PATIENCE, failure=StoreFailed)
         self._prefix = prefix
 
     @property
@@ -74,7 +62,11 @@ class RedisStore:
 
     async def claim(self, key: str, fingerprint: str, owner: str, lease: float) -> Claim:
         """Take a key, or tell what it stands for; see `IdempotencyStore`."""
-        found = await self._eval(_CLAIM, key, fingerprint, owner, _milliseconds(lease))
+        found = await self._access.do(
+            lambda redis: self._eval(redis, _CLAIM, key, fingerprint, owner, _milliseconds(lease)),
+            # Whoever claimed it has gone, and would not let go of it.
+            undo=lambda redis: self._eval(redis, _RELEASE, key, owner),
+        )
         if not found:
             return Claim(fingerprint, is_mine=True)
         return Claim(found[0].decode(), answer=found[1])
@@ -82,34 +74,25 @@ class RedisStore:
     async def renew(self, claims: Iterable[tuple[str, str]], lease: float) -> None:
         """Keep claims from ending."""
         for key, owner in claims:
-            await self._eval(_RENEW, key, owner, _milliseconds(lease))
+            await self._do(_RENEW, key, owner, _milliseconds(lease))
 
     async def keep(self, key: str, owner: str, answer: bytes, window: float) -> None:
         """Keep an answer."""
-        await self._eval(_KEEP, key, owner, answer, _milliseconds(window))
+        await self._do(_KEEP, key, owner, answer, _milliseconds(window))
 
     async def release(self, key: str, owner: str) -> None:
         """Give up a claim."""
-        await self._eval(_RELEASE, key, owner)
+        await self._do(_RELEASE, key, owner)
 
     async def close(self) -> None:
         """Close the connections."""
-        await anyio.to_thread.run_sync(self._pool.disconnect)
+        await anyio.to_thread.run_sync(self._access.close)
 
-    async def _eval(self, script: str, key: str, *words: str | bytes | int) -> Any:
-        return await self._do(lambda redis: redis.eval(script, 1, self._prefix + key, *words))
+    async def _do(self, script: str, key: str, *words: str | bytes | int) -> Any:
+        return await self._access.do(lambda redis: self._eval(redis, script, key, *words))
 
-    async def _do(self, ask: Callable[[Redis], _T]) -> _T:
-        from redis import Redis, RedisError
-
-        def do() -> _T:
-            try:
-                return ask(Redis(connection_pool=self._pool))
-            except (RedisError, OSError) as error:
-                # By its kind alone: texts of it may have the address, and that a password.
-                raise StoreFailed(f"Redis: {type(error).__name__}") from error
-
-        return await anyio.to_thread.run_sync(do)
+    def _eval(self, redis: Redis, script: str, key: str, *words: str | bytes | int) -> Any:
+        return redis.eval(script, 1, self._prefix + key, *words)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Final, TypeVar
 
-import anyio
 import anyio.to_thread
+import structlog
 
-from nebula.rpc.idempotency.store import Claim, Reach, StoreFailed
+from nebula.rpc.idempotency.store import Claim, Reach, StoreFailed, sender_of
+from nebula.rpc.turns import Turns
+
+_log = structlog.get_logger()
 
 _T = TypeVar("_T")
 
@@ -30,30 +34,53 @@ CREATE INDEX IF NOT EXISTS answers_until ON answers (until);
 # Seconds to wait for another process that writes.
 _PATIENCE: Final = 5.0
 
+# The sender whose answers take most; and, of those, as many as take so many octets, the first to end first.
+_LARGEST: Final = """
+SELECT sender(key) AS whose FROM answers WHERE answer IS NOT NULL
+GROUP BY whose ORDER BY sum(length(answer) + 200) DESC LIMIT 1
+"""
+_FORGET: Final = """
+DELETE FROM answers WHERE key IN (
+    SELECT key FROM (
+        SELECT key, length(answer) AS size, sum(length(answer)) OVER (ORDER BY until, key) AS so_far
+        FROM answers WHERE answer IS NOT NULL AND sender(key) = ?
+    ) WHERE so_far - size < ?
+)
+"""
+
 # What is over is deleted with every so many answers kept.
 _PRUNE_EVERY: Final = 100
 
+# A full file makes room for more than the next answer: to see whose are the most is to look at all of them.
+_ROOM: Final = 1 / 64
+
 
 class SqliteStore:
-    """Keeps answers in a file that all instances on this machine share.
+    """Keeps answers in a file that all instances on this machine share, if they run as the same user.
 
     What it keeps survives the processes. After a power failure the last few answers may be missing.
 
     Args:
-        path: of the file. It is made, and so is its folder; the file must be on a local disk.
-        max_answers: kept at a time; beyond them those go first that would end first.
+        path: of the file. It is made for this user alone, and so is its folder; the file must be on a local
+            disk.
+        max_bytes: of the file, roughly. When it is full those answers go first that would end first, of the
+            sender that has most of them; the log says so, once. Those requests are handled again when they
+            come again.
         clock: the wall clock, in seconds; the processes share it.
     """
 
     def __init__(
-        self, path: Path | str, *, max_answers: int = 100_000, clock: Callable[[], float] = time.time
+        self, path: Path | str, *, max_bytes: int = 1024**3, clock: Callable[[], float] = time.time
     ) -> None:
         self._path = Path(path)
-        self._max_answers = max_answers
+        self._max_bytes = max_bytes
         self._clock = clock
         self._connection: sqlite3.Connection | None = None
-        self._limiter: anyio.CapacityLimiter | None = None
+        # One thread at a time uses the connection, and of each loop one at most waits for it.
+        self._lock = threading.Lock()
+        self._turns = Turns(1)
         self._until_prune = 1
+        self._has_told = False
 
     @property
     def reach(self) -> Reach:
@@ -101,9 +128,12 @@ class SqliteStore:
                 (answer, now + window, key, owner),
             )
             self._until_prune -= 1
-            if not self._until_prune:
+            is_full = _used_bytes(db) > self._max_bytes
+            if not self._until_prune or is_full:
                 self._until_prune = _PRUNE_EVERY
-                self._prune(db, now)
+                db.execute("DELETE FROM answers WHERE until <= ?", (now,))
+            if is_full:
+                self._make_room(db)
 
         await self._do(keep)
 
@@ -118,50 +148,57 @@ class SqliteStore:
     async def close(self) -> None:
         """Close the file."""
         if self._connection is not None:
-            await anyio.to_thread.run_sync(self._close, limiter=self._turns())
+            await anyio.to_thread.run_sync(self._close, limiter=self._turns.limiter)
 
-    def _prune(self, db: sqlite3.Connection, now: float) -> None:
-        db.execute("DELETE FROM answers WHERE until <= ?", (now,))
-        (count,) = db.execute("SELECT count(*) FROM answers").fetchone()
-        db.execute(
-            "DELETE FROM answers WHERE key IN "
-            "(SELECT key FROM answers WHERE answer IS NOT NULL ORDER BY until LIMIT ?)",
-            (max(0, count - self._max_answers),),
-        )
-
-    def _turns(self) -> anyio.CapacityLimiter:
-        # Made on the loop that uses it; one thread at a time uses the connection.
-        if self._limiter is None:
-            self._limiter = anyio.CapacityLimiter(1)
-        return self._limiter
+    def _make_room(self, db: sqlite3.Connection) -> None:
+        while (over := _used_bytes(db) - self._max_bytes) > 0:
+            largest = db.execute(_LARGEST).fetchone()
+            if largest is None:
+                return  # claims alone
+            if not self._has_told:
+                self._has_told = True
+                _log.warning("answers dropped before their time", file=str(self._path))
+            db.execute(_FORGET, (largest[0], max(over, int(self._max_bytes * _ROOM))))
 
     async def _do(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Do work in one transaction, in a thread."""
 
         def do() -> _T:
             try:
-                db = self._opened()
-                # From the start of it: what is read must still hold when it is written.
-                db.execute("BEGIN IMMEDIATE")
-                with db:
-                    return work(db)
+                with self._lock:
+                    db = self._opened()
+                    # From the start of it: what is read must still hold when it is written.
+                    db.execute("BEGIN IMMEDIATE")
+                    with db:
+                        return work(db)
             except (sqlite3.Error, OSError) as error:
                 raise StoreFailed(f"{self._path}: {error}") from error
 
-        return await anyio.to_thread.run_sync(do, limiter=self._turns())
+        return await anyio.to_thread.run_sync(do, limiter=self._turns.limiter)
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Before SQLite makes it, for all to read. What it makes beside it gets the same mode.
+            self._path.touch(mode=0o600)
             db = sqlite3.connect(self._path, timeout=_PATIENCE, check_same_thread=False, isolation_level=None)
             with closing(db.execute("PRAGMA journal_mode = WAL")):
                 db.execute("PRAGMA synchronous = NORMAL")
             db.executescript(_SCHEMA)
+            db.create_function("sender", 1, sender_of, deterministic=True)
             self._connection = db
         return self._connection
 
     def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-            self._limiter = None
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+
+def _used_bytes(db: sqlite3.Connection) -> int:
+    pages, free, size = (
+        db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    used: int = (pages - free) * size
+    return used

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from nebula.errors import NebulaError
+
+# Characters of a key.
+_SENDER_LENGTH: Final = 16
 
 
 class Reach(StrEnum):
@@ -42,12 +45,25 @@ class Claim:
     answer: bytes | None = None
 
 
+def join_key(sender: str, request: str) -> str:
+    """A key for a store, of digests in hex of 64 characters each."""
+    return sender[:_SENDER_LENGTH] + request[_SENDER_LENGTH:]
+
+
+def sender_of(key: str) -> str:
+    """What the keys of one sender have in common: of one principal of one service."""
+    return key[:_SENDER_LENGTH]
+
+
 class IdempotencyStore(Protocol):
     """Remembers by key who works on a request, then its answer.
 
     A claim ends when its answer is kept, when it is released, or when it was not renewed for as long as its
     lease: then its owner is dead, and the next one may have the key. Each method is atomic among all who
     share the store, and raises `StoreFailed`.
+
+    A store that is full may forget answers before their time; whose they are is `sender_of`, so that nobody
+    need lose theirs for what others sent.
     """
 
     @property
@@ -58,7 +74,7 @@ class IdempotencyStore(Protocol):
         """Take a key that is free, else tell what it stands for.
 
         Args:
-            key: up to 64 characters.
+            key: up to 64 characters; see `sender_of`.
             fingerprint: of the parameters; kept with the key.
             owner: whose claim it is: another word for each.
             lease: seconds after which the claim ends by itself.

@@ -385,6 +385,41 @@ async def test_request_is_not_run_where_its_key_cannot_be_looked_up(
     assert (error["code"], error["retryable"]) == ("busy", True)
 
 
+class LosesAnswers(BrokenStore):
+    """Makes the first claim, and then says that it did not."""
+
+    async def claim(self, key: str, fingerprint: str, owner: str, lease: float) -> Claim:
+        claim = await self._inner.claim(key, fingerprint, owner, lease)
+        fails, self._fails = self._fails, ()
+        if fails:
+            raise StoreFailed("no answer")
+        return claim
+
+
+async def test_key_is_free_again_where_the_answer_to_its_claim_was_lost() -> None:
+    replays = Replays("orders", LosesAnswers("claim"), 600)
+    request = Request(Envelope("order"), {}, destination="/queue/orders")
+
+    async def run() -> Answer:
+        return success()
+
+    with anyio.fail_after(5):
+        with pytest.raises(VerbError, match="later"):
+            await replays.answer("k", request, run)
+        assert await replays.answer("k", request, run) == success()
+
+
+async def test_answer_that_is_too_long_to_be_sent_is_not_kept(broker_url: str, serving: Serving) -> None:
+    store = MemoryStore()
+    orders = Orders(idempotency=store, max_reply_bytes=1000)
+    async with serving(orders.app), calling(broker_url, orders.app.name) as caller:
+        errors = [await caller.call("order", "k", "x" * 2000) for _ in range(2)]
+
+    assert [one["code"] for one in errors] == ["result-too-large"] * 2
+    assert len(orders.runs) == 1
+    assert store.size_bytes < 1500
+
+
 async def test_answer_goes_out_where_it_cannot_be_kept(broker_url: str, serving: Serving) -> None:
     orders = Orders(idempotency=BrokenStore("keep", "release"))
     async with serving(orders.app), calling(broker_url, orders.app.name) as caller:

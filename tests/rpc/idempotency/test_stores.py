@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
+import structlog
 
 from nebula.rpc.idempotency import Claim, MemoryStore, Reach, SqliteStore, StoreFailed
 from tests.rpc.idempotency.stores import HandClock, StoreSuite, TimedStoreSuite
@@ -43,14 +50,6 @@ async def knows(store: MemoryStore | SqliteStore, key: str) -> bool:
     return claim.answer is not None
 
 
-async def test_memory_keeps_so_many_answers_and_forgets_the_oldest() -> None:
-    store = MemoryStore(max_answers=2)
-    for key in ("one", "two", "three"):
-        await keep(store, key)
-
-    assert [await knows(store, key) for key in ("one", "two", "three")] == [False, True, True]
-
-
 async def test_memory_keeps_so_many_octets_and_forgets_the_oldest() -> None:
     store = MemoryStore(max_bytes=10_000)
     for key in ("one", "two", "three"):
@@ -77,7 +76,7 @@ async def test_memory_counts_what_it_has_forgotten_no_longer(clock: HandClock) -
     await keep(store, "two")
 
     assert len(store) == 2
-    assert store.size_bytes == 2 * (500 + len(b"answer"))
+    assert store.size_bytes == 2 * (800 + len(b"answer"))
 
 
 async def test_two_stores_on_one_file_know_each_others_answers(tmp_path: Path) -> None:
@@ -90,19 +89,101 @@ async def test_two_stores_on_one_file_know_each_others_answers(tmp_path: Path) -
     await other.close()
 
 
-async def test_file_keeps_so_many_answers_and_no_dead_ones(tmp_path: Path, clock: HandClock) -> None:
-    store = SqliteStore(tmp_path / "answers.db", max_answers=5, clock=clock)
-    await keep(store, "dead")
-    clock.now += 600
-    # They are counted now and then.
-    for number in range(200):
-        await keep(store, str(number))
-        clock.now += 0.001
-
-    kept = [number for number in range(200) if await knows(store, str(number))]
-    assert kept[-5:] == [195, 196, 197, 198, 199]
-    assert len(kept) <= 105
+@asynccontextmanager
+async def file(path: Path, clock: HandClock, **options: Any) -> AsyncGenerator[SqliteStore]:
+    store = SqliteStore(path, clock=clock, **options)
+    yield store
     await store.close()
+
+
+def small(
+    kind: str, folder: Path, clock: HandClock
+) -> AbstractAsyncContextManager[MemoryStore | SqliteStore]:
+    """A store that has no room for more than some ten answers of 10,000 octets."""
+    if kind == "memory":
+        return nullcontext(MemoryStore(max_bytes=150_000, clock=clock))
+    return file(folder / "answers.db", clock, max_bytes=150_000)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+async def test_full_store_forgets_the_oldest_and_says_so_once(
+    kind: str, tmp_path: Path, clock: HandClock
+) -> None:
+    async with small(kind, tmp_path, clock) as store:
+        with structlog.testing.capture_logs() as logs:
+            for number in range(40):
+                await keep(store, f"{'sender':16}{number}", b"x" * 10_000)
+                clock.now += 0.001
+        kept = [number for number in range(40) if await knows(store, f"{'sender':16}{number}")]
+
+    assert kept == list(range(40 - len(kept), 40))
+    assert 5 < len(kept) < 15
+    assert [entry["event"] for entry in logs] == ["answers dropped before their time"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("size", [10, 10_000])
+async def test_flood_of_one_sender_pushes_out_its_own_answers_alone(
+    size: int, kind: str, tmp_path: Path, clock: HandClock
+) -> None:
+    async with small(kind, tmp_path, clock) as store:
+        for number in range(5):
+            await keep(store, f"{'careful':16}{number}", b"x" * 5000)
+        for number in range(4_000_000 // (size + 10_000)):
+            await keep(store, f"{'flooding':16}{number}", b"x" * size)
+        known = [await knows(store, f"{'careful':16}{number}") for number in range(5)]
+
+    assert known == [True] * 5
+
+
+async def test_file_stays_as_small_as_it_is_told_and_keeps_no_dead_ones(
+    tmp_path: Path, clock: HandClock
+) -> None:
+    async with file(tmp_path / "answers.db", clock, max_bytes=1_000_000) as store:
+        await keep(store, "dead", b"x" * 900_000)
+        clock.now += 600
+        with structlog.testing.capture_logs() as logs:
+            await keep(store, "new", b"x" * 900_000)
+        assert logs == []
+        for number in range(20):
+            await keep(store, str(number), b"x" * 300_000)
+    assert (tmp_path / "answers.db").stat().st_size < 2_500_000
+
+
+async def test_file_is_readable_by_its_user_alone(tmp_path: Path, clock: HandClock) -> None:
+    before = os.umask(0)
+    try:
+        async with file(tmp_path / "new" / "answers.db", clock) as store:
+            await keep(store, "k")
+            modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in (tmp_path / "new").iterdir()}
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    assert "answers.db" in modes
+    assert set(modes.values()) == {0o600}
+
+
+async def test_store_that_one_service_closes_serves_the_other(tmp_path: Path, clock: HandClock) -> None:
+    async with file(tmp_path / "answers.db", clock) as store, anyio.create_task_group() as tasks:
+        for number in range(50):
+            tasks.start_soon(keep, store, str(number))
+            tasks.start_soon(store.close)
+
+
+def test_store_serves_two_loops_at_once(tmp_path: Path, clock: HandClock) -> None:
+    store = SqliteStore(tmp_path / "answers.db", clock=clock)
+
+    async def work(name: str) -> None:
+        for number in range(100):
+            await keep(store, f"{name}{number}")
+        assert all([await knows(store, f"{name}{number}") for number in range(100)])
+        await store.close()
+
+    with ThreadPoolExecutor(2) as threads:
+        loops = [threads.submit(anyio.run, work, name) for name in ("one", "two")]
+        for one in loops:
+            one.result(30)
 
 
 async def test_file_that_cannot_be_had_is_said(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""Who a client is, and of which broker: for what was answered to one, and is not for others."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ipaddress
+import json
+import os
+import socket
+from collections.abc import Sequence
+
+from nebula.errors import SettingsError
+from nebula.stomp.addresses import Address, parse_address
+from nebula.stomp.client_tls import TlsOptions
+
+__all__ = ["asker_of"]
+
+
+def asker_of(urls: Sequence[str | None], tls: TlsOptions | None) -> str:
+    """A text that is the same for clients of the same addresses who are the same to the broker there.
+
+    It tells brokers apart by their addresses, and an address of this machine from the same one on another.
+    It says nothing of passcodes.
+
+    Args:
+        urls: as for `parse_address`, in whatever order.
+        tls: with the client's certificate; None is what the environment says.
+
+    Raises:
+        SettingsError: an address, or the certificate, cannot be used.
+    """
+    addresses = [parse_address(url) for url in urls]
+    certificate = _certificate(tls) if any(one.is_tls for one in addresses) else ""
+    known = sorted([_place(one), one.virtual_host, *_identity(one), certificate] for one in addresses)
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
+
+
+def _place(address: Address) -> str:
+    if address.is_memory:
+        return f"{address.place} of {os.getpid()} on {socket.gethostname()}"
+    return f"{address.place} on {socket.gethostname()}" if _is_here(address.host) else address.place
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _identity(address: Address) -> tuple[str, str]:
+    """The login, and whom a token names: that is who we are to the broker, whatever the login."""
+    try:
+        claims = json.loads(base64.urlsafe_b64decode((address.passcode or "").split(".")[1] + "=="))
+        return address.login or "", str(claims["sub"])
+    # Not a token, but a passcode: that only proves the login.
+    except (ValueError, LookupError, TypeError):
+        return address.login or "", ""
+
+
+def _certificate(tls: TlsOptions | None) -> str:
+    options = TlsOptions.from_environment() if tls is None else tls
+    if options.cert is None:
+        return ""
+    try:
+        return hashlib.sha256(options.cert.read_bytes()).hexdigest()
+    except OSError as error:
+        raise SettingsError(f"TLS: {options.cert}: {error.strerror}") from error
