@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
 import structlog
-from anyio import CancelScope
 
 from nebula import headers as names
 from nebula.errors import ConnectionLost
 from nebula.rpc.answer_post import AnswerPost, Post
-from nebula.rpc.answers import SEE_LOG, Answer, failure, is_answer, success
-from nebula.rpc.avro_bodies import AvroValue
+from nebula.rpc.answers import SEE_LOG, Answer, failure, is_answer
 from nebula.rpc.brokers import Brand
 from nebula.rpc.cancelling import Cancel, Withdrawn
 from nebula.rpc.chain import Middleware, answering_chain, unless_sent
-from nebula.rpc.context import Ending, Request, Surroundings, attempts_before
-from nebula.rpc.deadlines import AMBIENT, deadline_of
+from nebula.rpc.context import Ending, Request, Surroundings
+from nebula.rpc.deadlines import deadline_of
 from nebula.rpc.envelope import BOO, Envelope, content_type_of, parse
 from nebula.rpc.errors import VerbError
-from nebula.rpc.gates import Gate
+from nebula.rpc.gates import MOST_ASIDE, Gate
+from nebula.rpc.handling import Handling, is_meant
 from nebula.rpc.idempotency.replaying import Replays
-from nebula.rpc.injection import Plan, Provided
 from nebula.rpc.lane import Worker
 from nebula.rpc.rules import AnswerRules
 from nebula.rpc.running import Running
-from nebula.rpc.signature import Arguments
 from nebula.rpc.statistics import Tally
-from nebula.rpc.streams.serving import ServedStreams, wants_stream
+from nebula.rpc.streams.serving import ServedStreams
 from nebula.stomp.messages import Message
 
 if TYPE_CHECKING:
@@ -41,9 +37,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-T = TypeVar("T")
-
-_Run: TypeAlias = "Callable[[Endpoint, Request, Arguments, CancelScope], Awaitable[T]]"
+_FULL: Final = "too many requests are waiting; try again later"
+_STOPPING: Final = "the service is stopping: ask again"
 
 
 class Answerer:
@@ -56,7 +51,6 @@ class Answerer:
     Args:
         verbs: by name.
         rules: of the responder.
-        limiter: of the threads that plain functions run in.
         replays: answers again what was asked for with the same key.
         around: the service, for its requests.
         middleware: around each request that a verb is there for, the first one outermost.
@@ -64,6 +58,7 @@ class Answerer:
     Attributes:
         running: ends requests that nobody waits for. It has to `watch` the lanes, and its `run` to run.
         streams: the answers that are being sent in parts. To be connected, and its `run` has to run.
+        most_aside: requests that verbs of limited concurrency may set aside in all.
         expired, cancelled, skipped, refused, overloaded: requests that were not answered, or not by a verb:
             their time was over; their caller withdrew them; they were answers themselves; they could not be
             read, or no verb has that name; too many were waiting.
@@ -73,7 +68,6 @@ class Answerer:
         self,
         verbs: Mapping[str, Endpoint],
         rules: AnswerRules,
-        limiter: anyio.CapacityLimiter,
         replays: Replays,
         around: Surroundings,
         middleware: Sequence[Middleware] = (),
@@ -86,7 +80,7 @@ class Answerer:
             for one in verbs.values()
             if one.concurrency is not None
         }
-        self._replays = replays
+        self.most_aside = MOST_ASIDE + (rules.max_waiting or 0) if self._gates else 0
         # None until the first caller withdraws something.
         self._withdrawn: Withdrawn | None = None
         self.running = Running()
@@ -94,7 +88,7 @@ class Answerer:
         self._answers = AnswerPost(rules.max_reply_bytes)
         self._trusts_sender = False
         self._rules = rules
-        self._limiter = limiter
+        self._handling = Handling(rules, replays, self.streams, self._answers)
         self.tallies: dict[str, Tally] = {name: Tally() for name in verbs}
         self.expired = 0
         self.cancelled = 0
@@ -138,8 +132,8 @@ class Answerer:
                     await self._handle(message, envelope, arrived, worker)
                 finally:
                     gate.leave()
-            elif gate.is_full and _wants_answer(message):
-                self._refuse(message, envelope, arrived)
+            elif (gate.is_full or self.set_aside >= self.most_aside) and _wants_answer(message):
+                self._refuse(message, envelope, arrived, _FULL)
             else:
                 gate.set_aside(worker.lane, message, arrived)
         except ConnectionLost:
@@ -152,10 +146,31 @@ class Answerer:
         False, and nothing done, for a request that asks for no answer: its sender would never know that it
         was not done. It has to wait with the others.
         """
+        return self._answer_busy(message, arrived, _FULL)
+
+    def turn_away(self, message: Message, arrived: float) -> None:
+        """Answer `busy` at once, as the service is stopping.
+
+        A request that asks for no answer stays unacked: others get it when the connection ends.
+        """
+        self._answer_busy(message, arrived, _STOPPING)
+
+    def empty_gates(self) -> None:
+        """Give what was set aside back to its lanes: they are closed."""
+        for gate in self._gates.values():
+            gate.empty()
+
+    def lose(self) -> None:
+        """The connection is lost: what came by it comes again."""
+        for gate in self._gates.values():
+            gate.lose()
+        self.streams.lose()
+
+    def _answer_busy(self, message: Message, arrived: float, why: str) -> bool:
         if not _wants_answer(message):
             return False
         try:
-            self._refuse(message, parse(content_type_of(message.headers), message.body), arrived)
+            self._refuse(message, parse(content_type_of(message.headers), message.body), arrived, why)
         except ConnectionLost:
             _log.debug("request not refused, the connection is gone")
         return True
@@ -243,13 +258,11 @@ class Answerer:
         # Where the broker does not write the header itself, anybody could have.
         return headers.get(names.SENDER) if self._trusts_sender else None
 
-    def _refuse(self, message: Message, envelope: Envelope, arrived: float) -> None:
+    def _refuse(self, message: Message, envelope: Envelope, arrived: float, why: str) -> None:
         request = self._request_in(message, envelope, arrived)
         if request is not None:
-            self.overloaded += 1
-            self._answers.send(
-                request, failure(VerbError("busy", "too many requests are waiting; try again later"))
-            )
+            self.overloaded += why is _FULL
+            self._answers.send(request, failure(VerbError("busy", why)))
             message.ack()
 
     def _let_go(self, message: Message, request: Request) -> None:
@@ -272,15 +285,13 @@ class Answerer:
         started = monotonic()
         try:
             if self._chain is None:
-                return await self._begin(verb, request, envelope, worker)
-            request.work = partial(self._begin, verb, request, envelope, worker)
+                return await self._handling.begin(verb, request, envelope, worker)
+            request.work = partial(self._handling.begin, verb, request, envelope, worker)
             return unless_sent(await self._chain(request))
         # A job refuses, and so may a handler: those are the errors that are meant for the caller.
         except VerbError as error:
             tally.errors += 1
-            # What another service answered to the handler is none of them, unless the verb declares it, too.
-            is_meant = not error.was_answered or type(error) in verb.errors
-            return failure(error) if is_meant else self._internal(verb, error)
+            return failure(error) if is_meant(error, verb) else self._internal(verb, error)
         # `sys.exit` in a handler, of some argument parser for one, is not the end of the service.
         except (Exception, SystemExit) as error:
             tally.errors += 1
@@ -293,91 +304,6 @@ class Answerer:
             return self._internal(verb, error)
         finally:
             tally.add(monotonic() - started)
-
-    # Not async itself: a coroutine less for each request.
-    def _begin(
-        self, verb: Endpoint, request: Request, envelope: Envelope, worker: Worker
-    ) -> Awaitable[Answer | None]:
-        """Look at a request; what it gives is the work that is left to be done."""
-        # D.37: a handler that kills its process must not do so for ever.
-        if attempts_before(request.headers) >= self._rules.max_attempts:
-            times = f"delivered {self._rules.max_attempts} times without an answer"
-            raise VerbError("too-many-attempts", times)
-        if not verb.may_be_called_by(request.principal):
-            raise VerbError("not-allowed", f"{request.principal or 'nobody known'} may not call {verb.name}")
-        arguments, scope = verb.signature.bind(request.parameters, is_text=envelope.is_text), worker.scope
-        if verb.streams:
-            return self._given(verb, self._stream)(verb, request, arguments, scope)
-        run = self._given(verb, self._run)
-        key = request.headers.get(names.IDEMPOTENCY_KEY)
-        if not key:
-            return run(verb, request, arguments, scope)
-        # It may wait for another one with this key, and is cancelled like any that waits.
-        request.scope = scope
-        return self._replays.answer(key, request, partial(run, verb, request, arguments, scope))
-
-    def _given(self, verb: Endpoint, run: _Run[T]) -> _Run[T]:
-        return run if verb.plan is None else partial(self._provide, verb.plan, run)
-
-    async def _provide(
-        self,
-        plan: Plan,
-        run: _Run[T],
-        verb: Endpoint,
-        request: Request,
-        arguments: Arguments,
-        scope: CancelScope,
-    ) -> T:
-        """Have done what `run` does, with what the handler wants beside its parameters."""
-        AMBIENT.set(request.deadline)
-        request.scope = scope
-        provided = request.provided = request.provided or Provided(self._limiter)
-        with provided:
-            args, kwargs = arguments
-            arguments = args, kwargs | await provided.make(plan, request)
-        # A scope of the handler's own: providers close in peace when its time is over.
-        with CancelScope() as own, provided:
-            return await run(verb, request, arguments, own)
-        raise VerbError("deadline-exceeded", "nobody waits for the answer any more")
-
-    async def _run(
-        self, verb: Endpoint, request: Request, arguments: Arguments, scope: CancelScope
-    ) -> Answer:
-        # For the calls that it makes. The worker's own context: the next request sets it anew.
-        AMBIENT.set(request.deadline)
-        if verb.is_async:
-            request.scope = scope
-            result = await verb.invoke(arguments, request)
-        else:
-            # Nor does it free its worker when nobody waits for it any more: threads would pile up.
-            request.scope = None
-            # A thread cannot be stopped: at the end of the service it is left to itself.
-            result = await anyio.to_thread.run_sync(
-                verb.invoke, arguments, request, limiter=self._limiter, abandon_on_cancel=True
-            )
-            # It may have seen the end of its time before the sweep did.
-            if request.cancelled:
-                request.end(Ending.EXPIRED)
-        # A job's answer comes ready: its early `success` has parameters.
-        if isinstance(result, Answer):
-            return result
-        if result is None:
-            return success()
-        contract = verb.signature
-        is_avro = type(request.parameters) is AvroValue
-        return Answer(verb.response, contract.dump_avro(result) if is_avro else contract.dump(result))
-
-    async def _stream(
-        self, verb: Endpoint, request: Request, arguments: Arguments, scope: CancelScope
-    ) -> Answer | None:
-        """Send what the handler yields; to who knows nothing of streams, as one answer if it is short."""
-        AMBIENT.set(request.deadline)
-        if wants_stream(request) and self._answers.may_answer(request.reply_to, request.reply_id):
-            await self.streams.send(verb, arguments, request)
-            return None
-        # As for any other handler, see `_run`.
-        request.scope = scope if verb.is_async else None
-        return Answer(verb.response, await self.streams.collect(verb, arguments, request))
 
     def _internal(self, verb: Endpoint, error: BaseException) -> Answer:
         # The traceback is for the log: a peer learns nothing of our inside.

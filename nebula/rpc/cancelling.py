@@ -29,8 +29,13 @@ def cancel_topics(service: str, destinations: Iterable[str]) -> list[str]:
 
     A queue of an instance, `/queue/<service>.<instance>`, has no topic of its own.
     """
-    names = [service, *(one.removeprefix(_QUEUE).partition(".")[0] for one in destinations)]
-    return [CANCEL_TOPIC_PREFIX + one for one in dict.fromkeys(names)]
+    return list(dict.fromkeys(map(cancel_topic, [_QUEUE + service, *destinations])))
+
+
+def cancel_topic(queue: str) -> str:
+    """Where requests that were sent to a queue are withdrawn."""
+    # Names of services have no dot; behind it is an instance's, which has no topic of its own.
+    return CANCEL_TOPIC_PREFIX + queue.removeprefix(_QUEUE).partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)

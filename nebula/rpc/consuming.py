@@ -20,7 +20,7 @@ from nebula.rpc.context import Request, Surroundings, attempts_before
 from nebula.rpc.envelope import JSON_TYPE, Envelope, content_type_of, media_of, text_of
 from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.injection import Provided
-from nebula.rpc.lane import Lane, Worker
+from nebula.rpc.lane import Lane, Worker, give_back
 from nebula.rpc.listening import DestinationKind, Subscriber
 from nebula.rpc.replies import read_value
 from nebula.rpc.signature import Arguments
@@ -63,12 +63,8 @@ class Consumers:
         self._consumers = [Consumer(one, max_attempts, schemas, around) for one in subscribers]
         self.lanes = [one.lane for one in self._consumers]
 
-    async def listen(self, client: StompClient, opened: list[Listener]) -> None:
+    async def listen(self, client: StompClient) -> None:
         """SUBSCRIBE to all of it, anew with each connection.
-
-        Args:
-            client: connected.
-            opened: gets each subscription as soon as there is one, to be closed when the connection is lost.
 
         Raises:
             Refused: the broker does not let us, does not answer, or keeps no last values.
@@ -76,7 +72,27 @@ class Consumers:
         """
         self._client = client
         for one in self._consumers:
-            opened.append(await one.listen(client))  # noqa: PERF401 - each at once, see `opened`
+            await one.listen(client)
+
+    def stop(self, *, may_drain: bool) -> None:
+        """Begin nothing more; what was is finished.
+
+        Args:
+            may_drain: the broker is ours: others get at once what came by a queue and is not begun. Else it
+                goes back at the end of the connection.
+        """
+        for one in self._consumers:
+            one.stop(may_drain=may_drain)
+
+    def close(self) -> None:
+        """The connection is over: begin nothing more."""
+        for lane in self.lanes:
+            lane.close()
+
+    def lose(self) -> None:
+        """The connection is over: what came by it and comes again is not handled."""
+        for one in self._consumers:
+            one.lose()
 
     def to_json(self) -> list[dict[str, Any]]:
         """What each did since the service started, as `stats` tells it."""
@@ -129,20 +145,20 @@ class Consumer:
         self._is_queue = subscriber.kind is DestinationKind.QUEUE
         self._skips_deletions = subscriber.kind is DestinationKind.LAST_VALUE and not subscriber.takes_none
         self._acks_early = subscriber.options.ack == "early"
-        self._limiter = anyio.CapacityLimiter(subscriber.options.concurrency)
         self._trusts_sender = False
+        self._listener: Listener | None = None
         self.lane = Lane(self._serve, subscriber.options.concurrency)
         self.tally = Tally()
         self.unreadable = 0
         self.given_up = 0
 
-    async def listen(self, client: StompClient) -> Listener:
+    async def listen(self, client: StompClient) -> None:
         """SUBSCRIBE, see `Consumers.listen`."""
         one, brand = self.subscriber, brand_of(client.server)
         self._trusts_sender = client.is_nebula
         if one.kind is DestinationKind.LAST_VALUE and not brand.has_last_values:
             raise no_last_values(one.destination, client.server)
-        return await client.listen(
+        self._listener = await client.listen(
             one.destination,
             self.lane.put,
             ack=AckMode.CLIENT_INDIVIDUAL,
@@ -151,6 +167,18 @@ class Consumer:
             headers=self._credit(brand),
             timeout=_LISTEN_SECONDS,
         )
+
+    def stop(self, *, may_drain: bool) -> None:
+        """Begin nothing more, see `Consumers.stop`."""
+        may_drain = may_drain and self._is_queue
+        if may_drain and self._listener is not None:
+            self._listener.drain()
+        self.lane.close(give_back if may_drain else None)
+
+    def lose(self) -> None:
+        """The connection is over, see `Consumers.lose`."""
+        if self._listener is not None:
+            self._listener.is_closed = True
 
     def _credit(self, brand: Brand) -> dict[str, str]:
         # Of a last value there is one message under way anyway, and those of all of them have a bound of
@@ -251,7 +279,7 @@ class Consumer:
         if plan is None:
             await self._invoke(arguments, request)
             return
-        provided = Provided(self._limiter)
+        provided = Provided(self.lane.limiter)
         try:
             args, kwargs = arguments
             made = await provided.make(plan, request)
@@ -267,7 +295,7 @@ class Consumer:
         else:
             # A thread cannot be stopped: at the end of the service it is left to itself.
             await anyio.to_thread.run_sync(
-                verb.invoke, arguments, request, limiter=self._limiter, abandon_on_cancel=True
+                verb.invoke, arguments, request, limiter=self.lane.limiter, abandon_on_cancel=True
             )
 
     def _failed(self, message: Message) -> bool:

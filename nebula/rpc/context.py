@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Never, Protocol, TypeAlia
 from typing_extensions import TypeVar
 
 from nebula import headers as names
+from nebula.rpc.digits import whole_number
 from nebula.rpc.envelope import Envelope
 
 if TYPE_CHECKING:
@@ -161,7 +162,8 @@ AnyRequest: TypeAlias = Request[Never]
 
 def attempts_before(headers: Mapping[str, str]) -> int:
     """How often the request was delivered before, as far as the broker tells."""
-    count = headers.get(names.DELIVERY_COUNT) or headers.get(_RABBITMQ_COUNT)
-    if count is not None and count.isascii() and count.isdigit() and len(count) <= _MOST_DIGITS:
-        return int(count)
+    text = headers.get(names.DELIVERY_COUNT) or headers.get(_RABBITMQ_COUNT)
+    count = whole_number(text, _MOST_DIGITS)
+    if count is not None:
+        return count
     return 1 if headers.get(names.REDELIVERED) == "true" else 0

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from typing import Final
 
 from nebula import headers as names
+from nebula.rpc.digits import whole_number
 
 AMBIENT: Final[ContextVar[float | None]] = ContextVar("nebula_deadline", default=None)
 """When the request ends that is being handled, on `time.monotonic`'s clock, or None.
@@ -27,8 +28,5 @@ def deadline_of(headers: Mapping[str, str], arrived: float) -> float | None:
         headers: of the request.
         arrived: when it came, on `time.monotonic`'s clock. Durations travel, never times of the day.
     """
-    text = headers.get(names.TIMEOUT)
-    # Foreign brokers pass on what they do not check, and Python reads no number of some thousand digits.
-    if text is None or not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
-        return None
-    return arrived + int(text) / 1000
+    milliseconds = whole_number(headers.get(names.TIMEOUT), _MOST_DIGITS)
+    return None if milliseconds is None else arrived + milliseconds / 1000

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from time import monotonic
 
 import anyio
 from anyio.abc import TaskGroup
 
+from nebula.errors import ConnectionLost
 from nebula.rpc.context import Request
 from nebula.stomp.messages import Message
 from nebula.stomp.waiter import Waiter, new_waiter, waiter_maker
@@ -33,6 +35,14 @@ class Worker:
 
 Serve = Callable[[Message, float, Worker], Awaitable[None]]
 Refuse = Callable[[Message, float], bool]
+GiveBack = Callable[[Message, float], object]
+
+
+def give_back(message: Message, _arrived: float) -> None:
+    """Let others have a message. After `Listener.drain` that is no delivery which has failed."""
+    # Else it comes back with the end of its connection.
+    with suppress(ConnectionLost):
+        message.nack()
 
 
 class Lane:
@@ -52,6 +62,7 @@ class Lane:
 
     Attributes:
         workers: those that were started until now.
+        limiter: of the threads that its workers have things done in.
     """
 
     def __init__(
@@ -61,6 +72,7 @@ class Lane:
         self._refuse = refuse
         self.workers: list[Worker] = []
         self.concurrency = concurrency
+        self.limiter = anyio.CapacityLimiter(concurrency)
         self._most = None if max_waiting is None else concurrency + max_waiting
         self._waiting: deque[tuple[Message, float]] = deque()
         self._idle: list[Waiter[None]] = []
@@ -71,6 +83,9 @@ class Lane:
         # One worker is on its way: it was woken or started and has not yet looked at `_waiting`.
         self._is_waking = False
         self._is_closed = False
+        self._give_back: GiveBack | None = None
+        # What was being handled when its connection was lost: it comes again, perhaps to us.
+        self._lost: set[Request] = set()
         self._finished = anyio.Event()
 
     @property
@@ -84,11 +99,12 @@ class Lane:
         return self._workers - len(self._idle) - self._is_waking
 
     def put(self, message: Message) -> None:
-        """Take a request. Synchronous, for `StompClient.listen`; after `close` it does nothing."""
-        if self._is_closed:
-            return
+        """Take a request. Synchronous, for `StompClient.listen`; after `close` it is given back."""
         arrived = monotonic()
-        if self._most is not None and self.waiting + self.busy >= self._most:
+        if self._is_closed:
+            self._return(message, arrived)
+            return
+        if self._most is not None and self.waiting + self.busy >= self._most and self._is_full(self._most):
             assert self._refuse is not None
             if self._refuse(message, arrived):
                 return
@@ -97,16 +113,40 @@ class Lane:
 
     def resume(self, message: Message, arrived: float) -> None:
         """Take a request again that was set aside: before all that wait, as it came before them."""
-        if not self._is_closed:
-            self._waiting.appendleft((message, arrived))
-            self._wake_one()
+        if self._is_closed:
+            self._return(message, arrived)
+            return
+        self._waiting.appendleft((message, arrived))
+        self._wake_one()
 
-    def close(self) -> None:
-        """Begin nothing more. What is waiting stays unacked, so the broker gives it to others."""
+    def _is_full(self, most: int) -> bool:
+        # What comes again does not wait beside itself.
+        lost = sum(worker.request in self._lost for worker in self.workers)
+        return self.waiting + self.busy - lost >= most
+
+    def lose(self) -> None:
+        """The connection is lost: what came by it and waits is forgotten, as it comes again."""
+        self._waiting = deque(one for one in self._waiting if not one[0].subscription.is_closed)
+        self._lost = {worker.request for worker in self.workers if worker.request is not None}
+
+    def close(self, give_back: GiveBack | None = None) -> None:
+        """Begin nothing more.
+
+        Args:
+            give_back: is given what waits and what still comes, each with the time of its coming; None: it
+                stays unacked, and others get it when the connection ends. Synchronous.
+        """
         self._is_closed = True
-        self._waiting.clear()
+        self._give_back = give_back
+        waiting, self._waiting = self._waiting, deque()
+        for message, arrived in waiting:
+            self._return(message, arrived)
         if self._hiring is not None:
             self._hiring.set(False)
+
+    def _return(self, message: Message, arrived: float) -> None:
+        if self._give_back is not None:
+            self._give_back(message, arrived)
 
     async def run(self, grace: float) -> None:
         """Keep the workers until `close`; then give them `grace` seconds to finish, and cancel them."""

@@ -165,6 +165,10 @@ class Connections:
         if self._over is not None:
             self._over.set()
 
+    def hold(self) -> None:
+        """For `live`, as it is entered: what it has begun by now is to have a graceful end by `leave`, too."""
+        self._attempt = None
+
     async def _try(self, url: str | None, delay: float) -> None:
         """One attempt, and the connection that came of it."""
         with anyio.CancelScope() as attempt:

@@ -55,8 +55,8 @@ class Responder(Listens):
         version: of the service, in words of its own; those who look who is there are told.
         client_id: names the session of its durable subscriptions, see `on`: for one process at a time.
         queues: where requests are taken from, `/queue/<name>` by default; names or destinations. The first
-            is the service's address. Each has workers of its own, so that slow requests on one do not hold
-            up quick ones on another.
+            is the service's address. Each has workers and threads of its own, so that slow requests on one
+            do not hold up quick ones on another.
         concurrency: requests handled at once, per queue; twice as many are fetched from the broker.
         ack: `late`: ACK after the answer was written, so that a crash brings the request again (at least
             once). `early`: before the handler runs (at most once).
@@ -69,7 +69,7 @@ class Responder(Listens):
         max_reply_bytes: a longer answer goes out as `error`, `result-too-large`: the broker ends the
             connection of who sends more than it takes. Ours takes 8 MiB, see `max_body_bytes`.
         stream_idle: seconds after which a handler that yields is closed if its reader owes credit and says
-            nothing. Readers of ours say that they are there every 10 s.
+            nothing, more than 0. Readers of ours say that they are there every 10 s.
         debug: `internal` errors show the exception to the caller.
         idempotency: remembers the answers of requests with a key (`neb-idempotency-key`), so that a second
             one gets the answer of the first; see `nebula.rpc.idempotency`. By default it is this process's
@@ -111,8 +111,10 @@ class Responder(Listens):
             raise ValueError(f"service {name!r}: a name has letters, digits, - and _, and no dot")
         if concurrency < 1 or max_attempts < 1:
             raise ValueError(f"service {name!r}: concurrency and max_attempts are 1 or more")
-        if (max_waiting or 0) < 0 or idempotency_window <= 0:
+        if (max_waiting or 0) < 0 or not idempotency_window > 0:
             raise ValueError(f"service {name!r}: max_waiting is 0 or more, idempotency_window above 0")
+        if max_reply_bytes < 1 or not stream_idle > 0:
+            raise ValueError(f"service {name!r}: max_reply_bytes is 1 or more, stream_idle above 0")
         if ack not in ("late", "early"):
             raise ValueError(f"service {name!r}: ack is 'late' or 'early', not {ack!r}")
         if queues is not None and not queues:
@@ -182,7 +184,9 @@ class Responder(Listens):
             idempotent: asking twice has the effect of asking once: callers with a retry policy ask again.
                 It only says so; the handler has to keep it.
             concurrency: how many requests for it are handled at once; the others wait, and hold no worker
-                meanwhile. By default as many as the service handles.
+                meanwhile. By default as many as the service handles. Of all such verbs 256 requests may wait
+                (more with `max_waiting`), the next ones are answered `busy`: what waits here keeps the
+                broker from sending others. A queue of its own (`queue`) keeps a verb apart altogether.
 
         Raises:
             TypeError: the function cannot be a verb.
@@ -338,8 +342,10 @@ class Responder(Listens):
     ) -> None:
         """Serve until cancelled.
 
-        When cancelled, no further request is begun, those under way have `grace` seconds to be answered,
-        and what was not answered goes back to the broker for another instance.
+        When cancelled, no further request is begun or fetched, and those under way have `grace` seconds to be
+        answered. What came and was not begun goes to another instance at once, and what was not answered at
+        the end. Brokers of others give nothing to another instance before the end: there `busy` is answered
+        to what is not begun.
 
         When the connection ends the service connects again, for ever, to the addresses in turn and with
         jittered delays that grow to 5 s, and listens again. Jobs and handlers go on meanwhile. A request

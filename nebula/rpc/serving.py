@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from time import monotonic, time
-from typing import Any, Final, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 import structlog
@@ -15,16 +15,16 @@ from anyio.abc import TaskGroup
 from pydantic import PydanticUserError
 
 from nebula import headers as names
-from nebula.errors import NebulaError, Refused
+from nebula.errors import NebulaError
 from nebula.rpc.answering import Answerer
 from nebula.rpc.brokers import Brand, brand_of, instance_queue
-from nebula.rpc.cancelling import cancel_topics
 from nebula.rpc.chain import Middleware
 from nebula.rpc.consuming import Consumers
 from nebula.rpc.context import Surroundings
 from nebula.rpc.discovery.instances import Instance, hash_of
 from nebula.rpc.discovery.registering import Registration
 from nebula.rpc.idempotency.replaying import Replays
+from nebula.rpc.intake import Intake
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.lane import Lane
 from nebula.rpc.listening import Subscriber
@@ -32,26 +32,23 @@ from nebula.rpc.reconnecting import Connections
 from nebula.rpc.rules import AnswerRules
 from nebula.rpc.statistics import Statistics
 from nebula.rpc.verbs import Endpoint
-from nebula.stomp.client import AckMode, Listener, Message, StompClient
+from nebula.stomp.client import StompClient
 
 _log = structlog.get_logger()
-
-Connect: TypeAlias = Callable[..., Connections]
-"""Takes the last arguments of `Connections`, from `live` on."""
 
 Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 """What a service has for as long as it runs: opened before it connects, closed after its last answer."""
 
-# Workers of an instance's own queue, where there are jobs. Enough for all that may wait in `job.wait` there,
-# so that the other verbs of jobs never wait for a worker (DESIGN 5).
-_INSTANCE_CONCURRENCY: Final = 64
 
-# Brokers of MaXaM's profile do not answer the SUBSCRIBE that they do not permit: the service ends, and
-# whoever started it hears why.
-_LISTEN_SECONDS: Final = 30.0
+class Connect(Protocol):
+    """Makes the connections of a service, not begun; see `Connections` for the arguments."""
 
-# The same for what a service can do without.
-_OPTIONAL_LISTEN_SECONDS: Final = 5.0
+    def __call__(
+        self,
+        live: Callable[[StompClient], AbstractAsyncContextManager[None]],
+        *,
+        on_lost: Callable[[NebulaError], None],
+    ) -> Connections: ...
 
 
 class Serving:
@@ -79,6 +76,7 @@ class Serving:
         middleware: around each request.
 
     Attributes:
+        intake: where it takes its requests from.
         consumers: what it listens to beside its requests.
         is_taking: requests are taken now.
         instance: the name of this one among the instances of the service.
@@ -106,30 +104,26 @@ class Serving:
         self.is_taking = False
         self._began = time()
         self._version = version
-        self._is_reachable = True
         self._registration: Registration | None = None
         self.entries = {one.name: one for one in [*entries, *(jobs.verbs() if jobs is not None else ())]}
         self._lifespan = lifespan
         self._around = around
-        self.answerer = answerer = Answerer(
-            self.entries, rules, anyio.CapacityLimiter(concurrency), replays, self._around, middleware
-        )
-        self.lanes = {
-            one: Lane(answerer.serve, concurrency, max_waiting=rules.max_waiting, refuse=answerer.refuse)
-            for one in destinations
-        }
+        self.answerer = Answerer(self.entries, rules, replays, self._around, middleware)
         self.instance = jobs.instance if jobs is not None else secrets.token_hex(4)
         self.instance_queue = instance_queue(name, self.instance)
-        # The broker's own service is one alone.
-        if names.BROKER_QUEUE not in self.lanes:
-            workers = concurrency if jobs is None else max(concurrency, _INSTANCE_CONCURRENCY)
-            self.lanes[self.instance_queue] = Lane(self.answerer.serve, workers)
-        answerer.running.watch(self.lanes.values())
+        self.intake = Intake(
+            name,
+            destinations,
+            self.instance_queue,
+            self.answerer,
+            concurrency=concurrency,
+            max_waiting=rules.max_waiting,
+            has_jobs=jobs is not None,
+        )
         self.consumers = Consumers(subscribers, rules.max_attempts, around)
         self._name = name
         self._destinations = destinations
         self._replays = replays
-        self._max_waiting = rules.max_waiting or 0
         self._jobs = jobs
         self._grace = grace
         self._shield = anyio.CancelScope(shield=True)
@@ -137,8 +131,9 @@ class Serving:
         self._opening: anyio.CancelScope | None = anyio.CancelScope(shield=True)
         self._connections: Connections | None = None
         self._client: StompClient | None = None
-        self._listeners: list[Listener] = []
         self._is_lost = False
+        # In it requests begin to be taken over a connection; None as long as there is none to take them from.
+        self._entering: anyio.CancelScope | None = None
         self._idle_lanes = 0
         self._drained = anyio.Event()
         self._jobs_scope: anyio.CancelScope | None = None
@@ -164,7 +159,9 @@ class Serving:
             raise self._failure
 
     def _stop(self) -> None:
-        if self.is_taking and self._connections is not None:
+        if self._entering is not None and self._connections is not None:
+            # Some queues are listened to at least: what came by them is answered.
+            self._entering.cancel()
             self._connections.leave()
         else:
             # There is nobody who could be answered.
@@ -217,24 +214,21 @@ class Serving:
             # Not through a task group: it would come out wrapped.
             self._failure = error
         finally:
-            self._close_lanes()
+            self.intake.close()
+            self.consumers.close()
 
     @property
     def _all_lanes(self) -> list[Lane]:
-        return [*self.lanes.values(), *self.consumers.lanes]
-
-    def _close_lanes(self) -> None:
-        for lane in self._all_lanes:
-            lane.close()
+        return [*self.intake.lanes.values(), *self.consumers.lanes]
 
     def _lose(self, _error: NebulaError) -> None:
         self._is_lost = True
         self.is_taking = False
-        # What came by this connection is not answered by the next one, which has no right to.
-        for one in self._listeners:
-            one.is_closed = True
-        self._listeners.clear()
-        self.answerer.streams.lose()
+        self._drop()
+
+    def _drop(self) -> None:
+        self.intake.lose()
+        self.consumers.lose()
 
     @asynccontextmanager
     async def _taking(
@@ -251,30 +245,51 @@ class Serving:
         if is_first and self._jobs is not None:
             await self._begin_jobs(self._jobs, beside, brand)
         try:
-            await self._listen(client, brand)
-            await self.consumers.listen(client, self._listeners)
-            if names.BROKER_QUEUE not in self.lanes:  # everybody knows of the broker's own
+            try:
+                await self._enter(client, brand, beside, started, is_first=is_first)
+                yield
+            finally:
+                self.is_taking = False
+                self._entering = None
+                if self._registration is not None:  # first of all, so that nobody comes any more
+                    self._registration.leave()
+            if not self._is_lost:
+                await self._finish(client)
+        finally:
+            # Also where it was never taken from, as one of the queues could not be listened to.
+            self._drop()
+
+    async def _enter(
+        self,
+        client: StompClient,
+        brand: Brand,
+        beside: TaskGroup,
+        started: anyio.Event | None,
+        *,
+        is_first: bool,
+    ) -> None:
+        """Take requests; `_stop` ends it early, and what was begun by then is finished all the same."""
+        assert self._connections is not None
+        with anyio.CancelScope() as self._entering:
+            self._connections.hold()
+            await self.intake.listen(client, brand.prefetch_count)
+            await self.consumers.listen(client)
+            if names.BROKER_QUEUE not in self.intake.lanes:  # everybody knows of the broker's own
                 self._registration = Registration(client, brand, partial(self._describe, brand), self.load)
                 beside.start_soon(self._registration.keep, name="discovery")
                 await self._registration.enter()
                 event = "service started" if is_first else "service came back"
-                _log.info(event, service=self._name, queues=list(self.lanes))
+                _log.info(event, service=self._name, queues=list(self.intake.lanes))
             if started is not None:
                 started.set()
             if self._jobs is not None and not is_first:
                 self._jobs.republish()
             self.is_taking = True
-            yield
-        finally:
-            self.is_taking = False
-            if self._registration is not None:  # first of all, so that nobody comes any more
-                self._registration.leave()
-        if not self._is_lost:
-            await self._finish()
 
-    async def _finish(self) -> None:
+    async def _finish(self, client: StompClient) -> None:
         """Answer what was begun, while there is a connection, and have jobs tell how they ended."""
-        self._close_lanes()
+        self.intake.stop(may_drain=client.is_nebula)
+        self.consumers.stop(may_drain=client.is_nebula)
         await self._drained.wait()
         if self._jobs_scope is not None:
             self._jobs_scope.cancel()
@@ -303,9 +318,7 @@ class Serving:
 
     def load(self) -> tuple[int, int]:
         """Requests that are being handled, and those that came and are not begun."""
-        lanes = self.lanes.values()
-        waiting = sum(lane.waiting for lane in lanes) + self.answerer.set_aside
-        return sum(lane.busy for lane in lanes), waiting
+        return self.intake.load()
 
     def statistics(self) -> Statistics:
         """What it did since it started."""
@@ -314,76 +327,24 @@ class Serving:
         uptime = monotonic() - self.started_at
         return Statistics(uptime, *self.load(), unanswered, self.answerer.tallies)
 
-    def _describe(self, brand: Brand) -> Instance:
+    @cached_property
+    def _schemas(self) -> str:
+        # Made once: it takes a while, on the loop.
         entries = sorted(self.entries.values(), key=lambda one: one.name)
         try:
-            schemas = hash_of(one.describe() for one in entries)
+            return hash_of(one.describe() for one in entries)
         except PydanticUserError:
             # Some contract has no JSON Schema: `describe` fails then, and nothing else does.
-            schemas = ""
+            return ""
+
+    def _describe(self, brand: Brand) -> Instance:
         return Instance(
             service=self._name,
             name=self.instance,
-            queue=brand.reply_to(self.instance_queue) if self._is_reachable else None,
+            queue=brand.reply_to(self.instance_queue) if self.intake.is_reachable else None,
             queues=tuple(self._destinations),
-            verbs=tuple(one.name for one in entries),
-            schemas=schemas,
+            verbs=tuple(sorted(self.entries)),
+            schemas=self._schemas,
             version=self._version,
             started_at=self._began,
         )
-
-    async def _listen(self, client: StompClient, brand: Brand) -> None:
-        for destination, lane in self.lanes.items():
-            # Enough for each worker to find its next request waiting when it has answered one; and more
-            # than may wait, so that the broker's queue does not hide an overload.
-            headers = {brand.prefetch_count: str(2 * lane.concurrency + self._max_waiting)}
-            if destination == self.instance_queue and self._jobs is None:
-                await self._listen_as_instance(client, headers)
-                continue
-            listener = await client.listen(
-                destination,
-                lane.put if destination != self.instance_queue else self._take_own,
-                ack=AckMode.CLIENT_INDIVIDUAL,
-                headers=headers,
-                timeout=_LISTEN_SECONDS,
-            )
-            self._listeners.append(listener)
-        if names.BROKER_QUEUE not in self.lanes:
-            await self._listen_for_cancels(client)
-
-    def _take_own(self, message: Message) -> None:
-        # Credit never waits for a worker: there may be none left but those that wait for it.
-        if self.answerer.streams.take_credit(message):
-            message.ack()
-        else:
-            self.lanes[self.instance_queue].put(message)
-
-    async def _listen_as_instance(self, client: StompClient, headers: dict[str, str]) -> None:
-        """Listen to the queue of this instance alone, which nobody else will ever read.
-
-        With jobs the queue is there for the next process that takes the name; without, it goes with us.
-        """
-        try:
-            listener = await client.listen(
-                self.instance_queue,
-                self._take_own,
-                ack=AckMode.CLIENT_INDIVIDUAL,
-                headers={**headers, names.AUTO_DELETE: "true"},
-                timeout=_OPTIONAL_LISTEN_SECONDS,
-            )
-            self._listeners.append(listener)
-            self._is_reachable = True
-        except Refused:
-            # Requests come by the other queues all the same.
-            self._is_reachable = False
-            _log.warning("instance not reachable by itself", service=self._name, queue=self.instance_queue)
-
-    async def _listen_for_cancels(self, client: StompClient) -> None:
-        for topic in cancel_topics(self._name, self._destinations):
-            try:
-                await client.listen(
-                    topic, self.answerer.withdraw, ack=AckMode.AUTO, timeout=_OPTIONAL_LISTEN_SECONDS
-                )
-            except Refused:
-                # What nobody waits for any more is handled all the same, until its time is over.
-                _log.warning("callers cannot cancel here", service=self._name, topic=topic)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from nebula.errors import NebulaError
-from nebula.headers import CANCEL_TOPIC_PREFIX, RESERVED_QUEUE_PREFIX
+from nebula.headers import RESERVED_QUEUE_PREFIX
 from nebula.rpc.brokers import whole_milliseconds
+from nebula.rpc.cancelling import cancel_topic
 from nebula.rpc.envelope import JSON_TYPE, dump_json
 from nebula.stomp.client import StompClient
 
@@ -35,12 +36,10 @@ def withdraw(
     """
     if not destination.startswith(_QUEUE) or destination.startswith(RESERVED_QUEUE_PREFIX):
         return
-    # Names of services have no dot; behind it is an instance's, which has no topic of its own.
-    topic = CANCEL_TOPIC_PREFIX + destination.removeprefix(_QUEUE).partition(".")[0]
     fields: dict[str, str | int] = {"reply-to": reply_to, "reply-id": reply_id}
     if seconds is not None:
         fields["timeout"] = whole_milliseconds(seconds)
     try:
-        client.post(topic, dump_json(fields), _HEADERS)
+        client.post(cancel_topic(destination), dump_json(fields), _HEADERS)
     except NebulaError:
         return

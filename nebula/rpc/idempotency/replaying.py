@@ -35,6 +35,11 @@ Run = Callable[[], Awaitable[Answer]]
 
 
 class _Turn:
+IsMeant = Callable[[VerbError], bool]
+
+
+def _all_are(_error: VerbError) -> bool:
+    return True
     """One key that this instance works on, and who waits for that."""
 
     __slots__ = ("fingerprint", "is_over", "owner")
@@ -87,7 +92,9 @@ class Replays:
         except StoreFailed:
             _log.exception("idempotency claims not renewed", service=self._service)
 
-    async def answer(self, key: str, request: Request, run: Run) -> Answer:
+    async def answer(
+        self, key: str, request: Request, run: Run, *, is_meant: IsMeant = _all_are, outlives: bool = False
+    ) -> Answer:
         """The kept answer for this key, else that of `run`.
 
         Args:
@@ -105,9 +112,14 @@ class Replays:
             _require_same(turn.fingerprint, fingerprint)
             await turn.is_over.wait()
         turn = self._turns[own_key] = _Turn(fingerprint)
+            is_meant: whether an error is for who asked; no other is kept.
+            outlives: what `run` began may go on after its cancellation, as a thread does. The claim is left
+                then, so that no other instance begins beside it within the lease.
         try:
             kept = await self._claim(own_key, turn)
-            return await self._run(own_key, turn, run) if kept is None else kept
+            if kept is not None:
+                return kept
+            return await self._run(own_key, turn, run, is_meant, outlives=outlives)
         finally:
             del self._turns[own_key]
             turn.is_over.set()
@@ -129,23 +141,29 @@ class Replays:
             await anyio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody gains by guessing it
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _run(self, key: str, turn: _Turn, run: Run) -> Answer:
+    async def _run(self, key: str, turn: _Turn, run: Run, is_meant: IsMeant, *, outlives: bool) -> Answer:
         kept: Answer | None = None
         try:
             answer = kept = await run()
         except VerbError as error:
-            kept = None if error.retryable or error.code == "internal" else failure(error)
+            is_final = not error.retryable and error.code != "internal" and is_meant(error)
+            kept = failure(error) if is_final else None
+            raise
+        except anyio.get_cancelled_exc_class():
+            is_over = not outlives
             raise
         finally:
             # The handler is done, whether or not somebody still waits for the answer.
-            with anyio.move_on_after(_KEEPING, shield=True):
-                await self._settle(key, turn, kept)
+            if is_over:
+                with anyio.move_on_after(_KEEPING, shield=True):
+                    await self._settle(key, turn, kept)
         return answer
 
     async def _settle(self, key: str, turn: _Turn, answer: Answer | None) -> None:
         try:
             if answer is None:
                 await self.store.release(key, turn.owner)
+        is_over = True
             else:
                 await self.store.keep(key, turn.owner, _write(answer), self._window)
         except StoreFailed:

@@ -29,7 +29,7 @@ from nebula.rpc.jobs.retention import forget_old_jobs
 from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobState, JobStatus
-from nebula.rpc.jobs.telling import Publish, Teller
+from nebula.rpc.jobs.telling import Publish, Teller, nobody_listens
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.jobs.work import Cancel, Ended, Submit, Work
 from nebula.rpc.jobs.writer import RegistryClosed, RegistryWriter
@@ -86,7 +86,7 @@ class JobService:
             lambda engine: self.runners[engine].max_running,
             cancel_grace=self.limits.cancel_grace,
         )
-        self._teller = Teller(service, self.via, _nobody_listens)
+        self._teller = Teller(service, self.via, nobody_listens)
         self._opened_writer: RegistryWriter | None = None
         self._accepting = 0
         self._moved = anyio.Event()
@@ -395,7 +395,3 @@ def _keep(work: Work, registry: JobRegistry) -> None:
         registry.save(work.record, work.lines)
     else:
         registry.add_lines(work.record.id, work.lines)
-
-
-def _nobody_listens(destination: str, body: bytes, headers: Mapping[str, str]) -> None:
-    """Publish nothing: the service does not run yet."""

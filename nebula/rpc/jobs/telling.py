@@ -15,7 +15,7 @@ from nebula.rpc.jobs.identifiers import qualified
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.states import JobStatus
 
-__all__ = ["Publish", "Teller", "status_destination"]
+__all__ = ["Publish", "Teller", "nobody_listens", "status_destination"]
 
 _log = structlog.get_logger()
 
@@ -24,6 +24,10 @@ class Publish(Protocol):
     """Sends a message at once: `StompClient.post`."""
 
     def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None: ...
+
+
+def nobody_listens(destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+    """Publish nothing: the service does not run yet."""
 
 
 def status_destination(service: str, ulid: str, brand: Brand) -> str:

@@ -20,6 +20,9 @@ _MOST_UNCONFIRMED_BYTES: Final = 1024 * 1024
 # So many signs of life fit into the time after which a silent peer is given up.
 _BEATS: Final = 3
 
+# Readers take us for dead after 30 s of silence, however long we wait for them.
+_LONGEST_SILENCE: Final = 10.0
+
 
 class Part(NamedTuple):
     """What one message carries: items as a JSON array, their number, and that of the first in the stream."""
@@ -74,11 +77,16 @@ class Outflow:
             now: the time.
 
         Raises:
-            ValueError: an item has no JSON form.
+            ValueError: an item has no JSON form. The parts with what is before it come first.
         """
-        octets = self._dump(items)
         count = len(items)
-        if len(octets) > MOST_BYTES and count > 1:
+        try:
+            octets = self._dump(items)
+        except ValueError:
+            if count <= 1:
+                raise
+            octets = None
+        if octets is None or (len(octets) > MOST_BYTES and count > 1):
             middle = count // 2
             yield from self.pack(items[:middle], now)
             yield from self.pack(items[middle:], now)
@@ -110,7 +118,7 @@ class Outflow:
 
     def beat_is_due(self, now: float) -> bool:
         """Nothing was sent for so long that the reader should be told that we are still there."""
-        return now - self._said_at >= self._idle / _BEATS
+        return now - self._said_at >= min(self._idle / _BEATS, _LONGEST_SILENCE)
 
     def beat(self, now: float) -> None:
         """It was told."""

@@ -199,10 +199,14 @@ class ServedStream:
         while len(self._ready) > self._flow.room:
             self._send_ready()
             await self._wait_for_room()
-        *before, last = self._flow.pack(list(self._ready), monotonic())
+        items = list(self._ready)
         self._ready.clear()
-        for part in before:
-            self._post_part(part)
+        parts = self._flow.pack(items, monotonic())
+        # Each is sent before the next one is made: an item without a JSON form takes none with it.
+        last = next(parts)
+        for part in parts:
+            self._post_part(last)
+            last = part
         self._post_part(last, is_end=True)
 
     def _post_part(self, part: Part, *, is_end: bool = False) -> None:

@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from nebula import headers as names
 from nebula.rpc.context import Request
+from nebula.rpc.digits import whole_number
 from nebula.rpc.envelope import content_type_of, media_of
 from nebula.rpc.errors import VerbError
 from nebula.rpc.streams.outflow import MOST_BYTES, MOST_ITEMS, Outflow
@@ -29,8 +30,10 @@ _Key: TypeAlias = tuple[str | None, str]
 # A reader's number has no more digits: a peer may write what it likes.
 _MOST_DIGITS: Final = 9
 
-# How often it is looked who is silent, in the time after which he is given up.
+# How often it is looked who is silent, in the time after which he is given up; and how often at least, in
+# seconds, so that our own signs of life come in time.
 _LOOKS: Final = 6
+_LOOKS_EVERY: Final = 5.0
 
 
 class StreamVerb(Protocol):
@@ -97,8 +100,10 @@ class ServedStreams:
 
     def lose(self) -> None:
         """The connection has ended: so have all streams that went by it."""
-        for stream in list(self._running.values()):
+        for stream in self._running.values():
             stream.cancel()
+        # Their requests come again, and may be here before a thread has seen that its stream is closed.
+        self._running.clear()
 
     async def send(self, verb: StreamVerb, arguments: Arguments, request: Request) -> None:
         """Send what the handler yields, until it ends, its reader goes, or the request is ended.
@@ -134,7 +139,8 @@ class ServedStreams:
                 raise VerbError("busy", "the service is stopping: ask again") from None
             raise
         finally:
-            del self._running[key]
+            if self._running.get(key) is stream:
+                del self._running[key]
 
     async def collect(self, verb: StreamVerb, arguments: Arguments, request: Request) -> bytes:
         """All that the handler yields, as a JSON array, for a caller who takes one reply.
@@ -166,7 +172,7 @@ class ServedStreams:
             return False
         principal = headers.get(names.SENDER) if self._trusts_sender else None
         stream = self._running.get((principal, stream_id))
-        more = _number(text)
+        more = whole_number(text, _MOST_DIGITS)
         # It may have ended meanwhile.
         if stream is not None and more is not None:
             stream.grant(more)
@@ -175,7 +181,7 @@ class ServedStreams:
     async def run(self) -> None:
         """Look after the streams until cancelled: give up silent readers, tell others that we are here."""
         while True:
-            await anyio.sleep(self._idle / _LOOKS)
+            await anyio.sleep(min(self._idle / _LOOKS, _LOOKS_EVERY))
             now = monotonic()
             for stream in list(self._running.values()):
                 stream.look(now)
@@ -202,11 +208,7 @@ def _first_credit(request: Request) -> int:
     text = request.headers.get(names.CREDIT)
     if text is None:
         return MOST_ITEMS
-    credit = _number(text)
+    credit = whole_number(text, _MOST_DIGITS)
     if credit is None:
         raise VerbError("bad-request", f"{names.CREDIT} {text[:20]!r} is not a number of items")
     return credit
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
