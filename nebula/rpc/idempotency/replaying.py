@@ -32,14 +32,14 @@ _LONGEST_PAUSE: Final = 0.25
 _KEEPING: Final = 5.0
 
 Run = Callable[[], Awaitable[Answer]]
-
-
-class _Turn:
 IsMeant = Callable[[VerbError], bool]
 
 
 def _all_are(_error: VerbError) -> bool:
     return True
+
+
+class _Turn:
     """One key that this instance works on, and who waits for that."""
 
     __slots__ = ("fingerprint", "is_over", "owner")
@@ -101,6 +101,9 @@ class Replays:
             key: as the request bears it.
             request: with that key.
             run: handles it.
+            is_meant: whether an error is for who asked; no other is kept.
+            outlives: what `run` began may go on after its cancellation, as a thread does. The claim is left
+                then, so that no other instance begins beside it within the lease.
 
         Raises:
             VerbError: `bad-request`: the key was used with other parameters; `busy`: the store cannot be
@@ -112,9 +115,6 @@ class Replays:
             _require_same(turn.fingerprint, fingerprint)
             await turn.is_over.wait()
         turn = self._turns[own_key] = _Turn(fingerprint)
-            is_meant: whether an error is for who asked; no other is kept.
-            outlives: what `run` began may go on after its cancellation, as a thread does. The claim is left
-                then, so that no other instance begins beside it within the lease.
         try:
             kept = await self._claim(own_key, turn)
             if kept is not None:
@@ -143,6 +143,7 @@ class Replays:
 
     async def _run(self, key: str, turn: _Turn, run: Run, is_meant: IsMeant, *, outlives: bool) -> Answer:
         kept: Answer | None = None
+        is_over = True
         try:
             answer = kept = await run()
         except VerbError as error:
@@ -163,7 +164,6 @@ class Replays:
         try:
             if answer is None:
                 await self.store.release(key, turn.owner)
-        is_over = True
             else:
                 await self.store.keep(key, turn.owner, _write(answer), self._window)
         except StoreFailed:
