@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from nebula import JobState
+from nebula import JobState, JobStatus
 from nebula.sync import Client, JobHandle
 from services.flights.app import CarrierDelay, airline, delays
 
@@ -42,11 +43,8 @@ def _run_job(console: Console, client: Client) -> None:
     began = time.perf_counter()
     job = client.start(delays)
     console.print(f"client.start(delays) → success after {_milliseconds(began)}: [bold]{job.id}[/]")
-    with _bar(console) as bar:
-        for status in job.watch():
-            bar.update(
-                bar.task_ids[0], completed=status.progress or 0.0, state=status.state, note=status.note
-            )
+    for _ in _drawn(console, job):
+        pass
     rows = job.result(list[CarrierDelay])
     console.print(_table(rows))
     console.print(f"{sum(row.flights for row in rows):,} flights of {len(rows)} carriers")
@@ -56,49 +54,38 @@ def _cancel_job(console: Console, client: Client) -> int:
     console.rule("another job, cancelled half-way")
     job = client.start("flights", "busiest_hours", progress_every=0.1)
     console.print(f'client.start("flights", "busiest_hours") → [bold]{job.id}[/]')
-    state = _cancel_half_way(console, job)
-    if state != JobState.CANCELLED:
-        console.print(f"it should have been cancelled, and is {state}", style="red")
+    is_told = False
+    for status in _drawn(console, job):
+        if not is_told and (status.progress or 0.0) >= _HALF_WAY:
+            is_told = True
+            job.cancel()
+    if status.state != JobState.CANCELLED:
+        console.print(f"it should have been cancelled, and is {status.state}", style="red")
         return 1
-    console.print(f"client.job({job.id!r}) is [bold]{state}[/]")
+    console.print(f"client.job({job.id!r}) is [bold]{status.state}[/]")
     return 0
 
 
-def _cancel_half_way(console: Console, job: JobHandle) -> JobState | str:
-    is_told = False
-    with _bar(console) as bar:
-        for status in job.watch():
-            bar.update(
-                bar.task_ids[0], completed=status.progress or 0.0, state=status.state, note=status.note
-            )
-            if not is_told and (status.progress or 0.0) >= _HALF_WAY:
-                is_told = True
-                job.cancel()
-    return status.state
-
-
-def _bar(console: Console) -> Progress:
-    bar = Progress(
+def _drawn(console: Console, job: JobHandle) -> Iterator[JobStatus]:
+    """Watch a job, and draw how far it is."""
+    with Progress(
         TextColumn("{task.fields[state]:<10}"),
         BarColumn(bar_width=40),
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
         TextColumn("[dim]{task.fields[note]}[/]"),
         console=console,
-    )
-    bar.add_task("", total=1.0, state="", note="")
-    return bar
+    ) as bar:
+        task = bar.add_task("", total=1.0, state="", note="")
+        for status in job.watch():
+            bar.update(task, completed=status.progress or 0.0, state=status.state, note=status.note)
+            yield status
 
 
 def _table(rows: list[CarrierDelay]) -> Table:
-    table = Table(box=None, header_style="bold")
-    for column, justify in (
-        ("carrier", "left"),
-        ("flights", "right"),
-        ("departure", "right"),
-        ("arrival", "right"),
-    ):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]  # a Literal
+    table = Table("carrier", box=None, header_style="bold")
+    for column in ("flights", "departure", "arrival"):
+        table.add_column(column, justify="right")
     for row in rows:
         table.add_row(
             row.name, f"{row.flights:,}", _minutes(row.mean_departure_delay), _minutes(row.mean_arrival_delay)
