@@ -58,6 +58,9 @@ class Posted:
     body: bytes
 
 
+Page: TypeAlias = Callable[[str], Awaitable[Answer]]
+"""Answers a GET; it is handed the `Authorization` of the request, or an empty text."""
+
 Post: TypeAlias = Callable[[Posted], Awaitable[Answer]]
 """Answers a POST."""
 
@@ -77,6 +80,7 @@ def problem(
 
 
 NOT_ADMITTED: Final = problem(HTTPStatus.UNAUTHORIZED, "not-admitted", "say who you are", _CHALLENGE)
+TOO_BUSY: Final = problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many calls wait for their answers")
 
 
 class Body:
@@ -86,24 +90,27 @@ class Body:
         max_bytes: of it.
 
     Attributes:
-        octets: of it, so far.
-        whole: done when all of them are there.
+        size_bytes: of it, so far.
+        whole: its octets, once all of them are there.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self.octets = bytearray()
-        self.whole: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._octets = bytearray()
+        self.size_bytes = 0
+        self.whole: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def take(self, data: bytes) -> bool:
         """Take some more of it; False: it is too large."""
-        self.octets += data
-        return len(self.octets) <= self._max_bytes
+        self._octets += data
+        self.size_bytes += len(data)
+        return self.size_bytes <= self._max_bytes
 
     def end(self) -> None:
         """That was all."""
         if not self.whole.done():
-            self.whole.set_result(None)
+            self.whole.set_result(bytes(self._octets))
+        self._octets.clear()
 
 
 def refusal_of(request: h11.Request, listener: Listener, max_bytes: int) -> Answer | None:
@@ -114,13 +121,13 @@ def refusal_of(request: h11.Request, listener: Listener, max_bytes: int) -> Answ
     if request.method != b"POST":
         message = "only POST is answered here"
         return problem(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", message, (("allow", "POST"),))
-    if not is_ours(only_value(request, b"host"), listener):
+    if not is_ours(value_of(request, b"host"), listener):
         message = "this host is not served here; the listener's `hosts` name those that are"
         return problem(HTTPStatus.MISDIRECTED_REQUEST, "wrong-host", message)
-    if not is_json(only_value(request, b"content-type")):
+    if not is_json(value_of(request, b"content-type")):
         message = f"the body is JSON, and the request says so: `Content-Type: {JSON_TYPE}`"
         return problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-json", message)
-    length = only_value(request, b"content-length")
+    length = value_of(request, b"content-length")
     return too_large(max_bytes) if length.isdigit() and int(length) > max_bytes else None
 
 
@@ -153,10 +160,9 @@ def is_json(content_type: str) -> bool:
     return essence.strip() == JSON_TYPE and parameters.strip().replace('"', "") in ("", "charset=utf-8")
 
 
-def only_value(request: h11.Request, name: bytes) -> str:
-    """The value of a header, or an empty text where there is none, or more than one."""
-    values = [value for key, value in request.headers if key == name]
-    return values[0].decode("latin-1") if len(values) == 1 else ""
+def value_of(request: h11.Request, name: bytes) -> str:
+    """The value of a header, or an empty text. RFC 9110, 5.3: several are one, with commas in between."""
+    return ", ".join(value.decode("latin-1") for key, value in request.headers if key == name)
 
 
 def credentials_of(authorization: str) -> tuple[str | None, str] | None:
@@ -181,14 +187,15 @@ def credentials_of(authorization: str) -> tuple[str | None, str] | None:
 async def identify(transport: asyncio.Transport, listener: Listener, authorization: str) -> str | None:
     """Who has sent a request; None: it may not be known, or nobody that may come in.
 
-    What it shows of itself counts first, then its certificate; else it is anonymous where the listener lets
-    such in. Where nothing could check it, an `Authorization` is as little looked at as a login of STOMP is.
+    What it shows of itself counts first, and has to be right; then its certificate; else it is anonymous
+    where the listener lets such in. Where nothing could check it, an `Authorization` is as little looked at
+    as a login of STOMP is.
     """
     link = Link(transport, listener, 0.0)
     authenticator = listener.authenticator
     if authorization and authenticator is not None:
         login, passcode = credentials_of(authorization) or (None, None)
-        return await authenticator.verify(login, passcode, link.place)
+        return await authenticator.verify(login, passcode, link.place, is_strict=True)
     try:
         principal = link.identify()
     except Refused:

@@ -105,10 +105,15 @@ class Authenticator:
 
     def admit_at_once(self, login: str | None) -> str | None:
         """`anonymous` where nothing needs to be verified; else None."""
-        is_checked = self._users_file is not None or self._keys_file is not None
-        return ANONYMOUS if self._may_be_anonymous and (login is None or not is_checked) else None
+        return ANONYMOUS if self._may_be_anonymous and (login is None or not self._can_check) else None
 
-    async def verify(self, login: str | None, passcode: str | None, place: str = "") -> str | None:
+    @property
+    def _can_check(self) -> bool:
+        return self._users_file is not None or self._keys_file is not None
+
+    async def verify(
+        self, login: str | None, passcode: str | None, place: str = "", *, is_strict: bool = False
+    ) -> str | None:
         """The principal, or None: refused. The log says why, the peer must not learn it.
 
         Passcodes are hashed in a thread, some at a time and some per second; those who wait too long are
@@ -116,9 +121,10 @@ class Authenticator:
 
         Args:
             place: where the peer comes from: places have their turns in rotation.
+            is_strict: who shows what is wrong is refused also where peers may be anonymous.
         """
         principal = await self._find(login, passcode, place)
-        if principal is None and self._may_be_anonymous:
+        if principal is None and self._may_be_anonymous and not (is_strict and self._can_check):
             return ANONYMOUS  # PROTOCOL D, "identity": a wrong login is refused unless this is set.
         return principal
 

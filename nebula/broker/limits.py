@@ -40,8 +40,9 @@ class Limits:
     )
     connect_timeout: float = _limit(
         10.0,
-        "seconds for a TLS handshake, then for CONNECT or an HTTP request; a slow link needs three",
-        "ERROR and close; in a handshake, the end; over HTTP, status 408",
+        "seconds for a TLS handshake, then for CONNECT or an HTTP request, then for each 64 KiB of an HTTP"
+        " answer; a slow link needs three",
+        "ERROR and close; in a handshake, the end; over HTTP, status 408; in an answer, the end",
     )
     frame_timeout: float = _limit(
         120.0,
@@ -64,7 +65,18 @@ class Limits:
         "ERROR and close; before a TLS handshake, close",
     )
     max_http_requests: int = _limit(
-        1_000, "HTTP connections that were not answered yet; each holds a file", "close"
+        1_000, "HTTP connections that are no calls and no WebSockets; each holds a file", "close"
+    )
+    max_http_calls: int = _limit(
+        1_000,
+        "posted calls of a listener that wait for their answers, half of them of one address; beside"
+        " max_http_requests, so that slow calls keep no probe out",
+        "status 503",
+    )
+    max_http_unread_bytes: int = _limit(
+        64 * 1024 * 1024,
+        "of a listener's answers that their clients have not read; eight of the largest",
+        "who holds most is cut off",
     )
     max_http_body_bytes: int = _limit(
         1024 * 1024,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import contextlib
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -22,16 +21,13 @@ from websockets.typing import Subprotocol
 
 from nebula.broker.connection import Connection
 from nebula.broker.limits import Limits
+from nebula.broker.parting import part_from
 from nebula.stomp.dialects import DIALECTS
 
 _log = structlog.get_logger("nebula.broker")
 
 # The best first. They only say that it is STOMP: which version counts is settled by CONNECT.
 _SUBPROTOCOLS = [Subprotocol(f"v{version.replace('.', '')}.stomp") for version in reversed(DIALECTS)]
-
-# So long do we wait for the peer's own end after our last word: closing at once could reset the
-# connection under it.
-_LINGER_SECONDS = 1.0
 
 # Many clients take 1 MiB a message unless they are told otherwise. STOMP is a stream, and may be cut
 # anywhere.
@@ -301,17 +297,6 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self._connection.eof_received()
         self._transport.resume_reading()
         self._timer = part_from(self._transport)
-
-
-def part_from(transport: asyncio.Transport) -> asyncio.TimerHandle:
-    """Let the peer read what was written, and close when it does, or a moment later."""
-    if transport.can_write_eof():
-        # asyncio's own transport says so where the peer has reset the connection, uvloop's does not.
-        with contextlib.suppress(OSError):
-            transport.write_eof()
-    else:
-        transport.close()
-    return asyncio.get_running_loop().call_later(_LINGER_SECONDS, transport.abort)
 
 
 def _select_subprotocol(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:

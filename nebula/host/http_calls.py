@@ -10,21 +10,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, unquote
 
 import anyio
+import structlog
 from pydantic_core import from_json
 
 from nebula.broker.http_posts import JSON_TYPE, Answer, Posted, problem, too_large
-from nebula.errors import CallTimeout, NebulaError, NoResponder, Rejected, RemoteError
+from nebula.errors import CallTimeout, ConnectionLost, NebulaError, NoResponder, Rejected, RemoteError
 from nebula.headers import REJECTED_FULL, REJECTED_UNAUTHORISED, TIMEOUT
 from nebula.host.pipe import AppEnd, join
 from nebula.rpc.client import Client
-from nebula.rpc.envelope import dump_json
+from nebula.rpc.envelope import ascii_json, dump_json
 from nebula.rpc.errors import CODES
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from nebula.stomp.link import Link
 
 PATH: Final = "/call/"
+
+_log = structlog.get_logger("nebula.host")
 
 # The link is given: an address from the environment, which may be another broker's, is not asked for.
 _NO_ADDRESS: Final = "stomp://localhost"
@@ -52,8 +54,7 @@ _PARTING_SECONDS: Final = 0.5
 
 # What stands around the parameters in the body of a request, beside the verb.
 _ENVELOPE_BYTES: Final = 64
-# Written anew, `é` has three times its octets, and `1e15` some five times.
-_GROWTH: Final = 8
+_MOST_FIELDS: Final = 20
 
 STATUSES: Final[Mapping[str, HTTPStatus]] = {
     "bad-request": HTTPStatus.BAD_REQUEST,
@@ -83,11 +84,18 @@ def status_of(code: str, *, retryable: bool = False) -> HTTPStatus:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a request asks for."""
+    """What a request asks for.
+
+    Attributes:
+        service: its name.
+        verb: its name.
+        parameters: as JSON in ASCII; None: there are none.
+        seconds: that it may take.
+    """
 
     service: str
     verb: str
-    parameters: Any
+    parameters: bytes | None
     seconds: float
 
 
@@ -162,7 +170,7 @@ class HttpCalls:
         self._calls += 1
         try:
             call = read_call(posted)
-            if self._is_too_large(call, posted):
+            if self._is_too_large(call):
                 return too_large(self._server.limits.max_body_bytes)
             value = await self._ask(posted.principal, call)
             return Answer(HTTPStatus.OK, dump_json(value) + b"\n", JSON_TYPE)
@@ -175,55 +183,62 @@ class HttpCalls:
             if not self._calls:
                 self._idle.set()
 
-    def _is_too_large(self, call: Call, posted: Posted) -> bool:
+    def _is_too_large(self, call: Call) -> bool:
         """Whether the broker would end the connection, which others share, over its body."""
         most = self._server.limits.max_body_bytes - _ENVELOPE_BYTES - 6 * len(call.verb)
-        return len(posted.body) * _GROWTH > most and len(dump_json(call.parameters)) > most
+        return call.parameters is not None and len(call.parameters) > most
 
     async def _ask(self, principal: str, call: Call) -> Any:
         caller = self._caller_of(principal)
         caller.calls += 1
         try:
             client = await caller.client()
-            return await client.call(
-                f"/queue/{call.service}", call.verb, call.parameters, timeout=call.seconds
-            )
+            destination = f"/queue/{call.service}"
+            return await client.call_json(destination, call.verb, call.parameters, timeout=call.seconds)
         finally:
             caller.calls -= 1
             caller.since = time.monotonic()
-            if caller.is_lost and self._callers.get(principal) is caller:
-                del self._callers[principal]
-                caller.leave()
+            if caller.is_lost:
+                self._part_from(caller)
 
     def _caller_of(self, principal: str) -> _Caller:
         caller = self._callers.get(principal)
         if caller is None:
             assert self._tasks is not None
             if len(self._callers) >= _MOST_IDLE:
-                self._part_from_idle(0.0)
+                self._part_from_oldest()
             caller = self._callers[principal] = _Caller(self._server, principal)
             self._tasks.start_soon(caller.run, name=f"calls of {principal}")
         return caller
 
-    def _part_from_idle(self, seconds: float = _IDLE_SECONDS) -> None:
-        now = time.monotonic()
-        for principal, caller in list(self._callers.items()):
-            if not caller.calls and now - caller.since >= seconds:
-                del self._callers[principal]
-                caller.leave()
+    def _part_from_idle(self) -> None:
+        until = time.monotonic() - _IDLE_SECONDS
+        for caller in [each for each in self._callers.values() if not each.calls and each.since <= until]:
+            self._part_from(caller)
+
+    def _part_from_oldest(self) -> None:
+        idle = [each for each in self._callers.values() if not each.calls]
+        if idle:
+            self._part_from(min(idle, key=lambda each: each.since))
+
+    def _part_from(self, caller: _Caller) -> None:
+        if self._callers.get(caller.principal) is caller:
+            del self._callers[caller.principal]
+        caller.leave()
 
 
 class _Caller:
     """Asks in the name of one principal.
 
     Attributes:
+        principal: whose name that is.
         calls: under way.
         since: when the last one ended.
     """
 
     def __init__(self, server: Server, principal: str) -> None:
         self._server = server
-        self._principal = principal
+        self.principal = principal
         self._client: Client | None = None
         self._failure: NebulaError | None = None
         self._ready = anyio.Event()
@@ -263,11 +278,15 @@ class _Caller:
                     scope.deadline = anyio.current_time() + _PARTING_SECONDS
             except NebulaError as error:
                 self._failure = error
+            except Exception:
+                # One caller's bug must not end the others', and the broker with them.
+                _log.exception("caller failed", principal=self.principal)
+                self._failure = ConnectionLost("the log says why")
             finally:
                 self._ready.set()
 
     async def _open_link(self) -> AppEnd:
-        return join(self._server, self._principal)
+        return join(self._server, self.principal)
 
 
 def read_call(posted: Posted) -> Call:
@@ -279,13 +298,18 @@ def read_call(posted: Posted) -> Call:
     names = [unquote(name) for name in posted.path.removeprefix(PATH).split("/")]
     if len(names) != 2 or not all(_is_name(name) for name in names):
         raise _BadCall(f"post to {PATH}SERVICE/VERB")
-    parameters = None
-    if posted.body:
-        try:
-            parameters = from_json(posted.body, allow_inf_nan=False)
-        except ValueError as error:
-            raise _BadCall(f"the body is not JSON: {error}") from error
-    return Call(names[0], names[1], parameters, _seconds_of(posted))
+    return Call(names[0], names[1], _parameters_of(posted.body), _seconds_of(posted))
+
+
+def _parameters_of(body: bytes) -> bytes | None:
+    if not body:
+        return None
+    try:
+        # To be judged, not kept: a tree of small lists is 25 times as large as its octets.
+        from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise _BadCall(f"the body is not JSON: {error}") from error
+    return ascii_json(body)
 
 
 def _is_name(text: str) -> bool:
@@ -295,8 +319,10 @@ def _is_name(text: str) -> bool:
 def _seconds_of(posted: Posted) -> float:
     """What a call may take: the header, else the query, in milliseconds as on STOMP's wire."""
     text = posted.timeout
-    with suppress(ValueError):
-        text = text or parse_qs(posted.query, max_num_fields=20).get(TIMEOUT, [""])[-1]
+    try:
+        text = text or parse_qs(posted.query, max_num_fields=_MOST_FIELDS).get(TIMEOUT, [""])[-1]
+    except ValueError as error:
+        raise _BadCall(f"a query may have {_MOST_FIELDS} fields") from error
     if not text:
         return _DEFAULT_SECONDS
     is_number = text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS

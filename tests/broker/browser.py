@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,9 @@ import uvloop
 from nebula.broker.connection import Connection
 from nebula.broker.http import HttpListener
 from nebula.broker.http_posts import Post
+from nebula.broker.identity import Authenticator
 from nebula.broker.limits import Limits
+from nebula.broker.listeners import Listener
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
 from nebula.stomp.frames import SERVER_COMMANDS
@@ -52,6 +55,11 @@ class HttpServed:
         count: int = self.served.ask(lambda: len(self.served.server._connections))
         return count
 
+    def until(self, is_so: Callable[[], bool]) -> None:
+        """Look again and again, on the broker's loop. The test's own time limit ends what never comes."""
+        while not self.served.ask(is_so):
+            pass
+
     def browser(self, headers: Mapping[str, str] | None = None) -> Browser:
         """A client that was upgraded."""
         browser = Browser(self.port)
@@ -66,14 +74,22 @@ def serve_http(
     *,
     origins: tuple[str, ...] = (),
     posts: Mapping[str, Post] | None = None,
+    tls: ssl.SSLContext | None = None,
+    authenticator: Authenticator | None = None,
     run_loop: Callable[[Coroutine[Any, Any, None]], None] = uvloop.run,
 ) -> Iterator[HttpServed]:
     """Run a broker with an HTTP listener beside its other one, for as long as the context lasts."""
     with serve(limits, run_loop=run_loop) as served:
         server = served.server
-        listener = HttpListener(lambda: Connection(server), origins=origins, limits=limits, posts=posts)
+        listener = HttpListener(
+            lambda: Connection(server),
+            origins=origins,
+            limits=limits,
+            posts=posts,
+            listener=Listener(http=True, authenticator=authenticator),
+        )
         listening = asyncio.run_coroutine_threadsafe(
-            server.loop.create_server(listener, "127.0.0.1", 0), server.loop
+            server.loop.create_server(listener, "127.0.0.1", 0, ssl=tls), server.loop
         ).result(TIMEOUT)
         try:
             yield HttpServed(served, listener, listening)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import threading
+from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
 
+import h11
 import pytest
 import uvloop
 
+from nebula.broker import parting
+from nebula.broker.certificates import make_authority
 from nebula.broker.http_posts import Answer, Posted, credentials_of, is_json, is_ours
+from nebula.broker.identity import Authenticator
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
-from tests.broker.browser import Browser, HttpServed, serve_http
+from tests.broker.browser import TIMEOUT, Browser, HttpServed, serve_http
 
 on_each_loop = pytest.mark.parametrize("run_loop", [uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])
 HEAD = {"Host": "127.0.0.1", "Content-Type": "application/json"}
@@ -41,8 +48,7 @@ def begin(browser: Browser) -> None:
 
 def wait_for(http: HttpServed, size: int) -> None:
     """Wait until so many octets of bodies are held."""
-    while http.served.ask(lambda: http.listener.posted_bytes) != size:
-        pass
+    http.until(lambda: http.listener.posted_bytes == size)
 
 
 # --- bodies ---
@@ -103,6 +109,195 @@ def test_who_goes_before_it_is_answered_leaves_nothing() -> None:
         browser.socket.close()
 
         wait_for(http, 0)
+
+
+class Waiting:
+    """What is posted waits for ever, or until who has posted it goes."""
+
+    def __init__(self) -> None:
+        self.began = threading.Semaphore(0)
+        self.withdrawn = threading.Event()
+
+    async def __call__(self, posted: Posted) -> Answer:
+        self.began.release()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.withdrawn.set()
+        raise AssertionError("it waits for ever")
+
+
+def wait_at(http: HttpServed, waiting: Waiting, source: str = "") -> Browser:
+    """Who has posted, and waits."""
+    browser = Browser(http.port, source=source)
+    browser.ask("/wait/", HEAD | {"Content-Length": "4"}, "POST")
+    browser.socket.sendall(b"body")
+    assert waiting.began.acquire(timeout=TIMEOUT)
+    return browser
+
+
+@on_each_loop
+def test_octets_behind_a_body_are_dropped_and_a_hang_up_is_noticed(run_loop: Callable[..., None]) -> None:
+    waiting = Waiting()
+    with serve_http(posts={"/wait/": waiting}, run_loop=run_loop) as http:
+        browser = wait_at(http, waiting)
+        browser.socket.sendall(bytes(20 << 20))
+        (connection,) = http.listener._asking
+
+        assert http.served.ask(lambda: len(connection._http.trailing_data[0])) <= 256 * 1024
+        browser.socket.close()
+        assert waiting.withdrawn.wait(TIMEOUT)
+
+
+def test_calls_that_wait_keep_nobody_out_but_other_calls() -> None:
+    waiting = Waiting()
+    limits = Limits(max_http_requests=2, max_http_calls=4)  # half of them of one address
+    with serve_http(limits, posts={"/wait/": waiting, "/echo/": echo}) as http:
+        held = [wait_at(http, waiting) for _ in range(2)]
+        assert post(Browser(http.port), b"1") == 503
+        http.until(lambda: not http.listener.doorway)
+        probe = Browser(http.port)
+        probe.ask("/", HEAD)
+        assert probe.answer()[0] == 404
+        probe.socket.close()
+
+        held += [wait_at(http, waiting, source="127.0.0.2")]
+        held.pop(0).socket.close()
+        http.until(lambda: len(http.listener.calling) == 2 and not http.listener.doorway)
+        assert post(Browser(http.port), b"1") == 200
+
+
+CHUNKS = 20_000
+HEAD_OF_CHUNKS = (
+    b"POST /echo/ HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+)
+
+
+class Reading:
+    """Counts what h11 makes of what comes, by turns of the loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: Counter[int] = Counter()
+        self._turn = 0
+        next_event = h11.Connection.next_event
+
+        def counted(connection: h11.Connection) -> object:
+            self.events[self._turn] += 1
+            return next_event(connection)
+
+        monkeypatch.setattr(h11.Connection, "next_event", counted)
+
+    async def count_turns(self) -> None:
+        while True:
+            self._turn += 1
+            await asyncio.sleep(0)
+
+
+def test_very_many_chunks_of_one_read_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = Reading(monkeypatch)
+    with serve_http(posts={"/echo/": echo}) as http:
+        counting = asyncio.run_coroutine_threadsafe(reading.count_turns(), http.served.server.loop)
+        browser = Browser(http.port)
+        browser.socket.sendall(HEAD_OF_CHUNKS + b"1\r\nx\r\n" * CHUNKS + b"0\r\n\r\n")
+
+        assert browser.answer()[0] == 200
+        assert browser.rest() == b"x" * CHUNKS
+        counting.cancel()
+    assert max(reading.events.values()) <= 500
+
+
+def test_body_of_a_stranger_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = Reading(monkeypatch)
+    with serve_http(posts={"/echo/": echo}, authenticator=Authenticator()) as http:
+        browser = Browser(http.port)
+        browser.socket.sendall(HEAD_OF_CHUNKS + b"1\r\nx\r\n" * 1000)
+
+        assert browser.answer()[0] == 401
+    assert reading.events.total() == 1
+
+
+def test_chunks_that_are_none_are_refused() -> None:
+    with serve_http(posts={"/echo/": echo}) as http:
+        browser = Browser(http.port)
+        browser.socket.sendall(HEAD_OF_CHUNKS + b"1\r\nx\r\nnonsense\r\n")
+
+        assert browser.answer()[0] == 400
+        assert http.served.ask(lambda: http.listener.posted_bytes) == 0
+
+
+# --- answers ---
+
+
+async def repeat(posted: Posted) -> Answer:
+    """As many megabytes as it says."""
+    return Answer(HTTPStatus.OK, bytes(int(posted.body) << 20))
+
+
+def ask_for(http: HttpServed, megabytes: int, tls: ssl.SSLContext | None = None) -> Browser:
+    """Who has asked for a large answer, and reads nothing yet."""
+    browser = Browser(http.port, receive_buffer_bytes=4096)
+    if tls is not None:
+        browser.socket = tls.wrap_socket(browser.socket, server_hostname="127.0.0.1")
+    browser.ask("/large/", HEAD | {"Content-Length": str(len(str(megabytes)))}, "POST")
+    browser.socket.sendall(str(megabytes).encode())
+    return browser
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of a server, and of its clients."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority = make_authority("site", days=1)
+    authority.certificate.write(folder, "ca")
+    authority.issue_server(["127.0.0.1"], days=1).write(folder, "server")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "server.pem", folder / "server.key")
+    return server, ssl.create_default_context(cafile=folder / "ca.pem")
+
+
+@on_each_loop
+@pytest.mark.parametrize("is_secure", [False, True], ids=["tcp", "tls"])
+def test_answer_waits_for_who_reads_late(
+    run_loop: Callable[..., None],
+    is_secure: bool,
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parting, "_LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(parting, "_TLS_LINGER_SECONDS", 0.01)
+    server, client = contexts if is_secure else (None, None)
+    with serve_http(posts={"/large/": repeat}, tls=server, run_loop=run_loop) as http:
+        late = ask_for(http, 16, client)
+        http.until(lambda: http.listener.unread_bytes > 0)
+        # Who has all, and does not go, is parted from: meanwhile so would be who has not.
+        other = ask_for(http, 0, client)
+        assert other.answer()[0] == 200
+        http.until(lambda: len(http.listener._asking) == 1)
+
+        assert late.answer()[0] == 200
+        assert len(late.rest()) == 16 << 20
+
+
+@on_each_loop
+def test_who_reads_nothing_of_an_answer_is_cut_off(run_loop: Callable[..., None]) -> None:
+    with serve_http(Limits(connect_timeout=0.2), posts={"/large/": repeat}, run_loop=run_loop) as http:
+        late = ask_for(http, 16)
+        http.until(lambda: http.listener.unread_bytes > 0)
+
+        http.until(lambda: not http.listener._asking)
+        assert len(late.rest()) < 16 << 20
+
+
+def test_who_holds_most_of_what_is_not_read_gives_way() -> None:
+    with serve_http(Limits(max_http_unread_bytes=16 << 20), posts={"/large/": repeat}) as http:
+        greedy = ask_for(http, 32)
+        http.until(lambda: http.listener.unread_bytes > 16 << 20)  # alone it is in nobody's way
+        modest = ask_for(http, 12)
+
+        assert modest.answer()[0] == 200
+        assert len(modest.rest()) == 12 << 20
+        assert len(greedy.rest()) < 32 << 20
 
 
 # --- heads ---

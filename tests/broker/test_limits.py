@@ -338,7 +338,9 @@ ELSEWHERE = {
     "max_connections",
     "max_connections_per_address",
     "max_http_body_bytes",
+    "max_http_calls",
     "max_http_requests",
+    "max_http_unread_bytes",
     "outbox_high_water_bytes",
 }
 

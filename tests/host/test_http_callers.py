@@ -46,6 +46,34 @@ def test_stranger_is_kept_out(house: House, headers: dict[str, str]) -> None:
     assert (status, error["code"]) == (401, "not-admitted")
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        basic("alice", "wrong"),
+        basic("nobody", "alice's: word"),
+        bearer(sub="anonymous"),
+        {"Authorization": "Basic not-base64"},
+        {"Authorization": "Digest x"},
+    ],
+)
+def test_who_shows_what_is_wrong_is_not_anonymous_instead(house: House, headers: dict[str, str]) -> None:
+    status, error = post(house.open, "/call/shop/who", "", JSON | headers)
+
+    assert (status, error["code"]) == (401, "not-admitted")
+
+
+def test_who_shows_two_names_has_none(house: House) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", house.open, timeout=DEADLINE)
+    connection.putrequest("POST", "/call/shop/who")
+    connection.putheader("Content-Type", "application/json")
+    for _ in range(2):
+        connection.putheader("Authorization", basic("alice", "alice's: word")["Authorization"])
+    connection.endheaders()
+
+    assert connection.getresponse().status == 401
+    connection.close()
+
+
 def test_stranger_s_body_is_not_read(house: House) -> None:
     headers = JSON | {"Content-Length": "900", "Expect": "100-continue"}
     connection = http.client.HTTPConnection("127.0.0.1", house.closed, timeout=DEADLINE)

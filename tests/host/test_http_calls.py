@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -84,6 +85,7 @@ def test_body_may_come_in_chunks_and_after_it_was_asked_for(house: House) -> Non
         ("/call/%2Fqueue%2Fshop/quote", "{}", 400, "bad-request"),
         (f"/call/{'s' * 300}/quote", "{}", 400, "bad-request"),
         ("/call/shop/quote?neb-timeout=soon", "{}", 400, "bad-request"),
+        (f"/call/shop/quote?{'a=&' * 20}neb-timeout=1000", "{}", 400, "bad-request"),
         ("/call/shop/fail", '{"code": "not-found"}', 404, "not-found"),
         ("/call/shop/fail", '{"code": "not-allowed"}', 403, "not-allowed"),
         ("/call/shop/fail", '{"code": "sold-out"}', 422, "sold-out"),
@@ -203,6 +205,26 @@ def test_header_says_how_long_before_the_query_does() -> None:
 def test_timeout_that_cannot_be_is_refused(timeout: str) -> None:
     with pytest.raises(_BadCall):
         read_call(posted(timeout=timeout))
+
+
+def test_parameters_are_handed_on_as_they_came_but_in_ascii() -> None:
+    body = '{ "é": [1e15, "\U0001f600"] }'.encode()
+
+    call = read_call(Posted("anonymous", "/call/s/v", "", "", body))
+
+    assert call.parameters == b'{ "\\u00e9": [1e15, "\\ud83d\\ude00"] }'
+
+
+def test_call_holds_no_more_of_its_parameters_than_their_octets() -> None:
+    body = b"[" + b"[]," * 300_000 + b"[]]"
+    tracemalloc.start()
+    try:
+        call = read_call(Posted("anonymous", "/call/s/v", "", "", body))
+
+        assert tracemalloc.get_traced_memory()[0] < 2 * len(body)
+        assert call.parameters == body
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

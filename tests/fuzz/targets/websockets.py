@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, cast
 import h11
 
 from nebula.broker.connection import Connection
-from nebula.broker.http import HttpConnection, HttpListener
+from nebula.broker.http import HttpListener
+from nebula.broker.http_connection import HttpConnection
 from nebula.broker.limits import Limits
 from tests.broker.browser import CLOSE, PING, PONG, UPGRADE, unwrap
 from tests.fuzz.targets.pieces import cut, sizes
@@ -47,6 +48,11 @@ class _Socket(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
     def pause_reading(self) -> None: ...
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def abort(self) -> None:
         self.is_ended = True

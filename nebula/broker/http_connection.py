@@ -1,0 +1,344 @@
+"""One connection of an HTTP listener: its request is read, and answered, or it becomes a WebSocket.
+
+h11 reads the request and does no I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, cast
+
+import h11
+
+from nebula.broker.doorway import keep_alive
+from nebula.broker.http_posts import (
+    NOT_ADMITTED,
+    TOO_BUSY,
+    Answer,
+    Body,
+    Page,
+    Post,
+    Posted,
+    identify,
+    problem,
+    refusal_of,
+    too_large,
+    value_of,
+)
+from nebula.broker.parting import Farewell
+from nebula.broker.websocket import WebSocketTransport, shake_hands
+from nebula.headers import TIMEOUT
+
+if TYPE_CHECKING:
+    from nebula.broker.http import HttpListener
+
+WEBSOCKET_PATH: Final = "/stomp"
+
+# A browser's cookies for this host fit.
+_MAX_REQUEST_BYTES = 16 * 1024
+
+# A chunk is six octets and eight microseconds at least: one read may hold 43,000. After so many the others
+# have their turn.
+_PIECES_AT_ONCE = 400
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection of an HTTP listener, until its request is answered or it becomes a WebSocket.
+
+    A connection has one request: what is asked here is asked rarely.
+    """
+
+    def __init__(self, listener: HttpListener) -> None:
+        self._listener = listener
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_REQUEST_BYTES)
+        self._octets = bytearray()  # of the request's head, as they came
+        self._transport: asyncio.Transport
+        self._address: str | None = None
+        self._timer: asyncio.TimerHandle
+        self._showing: asyncio.Task[None] | None = None
+        self._body: Body | None = None
+        self._is_resting = False
+        self._has_all = False
+        self._farewell: Farewell | None = None
+
+    # --- asyncio.Protocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the request. The transport's first call."""
+        self._transport = cast("asyncio.Transport", transport)
+        seconds = self._listener.limits.connect_timeout
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._time_out)
+        self._address = keep_alive(transport, self._listener.limits.keepalive_seconds)
+        if not self._listener.admit(self, self._address):
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Octets of the request came. What comes behind it is dropped: it must fill no memory."""
+        if self._has_all:
+            return
+        self._http.receive_data(data)
+        if self._body is None:
+            self._octets += data
+            self._read_head()
+        elif not self._is_resting:
+            self._read_body(self._body)
+
+    def eof_received(self) -> bool:
+        """The peer says no more. It may still read."""
+        return self.unread_bytes > 0 and self._transport.can_write_eof()
+
+    def pause_writing(self) -> None:
+        """The transport has something to write."""
+        if self._farewell is not None:
+            self._farewell.pause()
+
+    def resume_writing(self) -> None:
+        """It has written all."""
+        if self._farewell is not None:
+            self._farewell.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """The transport's last call, unless it became a WebSocket's."""
+        self._timer.cancel()
+        if self._farewell is not None:
+            self._farewell.cancel()
+        if self._showing is not None:
+            self._showing.cancel()
+        self._forget_body()
+        self._listener.dismiss(self)
+
+    # --- answering ---
+
+    @property
+    def unread_bytes(self) -> int:
+        """Of the answer, what waits for the peer to read."""
+        return 0 if self._farewell is None else self._farewell.unread_bytes
+
+    def answer(self, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:
+        """Answer with a short text, and end."""
+        self._answer(Answer(HTTPStatus(status), f"{text}\n".encode(), headers=headers))
+
+    def _answer(self, answer: Answer) -> None:
+        self._forget_body()
+        response = h11.Response(
+            status_code=answer.status,
+            reason=answer.status.phrase,
+            headers=[
+                *answer.headers,
+                ("content-type", answer.content_type),
+                ("content-length", str(len(answer.body))),
+                ("cache-control", "no-store"),
+                ("connection", "close"),
+            ],
+        )
+        # No body of ours follows a HEAD, and h11 would not let it.
+        is_head = self._octets.startswith(b"HEAD ")
+        head = self._http.send(response) or b""
+        self._end_with(head if is_head else head + answer.body)
+
+    def _end_with(self, octets: bytes) -> None:
+        self._has_all = True
+        self._timer.cancel()
+        self._transport.resume_reading()
+        self._farewell = Farewell(self._transport, octets, self._listener.limits.connect_timeout)
+        self._farewell.begin()
+        if self.unread_bytes:
+            self._listener.relieve()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._farewell is not None:
+            self._farewell.cancel()
+        self._transport.abort()
+
+    def _time_out(self) -> None:
+        if self._showing is not None:
+            self._showing.cancel()
+        self.answer(408, f"no request came within {self._listener.limits.connect_timeout:g} s")
+
+    # --- the head ---
+
+    def _read_head(self) -> None:
+        try:
+            event = self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            self._refuse(error)
+            return
+        if isinstance(event, h11.Request):
+            self._route(event)
+
+    def _refuse(self, error: h11.RemoteProtocolError) -> None:
+        self.answer(error.error_status_hint, "this is not HTTP that can be read here")
+
+    def _route(self, request: h11.Request) -> None:
+        path = request.target.partition(b"?")[0].decode("latin-1")
+        page = self._listener.pages.get(path)
+        post = self._listener.post_at(path)
+        allowed = ["GET"] if page is None else ["GET", "HEAD"]
+        if post is not None:
+            self._begin_post(request, path, post)
+        elif page is None and self._listener.make_connection is None:
+            self.answer(404, "nothing is here")
+        elif page is None and path != WEBSOCKET_PATH:
+            self.answer(404, f"nothing is here; STOMP is spoken on {WEBSOCKET_PATH}")
+        elif request.method.decode("latin-1") not in allowed:
+            self.answer(405, "only GET is answered here", [("allow", ", ".join(allowed))])
+        elif page is None:
+            self._upgrade(request)
+        else:
+            self._has_all = True
+            self._timer.cancel()
+            authorization = "".join(_values(request, b"authorization")[:1])
+            self._showing = asyncio.get_running_loop().create_task(self._show(page, authorization))
+
+    async def _show(self, page: Page, authorization: str) -> None:
+        try:
+            answer = await page(authorization)
+        except Exception:
+            self._listener.log.exception("page failed")
+            answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
+        self._answer(answer)
+
+    # --- what is posted ---
+
+    def _begin_post(self, request: h11.Request, path: str, post: Post) -> None:
+        listener = self._listener
+        refusal = refusal_of(request, listener.listener, listener.max_posted_bytes)
+        if refusal is None and not self._is_trusted(request):
+            refusal = problem(HTTPStatus.FORBIDDEN, "wrong-origin", "pages of this origin may not post")
+        if refusal is None and listener.is_stopping:
+            refusal = problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "the broker is shutting down")
+        if refusal is not None:
+            self._answer(refusal)
+            return
+        # Strangers fill no memory, and take no time: a body is read when it is known who sends it.
+        self._rest()
+        self._body = Body(listener.max_posted_bytes)
+        self._showing = asyncio.get_running_loop().create_task(
+            self._take_post(request, path, post, self._body)
+        )
+
+    async def _take_post(self, request: h11.Request, path: str, post: Post, body: Body) -> None:
+        """Find out who it is, then read its body, then have it answered."""
+        listener = self._listener
+        try:
+            authorization = value_of(request, b"authorization")
+            principal = await identify(self._transport, listener.listener, authorization)
+            if principal is None:
+                host, port = self._transport.get_extra_info("peername")[:2]
+                listener.log.info("login refused", address=f"{host}:{port}")
+                self._answer(NOT_ADMITTED)
+                return
+            if self._http.they_are_waiting_for_100_continue:
+                informational = h11.InformationalResponse(status_code=100, headers=[])
+                self._transport.write(self._http.send(informational) or b"")
+            self._go_on()
+            octets = await body.whole
+            self._timer.cancel()
+            if not listener.begin_call(self, self._address):
+                self._answer(TOO_BUSY)
+                return
+            query = request.target.partition(b"?")[2].decode("latin-1")
+            timeout = value_of(request, TIMEOUT.encode())
+            answer = await post(Posted(principal, path, query, timeout, octets))
+        except Exception:
+            listener.log.exception("post failed")
+            answer = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the log says why")
+        self._answer(answer)
+
+    def _rest(self) -> None:
+        self._is_resting = True
+        self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Read the body: first what has come of it."""
+        if self._body is None:
+            return  # it is gone, or was answered
+        self._is_resting = False
+        self._read_body(self._body)
+        if not self._is_resting:
+            self._transport.resume_reading()
+
+    def _read_body(self, body: Body) -> None:
+        """Take in what has come of it, or so much as is one turn's work."""
+        try:
+            for _ in range(_PIECES_AT_ONCE):
+                if not self._read_piece(body):
+                    return
+        except h11.RemoteProtocolError as error:
+            self._stop_post()
+            self._refuse(error)
+            return
+        self._rest()
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _read_piece(self, body: Body) -> bool:
+        """Take in the next piece of it; False: there is none, or none is wanted any more."""
+        event = self._http.next_event()
+        if isinstance(event, h11.EndOfMessage):
+            self._has_all = True
+            body.end()
+        if not isinstance(event, h11.Data):
+            return False
+        refusal = None
+        if not self._listener.has_room_for(len(event.data)):
+            refusal = problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too much is posted at once")
+        elif not body.take(bytes(event.data)):
+            refusal = too_large(self._listener.max_posted_bytes)
+        if refusal is not None:
+            self._stop_post()
+            self._answer(refusal)
+        return refusal is None
+
+    def _stop_post(self) -> None:
+        if self._showing is not None:
+            self._showing.cancel()
+
+    def _forget_body(self) -> None:
+        if self._body is not None:
+            self._listener.posted_bytes -= self._body.size_bytes
+            self._body = None
+
+    # --- a WebSocket ---
+
+    def _upgrade(self, request: h11.Request) -> None:
+        """Become a WebSocket, or say why not."""
+        if self._listener.is_stopping:
+            self.answer(503, "the broker is shutting down")
+        elif self._http.trailing_data[0]:
+            # RFC 6455, 4.1: the client MUST wait for the answer before it sends any further data.
+            self.answer(400, "a WebSocket begins after its upgrade was answered")
+        elif not self._is_trusted(request):
+            self.answer(403, "pages of this origin may not connect")
+        else:
+            self._shake_hands()
+
+    def _is_trusted(self, request: h11.Request) -> bool:
+        # h11 has seen to it that there is exactly one Host in HTTP/1.1. What has no Origin is no browser.
+        origins = _values(request, b"origin")
+        hosts = _values(request, b"host")
+        is_trusted = not origins or (
+            len(origins) == len(hosts) == 1 and self._listener.trusts(origins[0], hosts[0])
+        )
+        if not is_trusted:
+            host = hosts[0][:200] if hosts else None
+            self._listener.log.info("origin refused", origin=origins[0][:200], host=host)
+        return is_trusted
+
+    def _shake_hands(self) -> None:
+        limits = self._listener.limits
+        websocket, octets = shake_hands(bytes(self._octets), limits)
+        if websocket is None:
+            self._end_with(octets)
+            return
+        self._timer.cancel()
+        self._listener.dismiss(self)
+        self._transport.write(octets)
+        assert self._listener.make_connection is not None
+        WebSocketTransport(websocket, self._listener.make_connection(), limits).begin(self._transport)
+
+
+def _values(request: h11.Request, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in request.headers if key == name]

@@ -1,0 +1,94 @@
+"""How a connection ends that has nothing more to say: the peer reads what was written, then it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+# So long do we wait for the peer's own end after our last word: closing at once could reset the
+# connection under it.
+_LINGER_SECONDS = 1.0
+
+# TLS has no end of ours alone, and a transport below that we do not see: it may still hold two portions.
+_TLS_LINGER_SECONDS = 5.0
+
+# Of an answer, what is handed to the transport at once, and has to be read in its time.
+_PORTION_BYTES = 64 * 1024
+
+
+class Farewell:
+    """The last octets for a peer, written as fast as it reads them; then the connection is closed.
+
+    Who reads nothing for too long is cut off.
+
+    Args:
+        transport: of a protocol that hands its `pause_writing` and `resume_writing` on to `pause` and
+            `resume`, and calls `cancel` when it is lost.
+        octets: not written yet.
+        seconds: the peer may take for each 64 KiB.
+    """
+
+    def __init__(self, transport: asyncio.Transport, octets: bytes, seconds: float) -> None:
+        self._transport = transport
+        self._left = memoryview(octets)
+        self._seconds = seconds
+        self._is_blocked = False
+        self._is_over = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Write what can be written now."""
+        # To be told of each octet that waits: closing loses what the system has not taken yet.
+        self._transport.set_write_buffer_limits(1)
+        self._write()
+
+    @property
+    def unread_bytes(self) -> int:
+        """What waits for the peer to read."""
+        if self._is_over:
+            return 0
+        return len(self._left) + self._transport.get_write_buffer_size()
+
+    def pause(self) -> None:
+        """The transport has something to write."""
+        self._is_blocked = True
+
+    def resume(self) -> None:
+        """It has written all."""
+        self._is_blocked = False
+        # Not at once: the transport is in the midst of its work.
+        asyncio.get_running_loop().call_soon(self._write)
+
+    def cancel(self) -> None:
+        """The connection is lost: nobody reads any more."""
+        self._is_over = True
+        self._left = memoryview(b"")
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _write(self) -> None:
+        if self._is_over:
+            return
+        while self._left and not (self._is_blocked or self._transport.is_closing()):
+            portion, self._left = self._left[:_PORTION_BYTES], self._left[_PORTION_BYTES:]
+            self._transport.write(portion)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._left or self._is_blocked:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._seconds, self._transport.abort)
+        else:
+            self._timer = part_from(self._transport)
+
+
+def part_from(transport: asyncio.Transport) -> asyncio.TimerHandle:
+    """Let the peer read what was written, and close when it does, or a moment later."""
+    seconds = _LINGER_SECONDS
+    if transport.can_write_eof():
+        # asyncio's own transport says so where the peer has reset the connection, uvloop's does not.
+        with contextlib.suppress(OSError):
+            transport.write_eof()
+    else:
+        transport.close()
+        seconds = _TLS_LINGER_SECONDS
+    return asyncio.get_running_loop().call_later(seconds, transport.abort)
