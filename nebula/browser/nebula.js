@@ -32,8 +32,12 @@ export class NebulaError extends Error {
   }
 }
 
-/** A connection with an inbox of its own. It connects again whenever it is lost; calls in flight fail then. */
-export class Nebula {
+/**
+ * A connection with an inbox of its own. It connects again whenever it is lost; calls in flight fail then.
+ *
+ * Dispatches "connected" whenever calls can be made, and "lost" when they cannot be made any more.
+ */
+export class Nebula extends EventTarget {
   #stomp;
   #inbox = null;
   #timeout;
@@ -45,10 +49,11 @@ export class Nebula {
    * @param {object} [options]
    * @param {string} [options.login] and `passcode`, which may be a token (JWT)
    * @param {string} [options.passcode]
-   * @param {number} [options.timeout] of a call that does not say how long
+   * @param {number} [options.timeout] of a call that does not say how long, and of an attempt to connect
    * @param {number} [options.reconnectDelay] between two attempts to connect; 0: never again
    */
   constructor(url, { login, passcode, timeout = 30_000, reconnectDelay = 1_000 } = {}) {
+    super();
     this.#timeout = timeout;
     const connectHeaders = {};
     if (login !== undefined) connectHeaders.login = login;
@@ -57,23 +62,34 @@ export class Nebula {
       brokerURL: url,
       connectHeaders,
       reconnectDelay,
+      connectionTimeout: timeout,
       onConnect: () => this.#connected(),
-      onStompError: ({ headers }) => this.#lost("refused", headers.message ?? "the broker has refused"),
-      onWebSocketClose: () => this.#lost("lost", "the connection was lost"),
+      // The broker closes after it: of a connection that was open, that is told of then.
+      onStompError: ({ headers }) =>
+        this.#opening && this.#lost("refused", headers.message ?? "the broker has refused"),
+      // Where it is not active the close is our own, and was told of; the next attempt may wait for it.
+      onWebSocketClose: () => this.#stomp.active && this.#lost("lost", "the connection was lost"),
     });
   }
 
-  /** Connect. Rejects with "refused" or "lost" where the first attempt fails; then nothing more is tried. */
+  /**
+   * Connect. Rejects with "refused" or "lost" where the first attempt fails; then nothing more is tried. While it
+   * connects again, this waits until it has.
+   */
   connect() {
-    return new Promise((resolve, reject) => {
-      this.#opening = { resolve, reject };
+    if (this.connected) return Promise.resolve();
+    if (this.#opening === null) {
+      const opening = { isFirst: !this.#stomp.active };
+      opening.done = new Promise((resolve, reject) => Object.assign(opening, { resolve, reject }));
+      this.#opening = opening;
       this.#stomp.activate();
-    });
+    }
+    return this.#opening.done;
   }
 
   /** Disconnect for good. Calls in flight fail as "lost". */
   async close() {
-    this.#lost("lost", "the client was closed");
+    this.#lost("lost", "the client was closed", true);
     await this.#stomp.deactivate();
   }
 
@@ -97,7 +113,7 @@ export class Nebula {
   call(service, verb, parameters, { timeout = this.#timeout, signal } = {}) {
     if (!this.connected) return Promise.reject(new NebulaError("lost", "not connected", { retryable: true }));
     if (signal?.aborted) return Promise.reject(new NebulaError("aborted", "the call was taken back"));
-    const id = crypto.randomUUID();
+    const id = newId();
     const answer = new Promise((resolve, reject) => this.#calls.set(id, { resolve, reject }));
     const ends = Date.now() + timeout;
     const timer = setTimeout(() => this.#fail(id, "timeout", `no answer from ${service}`), timeout);
@@ -131,7 +147,7 @@ export class Nebula {
    */
   async subscribe(destination, heard, headers = {}) {
     if (!this.#stomp.connected) throw new NebulaError("lost", "not connected", { retryable: true });
-    const receipt = crypto.randomUUID();
+    const receipt = newId();
     const done = new Promise((resolve, reject) => {
       this.#calls.set(receipt, { resolve, reject });
       this.#stomp.watchForReceipt(receipt, ({ headers: { result } }) => {
@@ -179,20 +195,20 @@ export class Nebula {
 
   async #connected() {
     // An inbox belongs to its connection: each has one of its own.
-    const inbox = `/queue/nebula.inbox.${crypto.randomUUID()}`;
-    const opening = this.#opening;
+    const inbox = `/queue/nebula.inbox.${newId()}`;
     try {
       await this.subscribe(inbox, (message) => this.#answered(message), {
         exclusive: "true",
         "auto-delete": "true",
       });
     } catch (error) {
-      this.#lost(error.code, error.message);
+      if (error.code !== "lost") this.#lost(error.code, error.message);
       return;
     }
     this.#inbox = inbox;
+    this.#opening?.resolve();
     this.#opening = null;
-    opening?.resolve();
+    this.dispatchEvent(new Event("connected"));
   }
 
   #answered(message) {
@@ -207,15 +223,16 @@ export class Nebula {
     }
   }
 
-  #lost(code, message) {
+  #lost(code, message, isOver = !this.#stomp.reconnectDelay) {
+    const wasConnected = this.#inbox !== null;
     this.#inbox = null;
     for (const id of [...this.#calls.keys()]) this.#fail(id, "lost", message, true);
-    if (this.#opening) {
-      const { reject } = this.#opening;
-      this.#opening = null;
+    if (isOver || this.#opening?.isFirst) {
       this.#stomp.deactivate();
-      reject(new NebulaError(code, message));
+      this.#opening?.reject(new NebulaError(code, message));
+      this.#opening = null;
     }
+    if (wasConnected) this.dispatchEvent(new Event("lost"));
   }
 
   #fail(id, code, message, retryable = false) {
@@ -258,15 +275,19 @@ export class Job {
   async *watch() {
     const [service, job] = this.id.split("/");
     const latest = new Latest();
+    // A subscription is gone with its connection, and the next connection knows nothing of it.
+    const lose = () => latest.fail(new NebulaError("lost", "the connection was lost", { retryable: true }));
+    this.#nebula.addEventListener("lost", lose);
     const heard = (message) => {
       message.ack();
       // An empty one says that the service is away, not that the job has ended.
       if (message.body) latest.put(JSON.parse(message.body));
     };
-    // Subscribed before asked: what happens in between is seen twice rather than not at all.
-    const headers = { ack: "client-individual", eager: "true" };
-    const subscription = await this.#nebula.subscribe(`X/jobs.${service}.${job}`, heard, headers);
+    let subscription = null;
     try {
+      // Subscribed before asked: what happens in between is seen twice rather than not at all.
+      const headers = { ack: "client-individual", eager: "true" };
+      subscription = await this.#nebula.subscribe(`X/jobs.${service}.${job}`, heard, headers);
       let status = await this.status();
       yield status;
       while (!END_STATES.has(status.state)) {
@@ -277,7 +298,8 @@ export class Job {
         }
       }
     } finally {
-      if (this.#nebula.connected) subscription.unsubscribe();
+      this.#nebula.removeEventListener("lost", lose);
+      if (!latest.hasFailed && this.#nebula.connected) subscription?.unsubscribe();
     }
   }
 
@@ -308,6 +330,7 @@ export class Job {
 /** The last thing that was put, for one who takes. */
 class Latest {
   #thing = null;
+  #failure = null;
   #wake = () => {};
 
   put(thing) {
@@ -315,18 +338,35 @@ class Latest {
     this.#wake();
   }
 
+  /** Have whoever takes fail from now on. */
+  fail(error) {
+    this.#failure = error;
+    this.#wake();
+  }
+
+  get hasFailed() {
+    return this.#failure !== null;
+  }
+
   /** Resolves with it, or with null where nothing came in time. */
   async take(timeout) {
-    if (this.#thing === null) {
+    if (this.#thing === null && this.#failure === null) {
       await new Promise((resolve) => {
         const timer = setTimeout(resolve, timeout);
         this.#wake = () => (clearTimeout(timer), resolve());
       });
     }
+    if (this.#failure !== null) throw this.#failure;
     const thing = this.#thing;
     this.#thing = null;
     return thing;
   }
+}
+
+/** An id that nobody can guess. `crypto.randomUUID` is there only for pages of https and of this machine. */
+function newId() {
+  const octets = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(octets, (octet) => octet.toString(16).padStart(2, "0")).join("");
 }
 
 function isNothing(parameters) {

@@ -4,6 +4,9 @@
 
 import { Nebula, NebulaError } from "nebula";
 
+// As it is on pages that are neither from this machine nor from https.
+delete Crypto.prototype.randomUUID;
+
 const { port } = Object.fromEntries(new URLSearchParams(location.search));
 const url = (number) => `ws://127.0.0.1:${number}/stomp`;
 const nebula = new Nebula(url(port), { reconnectDelay: 50 });
@@ -28,8 +31,17 @@ async function failure(promise) {
   throw new Error("nothing was thrown");
 }
 
-async function until(isSo) {
-  while (!isSo()) await new Promise((resolve) => setTimeout(resolve, 20));
+/** The sessions of all pages, as the broker knows them. */
+async function sessions() {
+  const { rows } = await nebula.call("/queue/nebula.broker", "connections.list", { principal: "anonymous" });
+  return rows.map(({ session }) => session);
+}
+
+/** Have the broker end our connection, and others like it. */
+async function loseConnection() {
+  const lost = new Promise((resolve) => nebula.addEventListener("lost", resolve, { once: true }));
+  const ends = (await sessions()).map((session) => nebula.call("/queue/nebula.broker", "connection.end", [session]));
+  await Promise.allSettled([...ends, lost]);
 }
 
 const CHECKS = {
@@ -39,6 +51,15 @@ const CHECKS = {
   "connects": async () => {
     await nebula.connect();
     expect(nebula.connected, true);
+  },
+  "connects once however often it is told to": async () => {
+    await nebula.connect();
+    const other = new Nebula(url(port));
+    await Promise.all([other.connect(), other.connect()]);
+    await other.close();
+    await other.connect();
+    expect(await other.call("shop", "echo", ["once more"]), "once more");
+    await other.close();
   },
   "gets values": async () => {
     expect(await nebula.call("shop", "quote", { symbol: "ABC", qty: 2 }), 2.5);
@@ -99,14 +120,41 @@ const CHECKS = {
     expect(last.state, "cancelled");
   },
   "loses its calls with the connection, and connects again": async () => {
+    const heard = [];
+    for (const event of ["lost", "connected"]) nebula.addEventListener(event, ({ type }) => heard.push(type));
     const call = failure(nebula.call("shop", "wait"));
     await nebula.call("shop", "waits");
-    const { rows } = await nebula.call("/queue/nebula.broker", "connections.list", { principal: "anonymous" });
-    const ends = rows.map(({ session }) => nebula.call("/queue/nebula.broker", "connection.end", [session]));
-    await Promise.allSettled(ends);
+    await loseConnection();
     expect((await call).code, "lost");
-    await until(() => nebula.connected);
+    await nebula.connect();
     expect(await nebula.call("shop", "echo", ["again"]), "again");
+    expect(heard, ["lost", "connected"]);
+  },
+  "watches no further where the connection was lost meanwhile": async () => {
+    const job = await nebula.start("shop", "count", { up_to: 1_000_000 });
+    const watched = job.watch();
+    await watched.next();
+    await loseConnection();
+    await nebula.connect();
+    const error = await failure((async () => {
+      for await (const _ of watched);
+    })());
+    expect(error.code, "lost");
+    await job.cancel();
+    expect((await failure(job.result())).code, "cancelled");
+  },
+  "connects again when it is told to, where it does not by itself": async () => {
+    const other = new Nebula(url(port), { reconnectDelay: 0 });
+    const before = await sessions();
+    await other.connect();
+    const [session] = (await sessions()).filter((each) => !before.includes(each));
+    const lost = new Promise((resolve) => other.addEventListener("lost", resolve));
+    await nebula.call("/queue/nebula.broker", "connection.end", [session]);
+    await lost;
+    expect((await failure(other.call("shop", "ping"))).code, "lost");
+    await other.connect();
+    expect(other.connected, true);
+    await other.close();
   },
   "cannot connect where nobody listens": async () => {
     // A port that browsers may use, and that nobody does.
