@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
+
+_E = TypeVar("_E", bound=BaseException)
 
 
 class NebulaError(Exception):
@@ -150,3 +152,14 @@ class StoreError(NebulaError):
 
 class AvroError(NebulaError):
     """A datum, an envelope or a schema that is not what it should be. Says what; never holds a body."""
+
+
+def fresh(error: _E) -> _E:
+    """The same error for one more who is to get it: whoever raises an error adds his frames to it.
+
+    One for all would hold what each of their calls had at hand, for as long as anybody holds the error.
+    """
+    made = type(error).__new__(type(error), *error.args)
+    made.__dict__.update(error.__dict__)
+    made.__cause__ = error.__cause__
+    return made

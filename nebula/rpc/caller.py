@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from nebula.errors import CallTimeout, ConnectionLost, LocalProtocolError, NebulaError
+from nebula.errors import CallTimeout, ConnectionLost, LocalProtocolError, NebulaError, fresh
 from nebula.headers import IDEMPOTENCY_KEY, REQUIRE_CONSUMERS
 from nebula.rpc.avro_bodies import AvroBody
 from nebula.rpc.breaker import Circuits
@@ -228,7 +228,7 @@ class Caller:
             if error is None:
                 waiter.set(None)
             else:
-                waiter.fail(error)
+                waiter.fail(fresh(error))
         self._waiting.clear()
 
     async def connected_inbox(self, seconds: float) -> Inbox:
@@ -242,7 +242,7 @@ class Caller:
         with anyio.move_on_after(seconds):
             while self._inbox is None:
                 if self._end is not None:
-                    raise self._end.with_traceback(None)
+                    raise fresh(self._end)
                 waiter: Waiter[None] = new_waiter()
                 self._waiting.add(waiter)
                 try:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import anyio
 
-from nebula.errors import CallTimeout, NebulaError, NoResponder, Rejected
+from nebula.errors import CallTimeout, NebulaError, NoResponder, Rejected, fresh
 from nebula.headers import (
     ACCEPTED,
     IN_REPLY_TO,
@@ -145,8 +145,7 @@ class Inbox:
             ConnectionLost, ServerError: the connection ended first.
         """
         if self._loss is not None:
-            # The same one each time: without this it would hold the tracebacks of all calls before.
-            raise self._loss.with_traceback(None)
+            raise fresh(self._loss)
         number = f"{self._id_prefix}{next(self._numbers)}"
         if wants_verdict:
             headers[RECEIPT_ON_REJECTION] = "true"
@@ -184,7 +183,7 @@ class Inbox:
             ConnectionLost, ServerError: the connection has ended.
         """
         if self._loss is not None:
-            raise self._loss.with_traceback(None)
+            raise fresh(self._loss)
         number = f"{self._id_prefix}{next(self._numbers)}"
         headers[REPLY_TO] = self._reply_to
         headers[REPLY_ID] = number
@@ -232,9 +231,9 @@ class Inbox:
         """Fail every call in flight, and every later one: the connection ended."""
         self._loss = error
         for call in self._calls.values():
-            call.waiter.fail(error)
+            call.waiter.fail(fresh(error))
         for stream in list(self._streams.values()):
-            stream.lose(error)
+            stream.lose(fresh(error))
 
     async def run(self) -> None:
         """Do what has to be done beside the calls, until cancelled."""

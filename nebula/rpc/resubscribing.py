@@ -9,7 +9,7 @@ from typing import Protocol
 import anyio
 import structlog
 
-from nebula.errors import ConnectionLost, NebulaError, ServerError
+from nebula.errors import ConnectionLost, NebulaError, ServerError, fresh
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.messages import SubscribeOptions
 from nebula.stomp.subscription import Subscription
@@ -60,10 +60,13 @@ class LastingSubscription(Subscription):
             # Nobody is there who could give up.
             options["timeout"] = timeout
         before = self.listener
-        await self.open(self._destination, options)
-        if before.is_closed:
-            # Left or paused while the answer was awaited.
-            self.listener.close()
+        listener = await self._listen(self._destination, options)
+        if self.listener is before and not before.is_closed:
+            self._listener = listener
+        else:
+            # Left or paused while the answer was awaited; or lost again behind the answer, and then it is for
+            # the next connection to make it.
+            listener.close()
 
     def lose(self) -> None:
         """Its connection has ended."""
@@ -75,12 +78,12 @@ class LastingSubscription(Subscription):
         """There will be no more: who takes messages gets the error."""
         self._failure = error
         for waiter in self._waiters:
-            waiter.fail(error)
+            waiter.fail(fresh(error))
 
     async def _wait(self) -> None:
         # Not for the end of the connection, which is not its own end.
         if self._failure is not None:
-            raise self._failure.with_traceback(None)
+            raise fresh(self._failure)
         waiter: Waiter[None] = new_waiter()
         await self._wait_with(waiter, waiter.wait())
 

@@ -213,10 +213,11 @@ class Subscription(AsyncIterator[Message]):
 
     async def open(self, destination: str, options: SubscribeOptions) -> None:
         """SUBSCRIBE; called once, by the client."""
+        self._listener = await self._listen(destination, options)
+
+    async def _listen(self, destination: str, options: SubscribeOptions) -> Listener:
         self._is_eager = options.get("eager", False)
-        self._listener = await self._connection.listen(
-            destination, self._put, options, on_snapshot=self._end_snapshot
-        )
+        return await self._connection.listen(destination, self._put, options, on_snapshot=self._end_snapshot)
 
     def close(self) -> None:
         """UNSUBSCRIBE; what has come and was not taken is dropped. A durable one is paused. Idempotent."""
@@ -293,11 +294,13 @@ class Subscription(AsyncIterator[Message]):
             self._connection, old.id, old.destination, old.ack_mode, self._put, is_durable=old.is_durable
         )
         self._snapshot_left = None
+        for message in self._messages:
+            message.subscription.is_closed = True  # also what came by one whose answer was still awaited
         if drops:
             self._messages.clear()
 
     def attach(self, connection: ClientConnection) -> None:
-        """Go on with another connection; `open` is next."""
+        """Go on with another connection; `_listen` is next."""
         self._connection = connection
         connection.count_buffered(sum(map(_cost, self._messages)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,15 @@ import anyio
 import pytest
 import structlog
 
-from nebula.errors import ConnectFailed, ConnectionLost, NebulaError, Refused, ServerError, SettingsError
+from nebula.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    NebulaError,
+    Refused,
+    ServerError,
+    SettingsError,
+    fresh,
+)
 from nebula.rpc.client import Client
 from nebula.rpc.reconnecting import Addresses, Connections, ConnectionState
 from nebula.rpc.responder import Responder
@@ -72,6 +81,46 @@ async def test_call_in_flight_fails_with_its_connection_and_the_next_one_goes_by
         with pytest.raises(ConnectionLost):
             await client.call("shop", "price")
         assert await client.call("shop", "price") == 5
+
+
+async def test_calls_in_flight_fail_with_an_error_each_that_holds_nothing_of_the_others() -> None:
+    async def asked(peer: Peer) -> None:
+        await welcome(peer)
+        for _ in range(3):
+            await request(peer)
+
+    errors: list[NebulaError] = []
+
+    async def call(client: Client) -> None:
+        with pytest.raises(ConnectionLost) as caught:
+            await client.call("shop", "price")
+        errors.append(caught.value)
+
+    async with brokers(asked) as url, Client(url, reconnect=False) as client:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(call, client)
+        for _ in range(2):
+            await call(client)
+
+    calls = [
+        sum(frame.f_code is Client.call.__code__ for frame, _ in traceback.walk_tb(error.__traceback__))
+        for error in errors
+    ]
+    assert calls == [1] * 5
+    assert len({str(error) for error in errors}) == 1
+
+
+def test_fresh_error_says_the_same() -> None:
+    for error in (ServerError("no", "not that"), Refused("busy", "later"), ConnectFailed("nobody")):
+        try:
+            raise error from KeyError("why")
+        except NebulaError as raised:
+            one = fresh(raised)
+
+        assert (type(one), str(one), vars(one)) == (type(error), str(error), vars(error))
+        assert one.__cause__ is error.__cause__
+        assert one.__traceback__ is None
 
 
 async def test_reply_that_is_cut_off_in_the_middle_is_no_answer() -> None:
