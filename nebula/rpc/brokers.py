@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from nebula.errors import Refused
-from nebula.headers import AUTO_DELETE, EXCLUSIVE, JOB_PREFIX, JOB_TOPIC_PREFIX, PREFETCH_COUNT, TIMEOUT
+from nebula.headers import (
+    AUTO_DELETE,
+    EXCLUSIVE,
+    JOB_PREFIX,
+    JOB_TOPIC_PREFIX,
+    PREFETCH_COUNT,
+    RESERVED_QUEUE_PREFIX,
+    TIMEOUT,
+)
 
 # What a peer wrote into a header and we write into another may be longer there: the name is, and escapes
 # may be; and a broker ends the connection over a line that is too long. In characters, of which each is
@@ -17,6 +25,9 @@ from nebula.headers import AUTO_DELETE, EXCLUSIVE, JOB_PREFIX, JOB_TOPIC_PREFIX,
 LONGEST_HEADER: Final = 2000
 
 _YEAR_SECONDS: Final = 365 * 86400.0
+
+# Names of services have no dot, see `Responder`.
+_OF_AN_INSTANCE: Final = re.compile(r"/queue/([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,17 @@ class Brand:
     def may_reply_to(self, destination: str) -> bool:
         """Whether an answer may be sent there."""
         return self.destinations is None or self.destinations.fullmatch(destination) is not None
+
+    def service_of(self, destination: str) -> str | None:
+        """The service whose instance alone listens there, as it tells its callers; None: it is no such queue.
+
+        A peer may name any destination as its own. This is one that it cannot do much harm by.
+        """
+        plain = "/queue/" + destination.rpartition("/")[2]
+        found = _OF_AN_INSTANCE.fullmatch(plain)
+        if found is None or plain.startswith(RESERVED_QUEUE_PREFIX):
+            return None
+        return found[1] if destination in (plain, self.reply_to(plain)) else None
 
 
 def _under_amq(inbox: str) -> str:

@@ -18,7 +18,7 @@ from nebula.rpc.discovery.asking import AsksAll
 from nebula.rpc.reconnecting import ConnectionState, OnState, urls_of
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.retrying import PLAIN, CallOptions, CallRules, Retry
-from nebula.rpc.streams.asking import Streaming
+from nebula.rpc.streams.opening import Streaming
 from nebula.stomp.client import StompClient
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.link import Link

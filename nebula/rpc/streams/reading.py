@@ -13,7 +13,8 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from nebula import headers as names
 from nebula.errors import CallTimeout, LocalProtocolError, NebulaError, Rejected, RemoteError
-from nebula.rpc.envelope import content_type_of, parse
+from nebula.rpc.brokers import NEBULA, Brand
+from nebula.rpc.envelope import JSON_TYPE, content_type_of, parse
 from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError, as_declared
 from nebula.rpc.replies import read_checked, read_value
 from nebula.rpc.streams.inflow import Inflow
@@ -49,16 +50,18 @@ class Incoming:
         destination: where the request goes.
         credit: items that may be under way or unread.
         timeout: seconds for all of it, or None.
+        brand: of the broker.
 
     Attributes:
         destination: where the request went.
         deadline: when it wants to be looked at, see `look`.
     """
 
-    def __init__(self, destination: str, credit: int, timeout: float | None) -> None:
+    def __init__(self, destination: str, credit: int, timeout: float | None, brand: Brand = NEBULA) -> None:
         now = monotonic()
         self.destination = destination
         self.flow = Inflow(credit)
+        self._brand = brand
         self.is_dropped = False
         self._until = math.inf if timeout is None else now + timeout
         self._messages: deque[Message] = deque()
@@ -86,18 +89,31 @@ class Incoming:
         if headers.get(names.STREAM) != "true":
             self._is_complete = True  # one reply: an error, or all of it
         else:
-            self._peer = headers.get(names.REPLY_TO) or self._peer
-            seq = headers.get(names.STREAM_SEQ)
-            if seq is None:
-                return  # a sign of life
-            self._is_complete = headers.get(names.STREAM_END) == "true"
             try:
-                self.flow.arrive(_number(seq), is_end=self._is_complete)
+                self._meet(headers.get(names.REPLY_TO))
+                seq = headers.get(names.STREAM_SEQ)
+                if seq is None:
+                    # A sign of life. Only its sender knows how long it bears our silence: it gets one, too.
+                    self._tell_more(monotonic())
+                    return
+                is_end = headers.get(names.STREAM_END) == "true"
+                self.flow.arrive(_number(seq), is_end=is_end)
             except StreamBroken as error:
                 self.fail(error)
                 return
+            self._is_complete = is_end
         self._messages.append(message)
         self._wake()
+
+    def _meet(self, peer: str | None) -> None:
+        """Learn where credit goes, from who speaks first."""
+        if self._peer is not None or not peer:
+            return
+        # A stranger may have written it, and we send there with our own rights. Not only of the service of
+        # the request's queue: a service may have queues of other names.
+        if self._brand.service_of(peer) is None:
+            raise StreamBroken(f"{self.destination} wants credit at {peer[:100]!r}, which is no instance's")
+        self._peer = peer
 
     def fail(self, error: Exception) -> None:
         """End it with an error, after what has come."""
@@ -124,8 +140,7 @@ class Incoming:
             self.fail(CallTimeout(f"{self.destination} has said nothing for {_SILENCE:g} s"))
         else:
             if now - self._told_at >= _BEAT:
-                self._told_at = now
-                self._tell(self.flow.give())
+                self._tell_more(now)
             self.deadline = self._next_look()
 
     def _next_look(self) -> float:
@@ -172,13 +187,18 @@ class Incoming:
         # An instance's own name has its service's in it, whatever queue the request went to.
         return self._peer if self._peer is not None and self._peer.startswith("/queue/") else self.destination
 
+    def _tell_more(self, now: float) -> None:
+        """Give what credit is owed; also none, which says that we are there."""
+        self._told_at = now
+        self._tell(self.flow.give())
+
     def _tell(self, more: int) -> None:
-        """Give credit; none says that we are there."""
         if self._peer is None or self._line is None:
             return
+        headers = {"content-type": JSON_TYPE, names.CREDIT: str(more), names.IN_REPLY_TO: self._number}
         # A connection that has ended ends the stream by itself.
         with suppress(NebulaError):
-            self._line.post(self._peer, b"", {names.CREDIT: str(more), names.IN_REPLY_TO: self._number})
+            self._line.post(self._peer, b"{}", headers)
 
     def _wake(self) -> None:
         if self._arrival is not None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from nebula.errors import CallTimeout, NebulaError, NoResponder
+from nebula.rpc.brokers import RABBITMQ
 from nebula.rpc.errors import StreamBroken
 from nebula.rpc.streams.reading import Incoming
 from nebula.stomp.messages import Message
@@ -26,6 +27,8 @@ class Wire:
 
     def post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
         assert headers["neb-in-reply-to"] == "7"
+        # No body at all would delete a last value, where a stranger wrote such a destination.
+        assert body == b"{}"
         self.credit.append((destination, headers["neb-credit"]))
 
     def leave(self, number: str, *, withdraw_from: str | None, seconds: float | None) -> None:
@@ -39,8 +42,8 @@ def begun(wire: Wire, *, credit: int = 4, timeout: float | None = None) -> Incom
     return stream
 
 
-def part(seq: int | None, *, end: bool = False) -> Message:
-    headers = {"neb-stream": "true", "neb-reply-to": INSTANCE}
+def part(seq: int | None, *, end: bool = False, peer: str = INSTANCE) -> Message:
+    headers = {"neb-stream": "true", "neb-reply-to": peer}
     if seq is not None:
         headers["neb-stream-seq"] = str(seq)
     if end:
@@ -85,7 +88,66 @@ def test_reader_that_does_not_get_on_says_every_10_seconds_that_it_is_there() ->
     stream.set(part(None))
     stream.look(now + 20)
 
+    assert wire.credit == [(INSTANCE, "1"), (INSTANCE, "0"), (INSTANCE, "0")]
+
+
+def test_sign_of_life_is_answered_at_once_with_all_credit_that_is_owed() -> None:
+    wire = Wire()
+    stream = begun(wire)
+    stream.set(part(0))
+    stream.consume(1)
+    stream.set(part(None))
+    stream.set(part(None))
+
     assert wire.credit == [(INSTANCE, "1"), (INSTANCE, "0")]
+
+
+@pytest.mark.parametrize(
+    "peer",
+    [
+        "X/EGM.limit",
+        "/topic/prices.one",
+        "/queue/prices",
+        "/queue/prices.",
+        "/queue/prices.one.two",
+        "/queue/nebula.broker",
+        "/queue/../queue/prices.one",
+        "/amq/queue/prices.one",
+        "/queue/prices.one\n",
+    ],
+)
+@pytest.mark.parametrize("seq", [0, None])
+def test_credit_goes_to_no_place_that_is_not_an_instances_own(peer: str, seq: int | None) -> None:
+    wire = Wire()
+    stream = begun(wire, credit=1)
+    stream.set(part(seq, peer=peer))
+    stream.consume(1)
+    stream.close()
+
+    assert isinstance(error_of(stream), StreamBroken)
+    assert (wire.credit, wire.left) == ([], [(SERVICE, False)])
+
+
+@pytest.mark.parametrize("peer", [INSTANCE, "/queue/shop.two"])
+def test_credit_goes_to_the_instance_that_spoke_first_whatever_queue_was_asked(peer: str) -> None:
+    wire = Wire()
+    stream = begun(wire, credit=1)
+    stream.set(part(0, peer=peer))
+    stream.consume(1)
+    stream.set(part(1, peer="/queue/evil.one"))
+    stream.consume(1)
+
+    assert [to for to, _ in wire.credit] == [peer, peer]
+
+
+def test_credit_goes_the_way_that_the_broker_wants() -> None:
+    wire = Wire()
+    stream = Incoming(SERVICE, 1, None, RABBITMQ)
+    stream.begin(wire, "7")
+    stream.set(part(0, peer="/amq/queue/prices.one"))
+    stream.consume(1)
+
+    assert wire.credit == [("/amq/queue/prices.one", "1")]
 
 
 def test_credit_is_given_as_items_are_consumed_and_not_after_the_end() -> None:
@@ -107,6 +169,14 @@ def test_time_that_is_over_ends_it() -> None:
     stream.look(stream.deadline)
 
     assert isinstance(error_of(stream), CallTimeout)
+
+
+def test_end_that_cannot_be_the_next_part_is_no_end() -> None:
+    stream = begun(Wire())
+    stream.set(part(0))
+    stream.set(part(9, end=True))
+
+    assert isinstance(error_of(stream), StreamBroken)
 
 
 @pytest.mark.parametrize("seq", [4, 5])

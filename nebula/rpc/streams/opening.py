@@ -140,7 +140,7 @@ class Streaming(Starting):
         headers |= {"content-type": JSON_TYPE, names.STREAM: "true", names.CREDIT: str(credit)}
         if inbox.is_nebula:
             headers[names.REQUIRE_CONSUMERS] = "true"
-        incoming = Incoming(destination, credit, seconds)
+        incoming = Incoming(destination, credit, seconds, inbox.brand)
         inbox.begin_stream(incoming, body, headers)
         return incoming
 
