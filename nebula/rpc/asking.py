@@ -108,7 +108,9 @@ class Asking:
                 return await caller.ask_hard(destination, body, seconds, rules, unless_error, headers)
 
             seconds = caller.seconds(timeout)
-            reply = await answers.ask(destination, body, ask, keep=rules.cache, timeout=seconds)
+            reply = await answers.ask(
+                destination, body, ask, asker=rules.asker, keep=rules.cache, timeout=seconds
+            )
             return read_value(reply, read)
         except RemoteError as error:
             if (declared := declared_error(error, rules.errors)) is None:

@@ -6,10 +6,15 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
+from typing import Final
 
 from nebula.errors import CircuitOpen, NebulaError, RemoteError
+from nebula.rpc.errors import UnexpectedReply
 
 __all__ = ["Breaker", "Circuits"]
+
+# A client may ask any number of targets.
+_MOST: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,8 @@ class Breaker:
     `seconds` it is half-open: one call is let through, and what becomes of that closes it or opens it again.
 
     What counts as a failure: no answer in time, nobody there, refused by the broker, connection lost, and an
-    `error` that is retryable, such as `busy`. Any other answer says that the target works.
+    `error` that is retryable, such as `busy`. Any other answer says that the target works, whatever its type.
+    To look for a service that may be waited for (`wait_for_responder`) says nothing.
 
     Attributes:
         failures: so many one after the other open it.
@@ -50,7 +56,7 @@ class _Circuit:
 
 
 class Circuits:
-    """The circuits of a client, by target.
+    """The circuits of a client, by target; of more than 1,000 the one that failed longest ago is forgotten.
 
     Args:
         breaker: of each of them.
@@ -60,46 +66,52 @@ class Circuits:
     def __init__(self, breaker: Breaker, now: Callable[[], float] = monotonic) -> None:
         self._breaker = breaker
         self._now = now
-        # Those only that failed lately: a client may ask any number of targets.
+        # Only of targets that failed since they last answered; in the order of their last failures.
         self._circuits: dict[str, _Circuit] = {}
 
     @contextmanager
-    def through(self, target: str) -> Generator[None]:
+    def through(self, target: str, tells: Callable[[NebulaError], bool] = lambda _: True) -> Generator[None]:
         """Around one call to `target`.
+
+        Args:
+            target: of the call.
+            tells: whether an error of the call says anything of the target.
 
         Raises:
             CircuitOpen: the call must not be made.
         """
-        is_probe = self._enter(target)
+        probed = self._enter(target)
         try:
             yield
-        except NebulaError as error:
-            self._note(target, has_failed=_is_failure(error))
-            raise
-        except BaseException:
-            # Given up by its caller: it tells nothing, and the next one is the probe.
-            circuit = self._circuits.get(target)  # an older call may have closed it meanwhile
-            if is_probe and circuit is not None:
-                circuit.is_probed = False
+        except BaseException as error:
+            if isinstance(error, NebulaError) and tells(error):
+                self._note(target, has_failed=_is_failure(error))
+            elif probed is not None:
+                # Or given up by its caller: then the next one is the probe.
+                probed.is_probed = False
             raise
         else:
             self._note(target, has_failed=False)
 
-    def _enter(self, target: str) -> bool:
+    def _enter(self, target: str) -> _Circuit | None:
+        """The circuit that this call is to probe, if it is half-open."""
         circuit = self._circuits.get(target)
         if circuit is None or circuit.opened_at is None:
-            return False
+            return None
         left = circuit.opened_at + self._breaker.seconds - self._now()
         if left > 0 or circuit.is_probed:
             raise CircuitOpen(target, circuit.failures, max(left, 0.0))
         circuit.is_probed = True
-        return True
+        return circuit
 
     def _note(self, target: str, *, has_failed: bool) -> None:
+        circuit = self._circuits.pop(target, None)
         if not has_failed:
-            self._circuits.pop(target, None)
             return
-        circuit = self._circuits.setdefault(target, _Circuit())
+        circuit = self._circuits[target] = circuit or _Circuit()
+        if len(self._circuits) > _MOST:
+            # Each restart of a service leaves the queue of an instance that nobody will ask again.
+            del self._circuits[next(iter(self._circuits))]
         circuit.failures += 1
         circuit.is_probed = False
         if circuit.failures >= self._breaker.failures:
@@ -107,4 +119,6 @@ class Circuits:
 
 
 def _is_failure(error: NebulaError) -> bool:
+    if isinstance(error, UnexpectedReply):
+        return False
     return error.retryable if isinstance(error, RemoteError) else True

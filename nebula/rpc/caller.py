@@ -345,9 +345,13 @@ class Caller:
         """
         key = rules.idempotency_key
         extra = headers if key is None else {**(headers or {}), IDEMPOTENCY_KEY: key}
+        began = monotonic()
+
+        def tells(error: NebulaError) -> bool:
+            return not rules.is_look(error, monotonic() - began)
 
         async def attempt(seconds: float) -> T:
-            with nullcontext() if self._circuits is None else self._circuits.through(destination):
+            with nullcontext() if self._circuits is None else self._circuits.through(destination, tells):
                 return read(await self.ask(destination, body, seconds, extra))
 
         return await persist(attempt, rules, self.seconds(timeout))

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from uuid import uuid4
 
+from nebula.rpc.askers import asker_of
 from nebula.rpc.asking import request_body
 from nebula.rpc.breaker import Breaker
 from nebula.rpc.caller import Caller
@@ -101,9 +103,13 @@ class Client(AsksAll, Streaming):
             breaker=breaker,
             middleware=tuple(middleware),
         )
-        is_plain = retry is None and cache is None
-        rules = PLAIN if is_plain else CallRules(retry, answers=cache)
-        super().__init__(Caller(make, urls_of(url), options), rules)
+        urls = urls_of(url)
+        rules = PLAIN if retry is None else CallRules(retry)
+        if cache is not None:
+            # Who and where one is over a link is the link's affair.
+            asker = asker_of(urls, tls) if link is None else uuid4().hex
+            rules = CallRules(retry, answers=cache, asker=asker)
+        super().__init__(Caller(make, urls, options), rules)
 
     # --- life ---
 
@@ -227,6 +233,5 @@ class Client(AsksAll, Streaming):
         body = request_body(known.verb, contract.pack(args, kwargs), contract.avro)
         rules, promises = self._rules, known.options
         if promises.idempotent or promises.errors:
-            errors = (*rules.errors, *promises.errors)
-            rules = replace(rules, is_idempotent=promises.idempotent, errors=errors)
+            rules = rules.promised(promises.errors, is_idempotent=promises.idempotent)
         return await self._ask(known.verb, known.destination, body, self._timeout, rules, contract.load)

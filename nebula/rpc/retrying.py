@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, TypedDict, TypeVar
 
@@ -107,6 +107,7 @@ class CallRules:
     Attributes:
         is_idempotent: the verb says so of itself.
         answers: what is kept of them, by clients that do.
+        asker: for whom they are kept, see `Cache.ask`.
 
     Raises:
         ValueError: seconds to keep an answer, where none are kept.
@@ -119,6 +120,7 @@ class CallRules:
     is_idempotent: bool = False
     cache: float | bool = True
     answers: Cache | None = None
+    asker: str = ""
 
     def __post_init__(self) -> None:
         if self.answers is None and not isinstance(self.cache, bool):
@@ -128,6 +130,16 @@ class CallRules:
     def may_run_twice(self) -> bool:
         """Nothing is lost where the request was handled before, and is sent again."""
         return self.is_idempotent or self.idempotency_key is not None
+
+    def promised(self, errors: Sequence[type[VerbError]], *, is_idempotent: bool) -> CallRules:
+        """The same for a verb that was declared so."""
+        if not (errors or is_idempotent):
+            return self
+        return replace(self, is_idempotent=is_idempotent, errors=(*self.errors, *errors))
+
+    def is_look(self, error: NebulaError, waited: float) -> bool:
+        """Whether an attempt that failed so, after so many seconds, was but a look for who is there."""
+        return isinstance(error, NoResponder) and waited < self.wait_for_responder
 
     def delay_after(self, error: NebulaError, failures: int) -> float | None:
         """Seconds until the next attempt; None: that was the last.
@@ -187,7 +199,7 @@ async def persist(
             return await attempt(began + seconds - now())
         except NebulaError as error:
             waited = now() - began
-            if isinstance(error, NoResponder) and waited < rules.wait_for_responder:
+            if rules.is_look(error, waited):
                 # To look who is there is no attempt: nothing was asked.
                 looks += 1
                 delay = _LOOKING.delay(looks)

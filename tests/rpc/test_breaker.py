@@ -10,8 +10,11 @@ import pytest
 from nebula.errors import CallTimeout, CircuitOpen, NebulaError, NoResponder, RemoteError
 from nebula.rpc.breaker import Breaker, Circuits
 from nebula.rpc.client import Client
+from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.responder import Responder
 from tests.rpc.conftest import Serving
+from tests.rpc.scripted import answer_to, brokers, request, welcome
+from tests.stomp.peer import Peer, receipt_of
 
 NOBODY = NoResponder("rejected-no-consumer", "shop")
 
@@ -83,6 +86,7 @@ def test_each_target_has_a_circuit_of_its_own(circuits: Circuits) -> None:
         (CallTimeout("late"), True),
         (RemoteError("busy", "later", retryable=True), True),
         (RemoteError("not-found", "no"), False),
+        (UnexpectedReply("a text, no number"), False),
     ],
 )
 def test_answer_that_is_final_is_no_failure(circuits: Circuits, error: NebulaError, counts: bool) -> None:
@@ -168,3 +172,61 @@ def test_probe_that_is_given_up_after_another_call_closed_the_circuit_ends_as_it
 
     assert probe.__exit__(GivenUp, GivenUp(), None) in (False, None)
     assert not is_open(circuits)
+
+
+def test_error_that_tells_nothing_leaves_the_next_one_to_probe(circuits: Circuits, clock: Clock) -> None:
+    for _ in range(3):
+        fail(circuits)
+    clock.time = 10.0
+    with pytest.raises(NoResponder), circuits.through("shop", lambda error: error is not NOBODY):
+        raise NOBODY
+
+    assert not is_open(circuits)
+
+
+def test_probe_that_is_given_up_leaves_the_circuit_of_later_failures_alone(
+    circuits: Circuits, clock: Clock
+) -> None:
+    class GivenUp(BaseException):
+        pass
+
+    for _ in range(3):
+        fail(circuits)
+    clock.time = 10.0
+    old = circuits.through("shop")
+    old.__enter__()
+    circuits._note("shop", has_failed=False)
+    for _ in range(3):
+        fail(circuits)
+    clock.time = 20.0
+
+    with circuits.through("shop"):
+        old.__exit__(GivenUp, GivenUp(), None)
+        assert is_open(circuits)
+
+
+def test_of_a_thousand_targets_that_failed_the_one_that_failed_longest_ago_is_forgotten(
+    circuits: Circuits,
+) -> None:
+    for target in ("shop", "bank", "shop"):
+        fail(circuits, target=target)
+    for number in range(999):
+        fail(circuits, target=f"shop.{number}")
+    for target in ("shop", "bank", "bank"):
+        fail(circuits, target=target)
+
+    assert (is_open(circuits), is_open(circuits, "bank")) == (True, False)
+
+
+@pytest.mark.anyio
+async def test_looking_for_a_service_that_may_be_waited_for_opens_no_circuit() -> None:
+    async def late(peer: Peer) -> None:
+        await welcome(peer)
+        for _ in range(2):
+            receipt = receipt_of(await peer.hear())
+            await peer.say(f"RECEIPT\nreceipt-id:{receipt}\ndisposition:rejected-no-consumer\n\n^@")
+        await peer.say(answer_to(await request(peer), 5))
+        await peer.part()
+
+    async with brokers(late) as url, Client(url, breaker=Breaker(failures=1, seconds=60)) as client:
+        assert await client.call("shop", "price", wait_for_responder=9) == 5
