@@ -16,7 +16,7 @@ from nebula.rpc.caller import Caller
 from nebula.rpc.caller_options import CallerOptions
 from nebula.rpc.chain import CallMiddleware
 from nebula.rpc.context import AnyRequest
-from nebula.rpc.discovery.asking import AsksAll
+from nebula.rpc.discovery.finding import AsksAll
 from nebula.rpc.reconnecting import ConnectionState, OnState, urls_of
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.retrying import PLAIN, CallOptions, CallRules, Retry

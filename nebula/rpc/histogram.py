@@ -17,6 +17,9 @@ _SHORTEST: Final = 1e-9
 _LOWEST: Final = -30 * _STEPS
 _HIGHEST: Final = 41 * _STEPS
 
+# Of durations in a bucket: what a float counts exactly.
+_MOST: Final = 2**53
+
 
 class Histogram:
     """Durations, counted by size: exact to a sixteenth, from a nanosecond up to any length.
@@ -78,7 +81,7 @@ class Histogram:
         """
         made = cls()
         for bucket, count in pairs:
-            if not (_LOWEST <= int(bucket) <= _HIGHEST) or int(count) < 0:
+            if not (_LOWEST <= int(bucket) <= _HIGHEST and 0 <= int(count) <= _MOST):
                 raise ValueError(f"{bucket}, {count} are no bucket and count of a histogram")
             made._counts[int(bucket)] += int(count)
         return made

@@ -14,6 +14,12 @@ __all__ = ["Statistics", "Tally", "merged", "without_buckets"]
 # Of a reply to `stats`: what is no count, or told of each verb.
 _LONGEST_COUNTS: Final = frozenset({"uptime_seconds"})
 
+# What a float counts exactly. Sums of what peers tell stay finite, and so JSON.
+_MOST: Final = 2.0**53
+
+# Of a function that is called for messages, beside what is told of each verb.
+_LISTENER_COUNTS: Final = ("unreadable", "given_up", "waiting")
+
 
 @dataclass(slots=True)
 class Tally:
@@ -60,15 +66,22 @@ class Tally:
         Raises:
             TypeError, ValueError, LookupError: it is something else.
         """
-        requests = int(told["requests"])
+        requests = int(_within_reason(told["requests"]))
         latency = Histogram.from_json(told.get("latency", ()))
         return cls(
             requests,
-            int(told["errors"]),
-            float(told["mean_seconds"]) * (latency.total or requests),
-            float(told["longest_seconds"]),
+            int(_within_reason(told["errors"])),
+            _within_reason(told["mean_seconds"]) * (latency.total or requests),
+            _within_reason(told["longest_seconds"]),
             latency,
         )
+
+
+def _within_reason(number: float) -> float:
+    """A count or seconds as a peer tells it."""
+    if not 0 <= float(number) <= _MOST:  # nor NaN
+        raise ValueError(f"{number} is no count and no duration")
+    return float(number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def test_what_is_written_as_json_is_read_back(seconds: list[float]) -> None:
     assert Histogram.from_json(made.to_json()).to_json() == made.to_json()
 
 
-@pytest.mark.parametrize("pairs", [[[10**6, 1]], [[0, -1]], [["x", 1]], [[1]], [1]])
+@pytest.mark.parametrize("pairs", [[[10**6, 1]], [[0, -1]], [[0, 10**300]], [["x", 1]], [[1]], [1]])
 def test_what_is_no_histogram_is_refused(pairs: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         Histogram.from_json(pairs)
@@ -113,6 +113,16 @@ def test_an_instance_that_tells_no_latency_counts_all_the_same() -> None:
 
 @pytest.mark.parametrize("odd", [{}, {"verbs": []}, {"verbs": {"quote": {}}}, {"verbs": {"quote": None}}])
 def test_reply_that_is_no_statistics_is_unexpected(odd: Any) -> None:
+    with pytest.raises(UnexpectedReply, match="stats"):
+        merged([odd])
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1, 1e300, 10**400])
+@pytest.mark.parametrize("field", ["requests", "errors", "mean_seconds", "longest_seconds"])
+def test_number_that_cannot_be_true_is_unexpected(field: str, number: float) -> None:
+    odd = reply(0.5)
+    odd["verbs"]["quote"][field] = number
+
     with pytest.raises(UnexpectedReply, match="stats"):
         merged([odd])
 

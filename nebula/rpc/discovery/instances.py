@@ -5,14 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from nebula.headers import SERVICE_PREFIX
 
 __all__ = ["Instance", "hash_of"]
+
+# Who may tell of itself may tell anything, and it is shown and reckoned with: within reason, then.
+_Text: TypeAlias = Annotated[str, Field(max_length=500)]
+_Texts: TypeAlias = Annotated[tuple[_Text, ...], Field(max_length=10_000)]
+_Count: TypeAlias = Annotated[int, Field(ge=0, le=2**53)]
+_Seconds: TypeAlias = Annotated[float, Field(ge=0, le=2**53, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +38,16 @@ class Instance:
         started_at: seconds since 1970, by its own clock.
     """
 
-    service: str
-    name: str
-    queue: str | None = None
-    queues: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = ()
-    schemas: str = ""
-    version: str = ""
-    busy: int = 0
-    waiting: int = 0
-    started_at: float = 0.0
+    service: _Text
+    name: _Text
+    queue: _Text | None = None
+    queues: _Texts = ()
+    verbs: _Texts = ()
+    schemas: _Text = ""
+    version: _Text = ""
+    busy: _Count = 0
+    waiting: _Count = 0
+    started_at: _Seconds = 0.0
 
     @property
     def destination(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,14 +16,17 @@ from nebula.rpc.brokers import Brand, brand_of, instance_queue, whole_millisecon
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.registering import WHO
 from nebula.rpc.envelope import JSON_TYPE, content_type_of, dump_json, encode, parse
-from nebula.stomp.client import StompClient, Subscription
+from nebula.stomp.client import StompClient
 from nebula.stomp.messages import Message
+from nebula.stomp.waiter import Waiter, new_waiter
 
 __all__ = ["Change", "Presence", "present", "watching"]
 
 # How often is asked where nobody tells of changes, and how long all may take to answer.
 _ASK_EVERY: Final = 2.0
 _ANSWER_SECONDS: Final = 1.0
+
+_SPECIAL_IN_GLOBS: Final = re.compile(r"[*?\[\]]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +43,20 @@ class Change:
 
 
 class Presence(Protocol):
-    """The instances that are there, kept up to date by `changes`."""
+    """The instances that are there."""
 
     @property
     def instances(self) -> list[Instance]:
-        """Who is there as far as is known, by service and name."""
+        """Who is there as far as is known, by service and name. Where instances have to be asked who they
+        are, `changes` does that.
+        """
         ...
 
     def changes(self) -> AsyncGenerator[Change]:
-        """Who comes, goes, or has another load, as it happens, for ever.
+        """Who comes, goes, or has another load, for ever.
+
+        What happens to one instance between two looks is one change: its last load, or its going; who went
+        and came back has gone, and is there.
 
         Raises:
             ConnectionLost, ServerError: the connection ended.
@@ -70,19 +79,13 @@ async def watching(stomp: StompClient, service: str | None, seconds: float) -> A
         ConnectionLost, ServerError: the connection ended.
     """
     brand = brand_of(stomp.server)
-    if not brand.has_last_values:
-        asked = _Asked(stomp, brand, service, min(seconds, _ANSWER_SECONDS))
-        await asked.ask()
-        yield asked
-        return
-    pattern = f"{names.SERVICE_PREFIX}{service or '*'}.*"
-    async with stomp.subscribe(pattern, eager=True, timeout=seconds) as subscription:
-        told = _Told(subscription, brand)
-        # Brokers of MaXaM's profile that are not ours never say that this was all.
-        with anyio.move_on_after(seconds):
-            async for message in subscription.snapshot():
-                told.take(message)
-        yield told
+    presence: _Told | _Asked = (
+        _Told(stomp, brand, service)
+        if brand.has_last_values
+        else _Asked(stomp, brand, service, min(seconds, _ANSWER_SECONDS))
+    )
+    async with presence.open(seconds):
+        yield presence
 
 
 async def present(stomp: StompClient, service: str | None, seconds: float) -> list[Instance]:
@@ -92,33 +95,84 @@ async def present(stomp: StompClient, service: str | None, seconds: float) -> li
 
 
 class _Told(Presence):
-    """By last values: each instance has one."""
+    """By last values: each instance has one. Nothing is kept but who is there, and whom the reader knows."""
 
-    def __init__(self, subscription: Subscription, brand: Brand) -> None:
-        self._subscription = subscription
-        self._brand = brand
+    def __init__(self, stomp: StompClient, brand: Brand, service: str | None) -> None:
+        self._stomp, self._brand = stomp, brand
+        self._pattern = f"{names.SERVICE_PREFIX}{'*' if service is None else _plainly(service)}.*"
+        self._there: dict[str, Instance] = {}
+        # As the reader of `changes` knows them.
         self._known: dict[str, Instance] = {}
+        # What it is to hear of, by destination: whether the instance went meanwhile.
+        self._news: dict[str, bool] = {}
+        self._readers: set[Waiter[None]] = set()
 
     @property
     def instances(self) -> list[Instance]:
-        return [self._known[destination] for destination in sorted(self._known)]
+        return [self._there[destination] for destination in sorted(self._there)]
+
+    @asynccontextmanager
+    async def open(self, seconds: float) -> AsyncGenerator[None]:
+        all_came: Waiter[None] = new_waiter()
+        # Not by a subscription, where messages wait that nobody takes until the link is read no more.
+        listener = await self._stomp.listen(
+            self._pattern,
+            self._on_message,
+            on_snapshot=lambda: all_came.set(None),
+            eager=True,
+            timeout=seconds,
+        )
+        try:
+            # Brokers of MaXaM's profile that are not ours never say that this was all.
+            with anyio.move_on_after(seconds):
+                await self._stomp.connection.wait(all_came)
+            self._known = dict(self._there)
+            self._news.clear()
+            yield
+        finally:
+            listener.close()
 
     async def changes(self) -> AsyncGenerator[Change]:
-        async for message in self._subscription:
-            if (change := self.take(message)) is not None:
+        while True:
+            while (change := self._next()) is not None:
                 yield change
+            reader: Waiter[None] = new_waiter()
+            self._readers.add(reader)
+            try:
+                await self._stomp.connection.wait(reader)
+            finally:
+                self._readers.discard(reader)
 
-    def take(self, message: Message) -> Change | None:
-        """Note what a message tells; None if it is nothing new."""
+    def _next(self) -> Change | None:
+        while self._news:
+            destination = next(iter(self._news))
+            has_gone = self._news.pop(destination)
+            before, now = self._known.pop(destination, None), self._there.get(destination)
+            if has_gone and before is not None:
+                if now is not None:
+                    self._news[destination] = False  # and is back
+                return Change(before, is_gone=True)
+            if now is not None:
+                self._known[destination] = now
+                if now != before:
+                    return Change(now)
+        return None
+
+    def _on_message(self, message: Message) -> None:
         destination = message.destination
         told = _checked(Instance.from_json(message.body), self._brand)
         if told is not None and told.destination == destination:
-            is_news = self._known.get(destination) != told
-            self._known[destination] = told
-            return Change(told) if is_news else None
-        # Empty, or nothing that an instance would say of itself.
-        gone = self._known.pop(destination, None)
-        return None if gone is None else Change(gone, is_gone=True)
+            self._there[destination] = told
+            self._news.setdefault(destination, False)
+        else:
+            # Empty, or nothing that an instance would say of itself.
+            self._there.pop(destination, None)
+            if destination in self._known:
+                self._news[destination] = True
+            else:
+                self._news.pop(destination, None)  # it came and went unseen
+        for reader in self._readers:
+            reader.set(None)
 
 
 class _Asked(Presence):
@@ -126,47 +180,65 @@ class _Asked(Presence):
 
     def __init__(self, stomp: StompClient, brand: Brand, service: str | None, seconds: float) -> None:
         self._stomp, self._brand, self._service, self._seconds = stomp, brand, service, seconds
-        self._known: dict[str, Instance] = {}
+        # One for all questions: some brokers keep each queue for good.
+        self._inbox = f"{names.INBOX_PREFIX}{uuid4()}"
+        self._questions: dict[str, dict[str, Instance]] = {}
+        self._there: dict[str, Instance] = {}
 
     @property
     def instances(self) -> list[Instance]:
-        return [self._known[destination] for destination in sorted(self._known)]
+        return [self._there[destination] for destination in sorted(self._there)]
+
+    @asynccontextmanager
+    async def open(self, seconds: float) -> AsyncGenerator[None]:
+        options = dict(self._brand.inbox_headers)
+        listener = await self._stomp.listen(self._inbox, self._on_answer, headers=options, timeout=seconds)
+        try:
+            await self._ask()
+            yield
+        finally:
+            listener.close()
 
     async def changes(self) -> AsyncGenerator[Change]:
         while True:
             await anyio.sleep(_ASK_EVERY)
-            before = self._known
-            await self.ask()
-            for destination in sorted(before.keys() - self._known.keys()):
+            before = self._there
+            await self._ask()
+            for destination in sorted(before.keys() - self._there.keys()):
                 yield Change(before[destination], is_gone=True)
-            for destination, instance in self._known.items():
+            for destination, instance in self._there.items():
                 if before.get(destination) != instance:
                     yield Change(instance)
 
-    async def ask(self) -> None:
+    async def _ask(self) -> None:
         """Ask all, and wait as long as an answer may take: nobody knows how many will come."""
-        known: dict[str, Instance] = {}
-        inbox = f"{names.INBOX_PREFIX}{uuid4()}"
-        options = dict(self._brand.inbox_headers)
-        async with self._stomp.subscribe(inbox, headers=options, timeout=self._seconds) as answers:
-            headers = self._brand.expiry(whole_milliseconds(self._seconds))
-            headers |= {
-                "content-type": JSON_TYPE,
-                names.REPLY_TO: self._brand.reply_to(inbox),
-                names.REPLY_ID: uuid4().hex,
-            }
-            question = None if self._service is None else dump_json({"service": self._service})
+        never: Waiter[None] = new_waiter()
+        number = uuid4().hex
+        answers: dict[str, Instance] = {}
+        self._questions[number] = answers
+        headers = self._brand.expiry(whole_milliseconds(self._seconds))
+        headers |= {
+            "content-type": JSON_TYPE,
+            names.REPLY_TO: self._brand.reply_to(self._inbox),
+            names.REPLY_ID: number,
+        }
+        question = None if self._service is None else dump_json({"service": self._service})
+        try:
             self._stomp.post(names.SERVICES_TOPIC, encode(JSON_TYPE, WHO, question), headers)
             with anyio.move_on_after(self._seconds):
-                async for message in answers:
-                    self._note(message, known)
-        self._known = known
+                await self._stomp.connection.wait(never)
+        finally:
+            del self._questions[number]
+        self._there = answers
 
-    def _note(self, message: Message, known: dict[str, Instance]) -> None:
+    def _on_answer(self, message: Message) -> None:
+        answers = self._questions.get(message.headers.get(names.IN_REPLY_TO, ""))
+        if answers is None:
+            return  # too late
         answer = parse(content_type_of(message.headers), message.body)
         instance = _checked(Instance.from_value(answer.parameters), self._brand)
         if instance is not None and self._service in (None, instance.service):
-            known[instance.destination] = instance
+            answers[instance.destination] = instance
 
 
 def _checked(instance: Instance | None, brand: Brand) -> Instance | None:
@@ -175,3 +247,8 @@ def _checked(instance: Instance | None, brand: Brand) -> Instance | None:
         return instance
     plain = instance_queue(instance.service, instance.name)
     return instance if instance.queue in (plain, brand.reply_to(plain)) else None
+
+
+def _plainly(service: str) -> str:
+    """A name as it stands in a glob, where it is no glob itself."""
+    return _SPECIAL_IN_GLOBS.sub(r"[\g<0>]", service)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -15,8 +15,9 @@ from anyio.abc import TaskGroup
 from nebula import headers as names
 from nebula.errors import (
     CallTimeout,
+    CircuitOpen,
     ConnectionLost,
-    NebulaError,
+    NoResponder,
     Rejected,
     RemoteError,
     ServerError,
@@ -24,7 +25,7 @@ from nebula.errors import (
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.presence import Presence, watching
 from nebula.rpc.envelope import JSON_TYPE, encode
-from nebula.rpc.errors import UnexpectedReply
+from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.stomp.client import StompClient
 
 __all__ = ["InstanceAnswer", "Scatter", "ScatterResult"]
@@ -49,21 +50,21 @@ class InstanceAnswer(Generic[T]):
     Attributes:
         instance: who.
         seconds: that it took.
-        error: it answered `error` (`RemoteError`), or with something else than asked for
-            (`UnexpectedReply`); None: with a value.
+        error: it answered `error` (`RemoteError`, or the `VerbError` that was declared for its code), or
+            with something else than asked for (`UnexpectedReply`); None: with a value.
     """
 
     instance: Instance
     seconds: float
     _value: T | None = None
-    error: RemoteError | UnexpectedReply | None = None
+    error: RemoteError | VerbError | UnexpectedReply | None = None
 
     @property
     def value(self) -> T:
         """The verb's value.
 
         Raises:
-            RemoteError, UnexpectedReply: `error`, if it answered so.
+            RemoteError, VerbError, UnexpectedReply: `error`, if it answered so.
         """
         if self.error is not None:
             raise self.error
@@ -100,10 +101,11 @@ class Scatter(Generic[T]):
         print(answers.missing)
 
     Asked are the instances that are there when it begins; without any there is no answer. An instance is
-    waited for until it has answered or died, or the time is over: then it is `missing`.
+    waited for until it has answered or died, or the time is over: then it is `missing`, as it is where its
+    queue is full, or its circuit open. Whatever else goes wrong ends all of it.
 
     Args:
-        stomp: connected.
+        connected: gives a connection within so many seconds.
         service: its name.
         ask: asks one instance.
         seconds: that all of it may take.
@@ -112,12 +114,18 @@ class Scatter(Generic[T]):
         missing: the instances that will not answer, as far as is known; complete after the last answer.
     """
 
-    def __init__(self, stomp: StompClient, service: str, ask: Ask[T], seconds: float) -> None:
-        self._stomp, self._service, self._ask, self._seconds = stomp, service, ask, seconds
+    def __init__(
+        self,
+        connected: Callable[[float], Awaitable[StompClient]],
+        service: str,
+        ask: Ask[T],
+        seconds: float,
+    ) -> None:
+        self._connected, self._service, self._ask, self._seconds = connected, service, ask, seconds
         self._waiting: dict[str, _Waiting] = {}
         self._answers: deque[InstanceAnswer[T]] = deque()
         self._moved = anyio.Event()
-        self._failure: NebulaError | None = None
+        self._failure: Exception | None = None
         self._block: AbstractAsyncContextManager[None] | None = None
         self.missing: list[Instance] = []
 
@@ -157,12 +165,14 @@ class Scatter(Generic[T]):
     async def _asking(self) -> AsyncGenerator[None]:
         failure: Exception | None = None
         ends = anyio.current_time() + self._seconds
+        stomp = await self._connected(self._seconds)
+        left = max(0.0, ends - anyio.current_time())
         # Where instances have to be asked who they are, half of the time is left for the question itself.
-        async with watching(self._stomp, self._service, self._seconds / 2) as presence:
+        async with watching(stomp, self._service, left / 2) as presence:
             async with anyio.create_task_group() as tasks:
                 for instance in presence.instances:
                     self._begin(instance, ends, tasks)
-                tasks.start_soon(self._watch, presence, tasks, name="who is there")
+                tasks.start_soon(self._watch, stomp, presence, tasks, name="who is there")
                 try:
                     yield
                 # Not through the task group: it would come out wrapped.
@@ -187,36 +197,38 @@ class Scatter(Generic[T]):
                 value = await self._ask(waiting.queue, timeout=max(ends - began, 0.001))
                 self._answers.append(InstanceAnswer(instance, anyio.current_time() - began, value))
                 waiting.has_answered = True
-            except (RemoteError, UnexpectedReply) as error:
+            except (RemoteError, VerbError, UnexpectedReply) as error:
                 self._answers.append(InstanceAnswer(instance, anyio.current_time() - began, None, error))
                 waiting.has_answered = True
-            except (CallTimeout, Rejected):
-                pass  # Rejected: nobody listens there any longer.
-            except (ConnectionLost, ServerError) as error:
-                self._failure = error
+            except (CallTimeout, CircuitOpen, NoResponder):
+                pass
+            except Exception as error:  # for who reads, as it is: the group would wrap it
+                if not (isinstance(error, Rejected) and error.verdict == names.REJECTED_FULL):
+                    self._failure = error
         if not waiting.has_answered:
             self.missing.append(instance)
         del self._waiting[instance.destination]
         self._moved.set()
 
-    async def _watch(self, presence: Presence, tasks: TaskGroup) -> None:
+    async def _watch(self, stomp: StompClient, presence: Presence, tasks: TaskGroup) -> None:
         """End the waiting for instances that went without an answer."""
         with suppress(ConnectionLost, ServerError):  # those who ask hear of it
             async for change in presence.changes():
                 waiting = self._waiting.get(change.instance.destination)
                 if change.is_gone and waiting is not None:
-                    tasks.start_soon(self._see_it_die, waiting, name="a leaving instance")
+                    tasks.start_soon(self._see_it_die, stomp, waiting, name="a leaving instance")
 
-    async def _see_it_die(self, waiting: _Waiting) -> None:
+    async def _see_it_die(self, stomp: StompClient, waiting: _Waiting) -> None:
         """Wait until an instance that left has answered, or lost its queue and with it all it has begun."""
         # Only where the broker tells who listens.
-        while self._stomp.is_nebula and self._waiting.get(waiting.instance.destination) is waiting:
+        while stomp.is_nebula and self._waiting.get(waiting.instance.destination) is waiting:
             headers = {"content-type": JSON_TYPE, names.NO_REPLY: "true", names.REQUIRE_CONSUMERS: "true"}
             try:
-                await self._stomp.send(waiting.queue, encode(JSON_TYPE, "ping"), headers, receipt=True)
-            except Rejected:
-                waiting.scope.cancel()
-                return
+                await stomp.send(waiting.queue, encode(JSON_TYPE, "ping"), headers, receipt=True)
+            except Rejected as error:
+                if error.verdict == names.REJECTED_NO_CONSUMER:
+                    waiting.scope.cancel()
+                    return
             except (ConnectionLost, ServerError):
                 return  # who asks hears of it
             await anyio.sleep(_LOOK_EVERY)

@@ -9,11 +9,14 @@ from typing import Any
 from uuid import uuid4
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 from nebula import headers as names
+from nebula.errors import ConnectionLost, ServerError
 from nebula.rpc.client import Client
-from nebula.rpc.discovery import Instance, Presence
+from nebula.rpc.discovery import Change, Instance, Presence
 from nebula.rpc.responder import Responder
 from nebula.stomp.client import StompClient
 from nebula.testing import Faults
@@ -168,9 +171,11 @@ async def test_service_that_lost_its_connection_comes_back_under_its_name(
             tasks.start_soon(partial(app.run, url, started=started, link=faults, reconnect=True))
             (before,) = await until(presence, 1)
             await started.wait()
+            changes = presence.changes()
             faults.drop_connection()
-            await until(presence, 0)
-            (after,) = await until(presence, 1)
+            while not (await anext(changes)).is_gone:
+                pass
+            after = (await anext(changes)).instance
             tasks.cancel_scope.cancel()
 
     assert after.destination == before.destination
@@ -205,6 +210,13 @@ async def test_load_is_told_as_it_changes(serving: Serving, client: Client) -> N
         b"{}",
         b'{"service": "other", "name": "i1"}',
         b'{"service": "%b", "name": "i1", "queue": "/queue/other"}',
+        b'{"service": "%b", "name": "i1", "started_at": -1}',
+        b'{"service": "%b", "name": "i1", "started_at": -Infinity}',
+        b'{"service": "%b", "name": "i1", "started_at": NaN}',
+        b'{"service": "%b", "name": "i1", "started_at": 1e999}',
+        b'{"service": "%b", "name": "i1", "busy": -1}',
+        b'{"service": "%b", "name": "i1", "waiting": 1' + b"0" * 100 + b"}",
+        b'{"service": "%b", "name": "i1", "version": "' + b"x" * 501 + b'"}',
     ],
 )
 async def test_what_no_instance_would_say_of_itself_is_nobody(client: Client, body: bytes) -> None:
@@ -219,6 +231,69 @@ async def test_what_no_instance_would_say_of_itself_is_nobody(client: Client, bo
 
 async def test_service_that_nobody_runs_has_no_instances(client: Client) -> None:
     assert await client.services(f"service-{uuid4().hex}") == []
+
+
+@pytest.mark.parametrize("name", ["a]", "[", "*", "?"])
+async def test_name_of_a_service_is_no_glob(serving: Serving, client: Client, name: str) -> None:
+    async with serving(fresh()):
+        assert await client.services(name) == []
+        # It was no ERROR of the broker's, either.
+        assert len(await client.services()) > 0
+
+
+async def test_instances_are_up_to_date_and_little_is_kept_where_nobody_asks_for_changes(
+    broker_url: str, client: Client
+) -> None:
+    service = f"service-{uuid4().hex}"
+    kept, brief = (Instance(service, name) for name in ("kept", "brief"))
+
+    with anyio.fail_after(10):
+        async with StompClient(broker_url) as stomp, client.watch_services(service) as presence:
+            for load in range(50):
+                now = kept.with_load(load, 0)
+                await stomp.send(now.destination, now.to_json(), receipt=True)
+                await stomp.send(brief.destination, brief.to_json(), receipt=True)
+                await stomp.send(brief.destination, b"", receipt=True)
+            while presence.instances != [kept.with_load(49, 0)]:
+                await anyio.lowlevel.checkpoint()
+            changes = presence.changes()
+            assert await anext(changes) == Change(kept.with_load(49, 0))
+            await stomp.send(kept.destination, b"", receipt=True)
+            assert await anext(changes) == Change(kept.with_load(49, 0), is_gone=True)
+
+    assert client.stomp.connection._buffered_bytes == 0
+
+
+async def test_instance_that_went_and_came_back_between_two_looks_has_gone_and_is_there(
+    broker_url: str, client: Client
+) -> None:
+    service = f"service-{uuid4().hex}"
+    one, mark = Instance(service, "one"), Instance(service, "mark")
+
+    with anyio.fail_after(10):
+        async with StompClient(broker_url) as stomp:
+            await stomp.send(one.destination, one.to_json(), receipt=True)
+        async with StompClient(broker_url) as stomp, client.watch_services(service) as presence:
+            for body in (b"", one.to_json(), b"", one.to_json()):
+                await stomp.send(one.destination, body, receipt=True)
+            await stomp.send(mark.destination, mark.to_json(), receipt=True)
+            while len(presence.instances) < 2:
+                await anyio.lowlevel.checkpoint()
+            changes = presence.changes()
+            seen = [await anext(changes) for _ in range(3)]
+            for gone in (one, mark):
+                await stomp.send(gone.destination, b"", receipt=True)
+
+    assert [change for change in seen if change.instance == one] == [Change(one, is_gone=True), Change(one)]
+    assert Change(mark) in seen
+
+
+async def test_changes_end_with_the_connection(mortal_broker: RunningBroker) -> None:
+    with anyio.fail_after(10):
+        async with Client(mortal_broker.url) as client, client.watch_services() as presence:
+            await anyio.to_thread.run_sync(mortal_broker.stop)
+            with pytest.raises((ConnectionLost, ServerError)):
+                await anext(presence.changes())
 
 
 # --- brokers without last values ---
@@ -262,6 +337,27 @@ async def test_only_who_is_asked_for_answers(plain_url: str) -> None:
             ids = [(await anext(answers)).headers[names.IN_REPLY_TO] for _ in apps]
 
     assert sorted(ids) == sorted(app.name for app in apps)
+
+
+async def test_where_there_are_no_last_values_all_questions_are_answered_in_one_queue(plain_url: str) -> None:
+    app, inboxes = fresh(), []
+    async with (
+        _serving_at(plain_url, app),
+        StompClient(plain_url) as stomp,
+        stomp.subscribe(names.SERVICES_TOPIC) as questions,
+        Client(plain_url) as client,
+    ):
+        with anyio.fail_after(20):
+            async with (
+                client.watch_services(app.name, timeout=0.1) as presence,
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(until, presence, 5)
+                for _ in range(2):
+                    inboxes.append((await anext(questions)).headers[names.REPLY_TO])
+                tasks.cancel_scope.cancel()
+
+    assert len(set(inboxes)) == 1
 
 
 async def test_where_there_are_no_last_values_changes_are_seen_by_asking_again(plain_url: str) -> None:

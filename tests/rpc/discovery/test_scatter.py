@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from decimal import Decimal
+from typing import Any
 from uuid import uuid4
 
 import anyio
@@ -12,7 +14,9 @@ import anyio.to_thread
 import pytest
 
 from nebula import headers as names
-from nebula.errors import ConnectionLost, RemoteError, ServerError
+from nebula.errors import CallTimeout, ConnectionLost, RemoteError, ServerError
+from nebula.rpc.breaker import Breaker
+from nebula.rpc.chain import Call, MakeCall
 from nebula.rpc.client import Client
 from nebula.rpc.discovery import Instance
 from nebula.rpc.errors import UnexpectedReply, VerbError
@@ -48,6 +52,10 @@ class Herd:
         @app.verb
         async def first_is_quick() -> int:
             return await (slow if number else quick)()
+
+        @app.verb
+        async def forever() -> None:
+            await anyio.sleep_forever()
 
         @app.verb
         async def odd() -> int | str:
@@ -104,6 +112,72 @@ async def test_instance_that_is_too_slow_is_missing(serving: Serving, client: Cl
     assert list(found.values.values()) == [0]
     assert len(found.missing) == 2
     assert {one.service for one in found.missing} == {herd.name}
+
+
+class SoldOut(VerbError):
+    """Nothing left."""
+
+    code = "sold-out"
+
+
+async def test_declared_error_is_an_answer_of_its_class(serving: Serving, client: Client) -> None:
+    herd = Herd(3)
+    async with serving(*herd.apps):
+        found = await client.with_options(errors=[SoldOut]).call_all(herd.name, "odd")
+
+    (error,) = [one.error for one in found.answers if one.error is not None]
+    assert type(error) is SoldOut
+    assert sorted(map(str, found.values.values())) == ["2", "three"]
+
+
+async def test_instance_whose_circuit_is_open_is_missing(broker_url: str, serving: Serving) -> None:
+    herd = Herd(2)
+    herd.may_end.set()
+    breaker = Breaker(failures=1, seconds=60)
+    async with serving(*herd.apps), Client(broker_url, breaker=breaker) as client:
+        (one, other) = await client.services(herd.name)
+        assert one.queue is not None
+        with pytest.raises(CallTimeout):
+            await client.call(one.queue, "forever", timeout=0.01)
+        found = await client.call_all(herd.name, "quick")
+
+    assert (list(found.values), found.missing) == ([other.name], [one])
+
+
+async def test_whatever_else_goes_wrong_comes_out_as_it_is(broker_url: str, serving: Serving) -> None:
+    async def broken(_call: Call, _next: MakeCall) -> Any:
+        raise KeyError("mine")
+
+    herd = Herd(2)
+    async with serving(*herd.apps), Client(broker_url, middleware=[broken]) as client:
+        with pytest.raises(KeyError, match="mine"):
+            await client.call_all(herd.name, "quick")
+
+
+def test_parameters_that_have_no_json_form_are_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="object"):
+        Client().call_all("herd", "quick", object())
+
+
+async def test_instances_are_asked_by_the_handlers_own_function(serving: Serving, client: Client) -> None:
+    name = f"typed-{uuid4().hex}"
+    apps = [Responder(name), Responder(name)]
+
+    @apps[0].verb(errors=[SoldOut])
+    async def double(number: int) -> Decimal:
+        if not number:
+            raise SoldOut
+        return Decimal(2 * number)
+
+    apps[1].verb(errors=[SoldOut])(double)
+    async with serving(*apps):
+        found = await client.call_all(double, 4)
+        failed = await client.call_all(double, number=0)
+        with pytest.raises(TypeError, match="number"):
+            client.call_all(double)  # type: ignore[call-overload]  # the mistake
+
+    assert list(found.values.values()) == [Decimal(8)] * 2
+    assert [type(one.error) for one in failed.answers] == [SoldOut] * 2
 
 
 @asynccontextmanager
