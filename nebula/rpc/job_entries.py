@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -13,7 +13,7 @@ from nebula.rpc.answers import Answer, success
 from nebula.rpc.context import Request, Surroundings
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.jobs.local import LocalRunner
-from nebula.rpc.jobs.runner import JobRunner
+from nebula.rpc.jobs.runner import JobMiddleware, JobRunner
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.verb import JobVerb
@@ -80,9 +80,17 @@ class JobEntries:
         around: the service, for its jobs.
         engines: what jobs may run in, by name, beside the service itself.
         root: where state is kept; see `StateFolder`.
+        middleware: of the responder; what of it is `JobMiddleware` stands around jobs, too.
     """
 
-    def __init__(self, around: Surroundings, engines: Mapping[str, Engine], root: Path | None) -> None:
+    def __init__(
+        self,
+        around: Surroundings,
+        engines: Mapping[str, Engine],
+        root: Path | None,
+        middleware: Sequence[object] = (),
+    ) -> None:
+        self._middleware = [one for one in middleware if isinstance(one, JobMiddleware)]
         self._name, self._around = around.service, around
         self._engines = engines
         self._root = root
@@ -123,7 +131,11 @@ class JobEntries:
             runners: dict[str | None, JobRunner] = {
                 name: engine.runner(state.path, self._name) for name, engine in self._engines.items()
             }
-            runners[None] = LocalRunner({one.name: one for one in self._jobs}, around=self._around)
+            runners[None] = LocalRunner(
+                {one.name: one for one in self._jobs}, around=self._around, middleware=self._middleware
+            )
+            for one in reversed(self._middleware):
+                runners = {name: one.around_runner(runner) for name, runner in runners.items()}
             self._service = JobService(self._name, state=state, runners=runners)
             for job in self._jobs:
                 self._service.declare(job)

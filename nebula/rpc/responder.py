@@ -125,14 +125,14 @@ class Responder(Listens):
         self._rules = AnswerRules(
             max_attempts, ack == "early", debug, max_reply_bytes, max_waiting, stream_idle
         )
-        self._replays = Replays(
-            name, MemoryStore() if idempotency is None else idempotency, idempotency_window
-        )
+        store = MemoryStore() if idempotency is None else idempotency
+        self._replays = Replays(name, store, idempotency_window, max_bytes=max_reply_bytes)
         self._around = around = Surroundings(name)
         self._lifespan = lifespan
         self._middleware = tuple(middleware)
         self._registry = VerbRegistry()
-        self._jobs = JobEntries(around, {} if spark is None else {DEFAULT_ENGINE: spark}, state)
+        engines = {} if spark is None else {DEFAULT_ENGINE: spark}
+        self._jobs = JobEntries(around, engines, state, self._middleware)
         self._serving: Serving | None = None
         for function in (self._ping, self._describe, self._stats):
             self._registry.add(Verb(function, VerbOptions(name=function.__name__.removeprefix("_"))))
@@ -260,6 +260,14 @@ class Responder(Listens):
             return function
 
         return declare if function is None else declare(function)
+
+    def add(self, entry: Endpoint) -> None:
+        """Declare what answers in a way of its own; `verb`, `job` and `include` make it from functions.
+
+        Raises:
+            ValueError: the name is reserved or taken.
+        """
+        self._registry.declare(entry)
 
     def include(self, holder: object) -> None:
         """Declare every function or method of a module or object that bears the bare `@verb` mark.

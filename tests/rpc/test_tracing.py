@@ -10,9 +10,9 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode, get_current_span
+from opentelemetry.trace import SpanKind, StatusCode, get_current_span, get_tracer
 
-from nebula.errors import RemoteError
+from nebula.errors import JobEnded, RemoteError
 from nebula.rpc.client import Client
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
@@ -135,20 +135,106 @@ async def test_span_of_a_job_is_a_child_of_the_start(kind: str, tmp_path: Path) 
     assert trace["tracestate"] == STATE
 
 
+@pytest.mark.parametrize("kind", ["async", "plain"])
+async def test_each_run_of_a_job_has_a_span_by_itself_and_what_it_calls_is_its_own(
+    kind: str, tmp_path: Path
+) -> None:
+    traces = Traces()
+    app = Responder(f"service-{uuid4().hex}", state=tmp_path, middleware=[trace_requests(traces.provider)])
+
+    def note() -> None:
+        with get_tracer("test", tracer_provider=traces.provider).start_as_current_span("within"):
+            pass
+
+    async def report(ctx: Job) -> dict[str, str]:
+        await anyio.lowlevel.checkpoint()
+        note()
+        return dict(ctx.trace)
+
+    def report_plainly(ctx: Job) -> dict[str, str]:
+        note()
+        return dict(ctx.trace)
+
+    app.job(engine=None, name="report")(report if kind == "async" else report_plainly)
+    async with TestClient(app, middleware=[trace_calls(traces.provider)]) as client:
+        with anyio.fail_after(10):
+            trace = await (await client.start(app.name, "report")).result()
+
+    run = traces.span("job report", SpanKind.CONSUMER)
+    assert run.context is not None
+    assert is_child(run, traces.span(f"{app.name}/report", SpanKind.PRODUCER))
+    assert is_child(traces.span("within", SpanKind.INTERNAL), run)
+    assert f"{run.context.span_id:016x}" in trace["traceparent"]
+    assert run.status.status_code is StatusCode.UNSET
+    assert dict(run.attributes or {}).keys() == {"nebula.job", "nebula.attempt", "rpc.method"}
+
+
+async def test_trace_is_handed_on_to_jobs_where_nobody_makes_spans(tmp_path: Path) -> None:
+    traces = Traces()
+    app = Responder(f"service-{uuid4().hex}", state=tmp_path, middleware=[trace_requests()])
+
+    @app.job(engine=None)
+    async def report(ctx: Job) -> dict[str, str]:
+        return dict(ctx.trace)
+
+    async with TestClient(app, middleware=[trace_calls(traces.provider)]) as client:
+        with anyio.fail_after(10):
+            trace = await (await client.start(report)).result()
+
+    started = traces.span(f"{app.name}/report", SpanKind.PRODUCER)
+    assert started.context is not None
+    assert f"{started.context.span_id:016x}" in trace["traceparent"]
+
+
+@pytest.mark.parametrize("how", ["failed", "cancelled", "timed-out", "lost"])
+async def test_span_of_a_run_says_how_it_ended(how: str, tmp_path: Path) -> None:
+    traces = Traces()
+    app = Responder(f"service-{uuid4().hex}", state=tmp_path, middleware=[trace_requests(traces.provider)])
+    runs = anyio.Event()
+
+    @app.job(engine=None, timeout=0.01 if how == "timed-out" else None)
+    async def report() -> None:
+        runs.set()
+        if how == "failed":
+            raise VerbError("sold-out", "secret")
+        await anyio.sleep_forever()
+
+    async with TestClient(app) as client:
+        with anyio.fail_after(10):
+            job = await client.start(report)
+            await runs.wait()
+            if how == "cancelled":
+                await job.cancel()
+            if how != "lost":
+                with pytest.raises(JobEnded):
+                    await job.result()
+
+    run = traces.span("job report", SpanKind.CONSUMER)
+    assert (run.attributes or {})["error.type"] == ("sold-out" if how == "failed" else how)
+    assert "secret" not in run.to_json()
+
+
 @pytest.mark.parametrize("header", ["", "nonsense", "00-" + "g" * 32 + "-" + "1" * 16 + "-01", "0" * 5000])
 async def test_trace_that_cannot_be_read_is_left_aside(header: str, tmp_path: Path) -> None:
     traces = Traces()
     app = Responder(f"service-{uuid4().hex}", state=tmp_path, middleware=[trace_requests(traces.provider)])
+    plain = Responder(f"plain-{uuid4().hex}", state=tmp_path)
 
     @app.job(engine=None)
     async def report(ctx: Job) -> dict[str, str]:
+        return dict(ctx.trace)
+
+    @plain.job(engine=None)
+    async def report_plainly(ctx: Job) -> dict[str, str]:
         return dict(ctx.trace)
 
     async def odd(call: object, call_next: object) -> object:
         call.headers["traceparent"] = header  # type: ignore[attr-defined]
         return await call_next(call)  # type: ignore[operator]
 
-    async with TestClient(app, middleware=[odd]) as client:
+    async with TestClient(app, plain, middleware=[odd]) as client:
         with anyio.fail_after(10):
-            assert await (await client.start(report)).result() == {}
+            assert await (await client.start(report_plainly)).result() == {}
+            assert await (await client.start(report)).result() != {}
+    assert traces.span("job report", SpanKind.CONSUMER).parent is None
     assert traces.span(f"{app.name}/report", SpanKind.SERVER).parent is None

@@ -17,7 +17,7 @@ from nebula.rpc.answers import Answer, failure
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.errors import VerbError
-from nebula.rpc.idempotency.store import IdempotencyStore, Reach, StoreFailed
+from nebula.rpc.idempotency.store import IdempotencyStore, Reach, StoreFailed, join_key
 
 _log = structlog.get_logger()
 
@@ -30,6 +30,9 @@ _LONGEST_PAUSE: Final = 0.25
 
 # How long an answer is held up by a store that does not take it.
 _KEEPING: Final = 5.0
+
+# How long a claim is taken back that may have been made.
+_RELEASING: Final = 1.0
 
 Run = Callable[[], Awaitable[Answer]]
 IsMeant = Callable[[VerbError], bool]
@@ -63,11 +66,19 @@ class Replays:
         store: what remembers.
         window: seconds that an answer is kept.
         lease: seconds after which a claim is a dead process's.
+        max_bytes: of an answer that can be sent. Of a longer one it is kept that it was too long.
     """
 
     def __init__(
-        self, service: str, store: IdempotencyStore, window: float, *, lease: float = _LEASE
+        self,
+        service: str,
+        store: IdempotencyStore,
+        window: float,
+        *,
+        lease: float = _LEASE,
+        max_bytes: int = 8 * 1024 * 1024,
     ) -> None:
+        self._max_bytes = max_bytes
         self.store = store
         self._service = service
         self._window = window
@@ -109,7 +120,8 @@ class Replays:
             VerbError: `bad-request`: the key was used with other parameters; `busy`: the store cannot be
                 asked, so nothing was run; or what `run` raised.
         """
-        own_key = _digest([self._service, request.principal, request.verb, key])
+        sender = [self._service, request.principal]
+        own_key = join_key(_digest(sender), _digest([*sender, request.verb, key]))
         fingerprint = _digest(request.parameters)
         while (turn := self._turns.get(own_key)) is not None:
             _require_same(turn.fingerprint, fingerprint)
@@ -132,6 +144,9 @@ class Replays:
                 claim = await self.store.claim(key, turn.fingerprint, turn.owner, self._lease)
             except StoreFailed as error:
                 _log.exception("idempotency key not looked up", service=self._service)
+                with anyio.move_on_after(_RELEASING):
+                    # It may be ours all the same, where only the answer was lost.
+                    await self._settle(key, turn, None)
                 raise VerbError("busy", "keys cannot be looked up now; try again later") from error
             if claim.is_mine:
                 return None
@@ -165,10 +180,17 @@ class Replays:
             if answer is None:
                 await self.store.release(key, turn.owner)
             else:
-                await self.store.keep(key, turn.owner, _write(answer), self._window)
+                await self.store.keep(key, turn.owner, _write(self._as_sent(answer)), self._window)
         except StoreFailed:
             # The answer goes out all the same: the request was handled. A retry may handle it again.
             _log.exception("answer not kept for its key", service=self._service)
+
+    def _as_sent(self, answer: Answer) -> Answer:
+        """What is kept of an answer: of one that is too long to be sent, that it is."""
+        size = len(answer.parameters or b"")
+        if size <= self._max_bytes:
+            return answer
+        return failure(VerbError("result-too-large", f"the answer has {size} bytes"))
 
     @property
     def reach(self) -> Reach:

@@ -58,7 +58,9 @@ class Job(ABC):
     @property
     @abstractmethod
     def trace(self) -> Mapping[str, str]:
-        """`traceparent` and `tracestate` of its request (W3C Trace Context), as far as that bore them."""
+        """`traceparent` and `tracestate` of its request (W3C Trace Context), as far as that bore them; or of
+        the span of this run, where the service has middleware that makes one.
+        """
 
     @property
     @abstractmethod

@@ -7,8 +7,8 @@ import secrets
 import threading
 import traceback
 from collections import deque
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, Literal
 
 import anyio
@@ -23,7 +23,7 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.injection import Plan, Provided
 from nebula.rpc.jobs.context import JobCancelled
 from nebula.rpc.jobs.local_context import LocalJob, Told
-from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, JobTask, Progress
+from nebula.rpc.jobs.runner import JobFailure, JobListener, JobMiddleware, JobOutput, JobTask, Progress
 from nebula.rpc.jobs.verb import JobVerb
 
 __all__ = ["LocalRunner"]
@@ -44,6 +44,7 @@ class LocalRunner:
     Args:
         verbs: by name; they may be added to later.
         around: the service, for the state of its lifespan.
+        middleware: around each job's code, the first one outermost.
         max_running: jobs at a time.
         stop_grace: seconds that threads have to end when the service stops. Then they are left to
             themselves, and end with the process.
@@ -56,10 +57,11 @@ class LocalRunner:
         verbs: Mapping[str, JobVerb],
         *,
         around: Surroundings | None = None,
+        middleware: Sequence[JobMiddleware] = (),
         max_running: int = 8,
         stop_grace: float = 2.0,
     ) -> None:
-        self._around = around or Surroundings()
+        self._around, self._middleware = around or Surroundings(), middleware
         self._verbs, self.max_running, self._stop_grace = verbs, max_running, stop_grace
         self._submitted: deque[_Run] = deque()
         self._has_work = anyio.Event()
@@ -67,7 +69,7 @@ class LocalRunner:
 
     def submit(self, task: JobTask) -> None:
         """See `JobRunner`."""
-        run = self._runs[task.job, task.attempt] = _Run(task, self._around)
+        run = self._runs[task.job, task.attempt] = _Run(task, self._around, self._middleware)
         self._submitted.append(run)
         self._has_work.set()
 
@@ -159,14 +161,23 @@ _End = JobOutput | JobFailure | None
 class _Run:
     """One attempt."""
 
-    def __init__(self, task: JobTask, around: Surroundings) -> None:
+    def __init__(self, task: JobTask, around: Surroundings, middleware: Sequence[JobMiddleware]) -> None:
         self.task = task
+        self._middleware = middleware
         self.key = (task.job, task.attempt)
         self.context = LocalJob(task, around)
         self.error: BaseException | None = None
         self.scope = anyio.CancelScope()
         self.end: _End = None
         self._reported = Progress()
+
+    @contextmanager
+    def in_middleware(self) -> Iterator[None]:
+        """For its code alone."""
+        with ExitStack() as stack:
+            for one in self._middleware:
+                stack.enter_context(one.around_run(self.context))
+            yield
 
     def tell(self, told: Told) -> None:
         """It shall end. The first reason counts."""
@@ -217,7 +228,8 @@ async def _look_often(run: _Run, listener: JobListener) -> None:
 async def _run_as_task(run: _Run, verb: JobVerb, given: Mapping[str, Any]) -> _End:
     with run.scope:
         try:
-            result = await verb.call(run.task.parameters, run.context, given)
+            with run.in_middleware():
+                result = await verb.call(run.task.parameters, run.context, given)
         # What a job raises ends the job, and never the service: SystemExit too.
         except (Exception, JobCancelled, SystemExit) as error:
             return await anyio.to_thread.run_sync(run.fail, error)
@@ -238,7 +250,9 @@ async def _run_in_thread(
 
     def work() -> None:
         try:
-            run.end = run.finish(verb, verb.call(run.task.parameters, run.context, given))
+            with run.in_middleware():
+                result = verb.call(run.task.parameters, run.context, given)
+            run.end = run.finish(verb, result)
         except BaseException as error:
             run.end = run.fail(error)
         # The loop may be gone by now; then nobody is interested.

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import anyio
 
-__all__ = ["JobFailure", "JobListener", "JobOutput", "JobRunner", "JobTask", "Progress", "TaskCounts"]
+from nebula.rpc.jobs.context import Job
+
+__all__ = [
+    "JobFailure", "JobListener", "JobMiddleware", "JobOutput", "JobRunner", "JobTask", "Progress",
+    "TaskCounts",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +122,17 @@ class JobListener(Protocol):
 
 
 class JobRunner(Protocol):
-    """Runs jobs' code somewhere.
+    """Runs jobs' code somewhere."""
 
-    Attributes:
-        max_running: how many jobs it wants at a time; the service keeps the others queued.
-        is_broken: why no job can run now, as a sentence, or None.
-    """
+    @property
+    def max_running(self) -> int:
+        """How many jobs it wants at a time; the service keeps the others queued."""
+        ...
 
-    max_running: int
-    is_broken: str | None
+    @property
+    def is_broken(self) -> str | None:
+        """Why no job can run now, as a sentence, or None."""
+        ...
 
     def submit(self, task: JobTask) -> None:
         """Run this as soon as possible. Never blocks, never raises; also before `run` is ready."""
@@ -144,3 +152,16 @@ class JobRunner(Protocol):
         Args:
             started: set when jobs are taken.
         """
+
+
+@runtime_checkable
+class JobMiddleware(Protocol):
+    """Middleware of a responder that stands around its jobs as well: what `trace_requests` makes is some."""
+
+    def around_runner(self, runner: JobRunner) -> JobRunner:
+        """What runs jobs in place of this runner, mostly by having it run them."""
+        ...
+
+    def around_run(self, job: Job) -> AbstractContextManager[object]:
+        """Entered around the code of each job that runs in the service, in its thread or task."""
+        ...

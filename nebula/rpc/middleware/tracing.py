@@ -1,7 +1,7 @@
 """Spans of OpenTelemetry (extra `otel`), joined over the wire by W3C's `traceparent` and `tracestate`.
 
     Client(middleware=[trace_calls()])
-    Responder("prices", middleware=[trace_requests()])
+    Responder("prices", middleware=[trace_requests()])  # and its jobs
 
 Without a provider of the SDK, OpenTelemetry makes no spans, and the headers are handed on as they came. Spans
 have service, verb and the error's code: parameters, results and texts of errors never are in one.
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider, get_tracer
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.context import attach, detach
+from opentelemetry.trace import Span, SpanKind, TracerProvider, get_tracer
 
 from nebula.errors import RemoteError
 from nebula.rpc.answers import Answer
@@ -22,11 +22,12 @@ from nebula.rpc.chain import Call, CallMiddleware, CallNext, MakeCall, Middlewar
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.context import Job
+from nebula.rpc.jobs.runner import JobRunner
+from nebula.rpc.middleware.job_spans import W3C, TracedRunner, fail, job_facts
 
 __all__ = ["trace_calls", "trace_job", "trace_requests"]
 
 _NAME: Final = "nebula"
-_W3C: Final = TraceContextTextMapPropagator()
 
 
 def trace_calls(provider: TracerProvider | None = None) -> CallMiddleware:
@@ -45,7 +46,7 @@ def trace_calls(provider: TracerProvider | None = None) -> CallMiddleware:
         with tracer.start_as_current_span(
             name, kind=kind, attributes=facts, record_exception=False, set_status_on_exception=False
         ) as span:
-            _W3C.inject(call.headers)
+            W3C.inject(call.headers)
             with _telling(span):
                 return await call_next(call)
 
@@ -55,16 +56,27 @@ def trace_calls(provider: TracerProvider | None = None) -> CallMiddleware:
 def trace_requests(provider: TracerProvider | None = None) -> Middleware:
     """Make a span of kind SERVER for each request, a child of its caller's; calls from within are its own.
 
+    And one of kind CONSUMER for each run of a job, a child of the call that asked for it: from when it is
+    handed to what runs it until it has ended, however that is. It is the job's `trace`. In the service it is
+    the current span of the job's code; in an engine `trace_job` makes children of it.
+
     Args:
         provider: as for `trace_calls`.
     """
-    tracer = get_tracer(_NAME, tracer_provider=provider)
+    return _TraceRequests(provider)
 
-    async def trace(request: Request, call_next: CallNext) -> Answer:
+
+class _TraceRequests:
+    """See `trace_requests`: middleware, of jobs as well (`JobMiddleware`)."""
+
+    def __init__(self, provider: TracerProvider | None) -> None:
+        self._tracer = get_tracer(_NAME, tracer_provider=provider)
+
+    async def __call__(self, request: Request, call_next: CallNext) -> Answer:
         name, facts = _named(request.service, request.verb)
-        with tracer.start_as_current_span(
+        with self._tracer.start_as_current_span(
             name,
-            _W3C.extract(request.headers),
+            W3C.extract(request.headers),
             SpanKind.SERVER,
             facts,
             record_exception=False,
@@ -73,40 +85,44 @@ def trace_requests(provider: TracerProvider | None = None) -> Middleware:
             with _telling(span):
                 answer = await call_next(request)
             if answer.code is not None:
-                _fail(span, answer.code)
+                fail(span, answer.code)
             return answer
 
-    return trace
+    def around_runner(self, runner: JobRunner) -> JobRunner:
+        return TracedRunner(runner, self._tracer)
+
+    @contextmanager
+    def around_run(self, job: Job) -> Iterator[None]:
+        token = attach(W3C.extract(job.trace))
+        try:
+            yield
+        finally:
+            detach(token)
 
 
 @contextmanager
 def trace_job(job: Job, provider: TracerProvider | None = None) -> Iterator[Span]:
-    """Make a span of kind CONSUMER for a block of a job, as a child of the request for it:
+    """Make a span of kind CONSUMER for a block of a job, a child of its run, or else of the request for it:
 
         @app.job(engine=None)
         def report(ctx: Job, month: int) -> int:
             with trace_job(ctx):
                 ...
 
-    It works in an engine as well, where that process has OpenTelemetry and sets up a provider. Each attempt
-    is a span of its own.
+    For services without `trace_requests`, which makes a span for each run; or for a part of a job. It works
+    in an engine as well, where that process has OpenTelemetry and sets up a provider.
 
     Args:
         job: the context of the job.
         provider: as for `trace_calls`.
     """
     tracer = get_tracer(_NAME, tracer_provider=provider)
-    facts: dict[str, str | int] = {
-        "nebula.job": job.id,
-        "nebula.attempt": job.attempt,
-        "rpc.method": job.verb,
-    }
     with (
         tracer.start_as_current_span(
             f"job {job.verb}",
-            _W3C.extract(job.trace),
+            W3C.extract(job.trace),
             SpanKind.CONSUMER,
-            facts,
+            job_facts(job.id, job.attempt, job.verb),
             record_exception=False,
             set_status_on_exception=False,
         ) as span,
@@ -124,14 +140,9 @@ def _telling(span: Span) -> Iterator[None]:
     try:
         yield
     except (RemoteError, VerbError) as error:
-        _fail(span, error.code)
+        fail(span, error.code)
         raise
     # A cancellation, too: nobody waits for the end of this.
     except BaseException as error:
-        _fail(span, type(error).__name__)
+        fail(span, type(error).__name__)
         raise
-
-
-def _fail(span: Span, code: str) -> None:
-    span.set_attribute("error.type", code)
-    span.set_status(Status(StatusCode.ERROR))
