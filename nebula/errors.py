@@ -54,7 +54,12 @@ class ConnectFailed(ConnectionLost):
 
 
 class Refused(NebulaError):
-    """A request was turned down: a SUBSCRIBE ignored, or a broker's policy (`code`, `detail`)."""
+    """A request was turned down: a SUBSCRIBE ignored, or a broker's policy.
+
+    Attributes:
+        code: a stable kebab-case word to branch on.
+        detail: a text for people.
+    """
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(f"{code}: {detail}")
@@ -63,7 +68,12 @@ class Refused(NebulaError):
 
 
 class Rejected(NebulaError):
-    """The broker's verdict on a SEND: it had no effect and nobody will ever receive it."""
+    """The broker's verdict on a SEND: it had no effect and nobody will ever receive it.
+
+    Attributes:
+        verdict: one of `rejected-…`.
+        destination: where it was to go.
+    """
 
     def __init__(self, verdict: str, destination: str) -> None:
         super().__init__(f"{destination}: {verdict}")
@@ -117,7 +127,12 @@ class CircuitOpen(NebulaError):
 
 
 class JobError(NebulaError):
-    """Raised by a job's own code to end it as `failed` with a text (and code) for its caller."""
+    """Raised by a job's own code to end it as `failed` with a text (and code) for its caller.
+
+    Attributes:
+        message: a text for people.
+        code: a stable kebab-case word to branch on.
+    """
 
     def __init__(self, message: str, *, code: str = "job") -> None:
         super().__init__(message)

@@ -68,6 +68,7 @@ _TABLE: Final = (
 )
 
 CODES: Final[Mapping[str, ErrorCode]] = MappingProxyType({row.code: row for row in _TABLE})
+"""The framework's own codes, which no verb may declare."""
 
 _KEBAB_CASE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
