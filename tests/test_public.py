@@ -99,7 +99,7 @@ def test_dir_shows_the_public_names() -> None:
 
 @pytest.mark.parametrize(
     ("name", "home"),
-    [("sync.Client", "nebula.sync"), ("testing.TestClient", "nebula.testing.app_client")],
+    [("sync.Client", "nebula.sync.client"), ("testing.TestClient", "nebula.testing.app_client")],
 )
 def test_module_is_an_attribute_without_being_imported(name: str, home: str) -> None:
     ended = subprocess.run(

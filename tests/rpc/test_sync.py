@@ -27,6 +27,7 @@ from nebula.errors import (
 )
 from nebula.rpc.breaker import Breaker
 from nebula.rpc.chain import Call, MakeCall
+from nebula.rpc.discovery import Change, Instance
 from nebula.rpc.responder import Responder
 from nebula.rpc.retrying import Retry
 from nebula.rpc.verbs import verb
@@ -236,3 +237,54 @@ def test_all_instances_are_found_and_asked_in_one_call(client: Client) -> None:
 
     assert found.values == {instance.name: None}
     assert found.missing == []
+    assert client.call_all(quote, "ABC", qty=2).values == {instance.name: Decimal("3.0")}
+
+
+def test_instance_is_asked_on_its_own_queue(client: Client) -> None:
+    (instance,) = client.services(app.name)
+    assert instance.queue is not None
+
+    assert client.call_queue(instance.queue, "describe")["service"] == app.name
+
+
+def test_who_comes_and_goes_is_seen(client: Client) -> None:
+    one = Instance(f"brief-{uuid4().hex}", "i1")
+    with client.watch_services(one.service) as presence:
+        assert presence.instances == []
+        client.publish(one.destination, one.to_json())
+        changes = presence.changes()
+        seen = [next(changes)]
+        assert presence.instances == [one]
+        client.publish(one.destination, b"")
+        seen.append(next(changes))
+        changes.close()
+
+    assert seen == [Change(one), Change(one, is_gone=True)]
+
+
+@pytest.mark.usefixtures("client")
+def test_answers_may_come_to_a_shared_queue(broker_url: str) -> None:
+    with Client(broker_url, timeout=5, reply_to=f"/queue/replies-{uuid4().hex}") as client:
+        assert client.call(quote, "ABC") == Decimal("1.5")
+
+
+@pytest.mark.usefixtures("client")
+def test_view_that_is_made_before_entering_works_with_its_client(broker_url: str) -> None:
+    client = Client(broker_url)
+    quick = client.with_options(timeout=5)
+    with client:
+        assert quick.call(quote, "ABC") == Decimal("1.5")
+    with pytest.raises(LocalProtocolError, match="`with`"):
+        quick.call(quote, "ABC")
+
+
+def test_last_value_is_followed_until_the_reader_leaves(client: Client) -> None:
+    value = client.value(f"X/{uuid4().hex}", as_=int)
+    seen = []
+    for now in value:
+        seen.append(now)
+        if now == 2:
+            break
+        value.put((now or 0) + 1)
+
+    assert (seen[0], seen[-1]) == (None, 2)

@@ -15,6 +15,7 @@ from nebula.rpc.answers import Answer
 from nebula.rpc.chain import Call, CallNext, MakeCall
 from nebula.rpc.client import Client
 from nebula.rpc.context import Request
+from nebula.rpc.discovery import ScatterResult
 from nebula.rpc.injection import Depends
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle
@@ -82,6 +83,18 @@ async def calls_by_name_have_the_type_asked_for(client: Client) -> None:
     assert_type(await client.call("prices", "quote", {"symbol": "ABC"}), Any)
 
 
+async def all_instances_answer_with_the_handlers_type(client: Client) -> None:
+    assert_type(await client.call_all(quote, "ABC", qty=2), ScatterResult[Decimal])
+    assert_type((await client.call_all(crunch, [1])).values, dict[str, int])
+    assert_type(await client.call_all("prices", "quote", result=Decimal), ScatterResult[Decimal])
+    assert_type(await client.call_all("prices", "quote", {"symbol": "ABC"}, timeout=5), ScatterResult[Any])
+    async with client.call_all(look, "x") as answers:
+        assert_type([one.value async for one in answers], list[str])
+    client.call_all(quote, 7)  # type: ignore[call-overload]  # wrong
+    client.call_all(look)  # type: ignore[call-overload]  # wrong
+    client.call_all("prices")  # type: ignore[call-overload]  # wrong
+
+
 async def wrong_calls_are_rejected(client: Client) -> None:
     await client.call(quote, 7)  # type: ignore[call-overload]  # wrong
     await client.call(quote)  # type: ignore[call-overload]  # wrong
@@ -100,6 +113,10 @@ def sync_calls_are_the_same_without_await(client: SyncClient) -> None:
     assert_type(client.call(crunch, [1, 2]), int)
     assert_type(client.call(look, "x"), str)
     assert_type(client.call("prices", "quote", result=Decimal), Decimal)
+    assert_type(client.call_all(look, "x"), ScatterResult[str])
+    assert_type(client.call_all(quote, "ABC").values, dict[str, Decimal])
+    assert_type(client.call_all("prices", "quote", result=Decimal), ScatterResult[Decimal])
+    client.call_all(look, 7)  # type: ignore[call-overload]  # wrong
     client.call(quote)  # type: ignore[call-overload]  # wrong
     client.call(crunch, ["x"])  # type: ignore[call-overload]  # wrong
     client.send(look, 7)  # type: ignore[call-overload]  # wrong

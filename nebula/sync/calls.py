@@ -1,0 +1,234 @@
+"""Asking services without `await`: all calls that take a handler's own function, or names."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+
+from nebula.rpc.client import Client as AsyncClient
+from nebula.rpc.context import AnyRequest
+from nebula.rpc.discovery import ScatterResult
+from nebula.rpc.jobs.context import Job
+from nebula.rpc.retrying import CallOptions
+from nebula.rpc.start_options import StartOptions
+from nebula.rpc.streams.reading import Stream
+from nebula.sync.jobs import JobHandle
+from nebula.sync.loop import Loop
+
+__all__ = ["Calls"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Calls:
+    """A part of `Client`.
+
+    Args:
+        client: whose calls these are.
+    """
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        # One for all views, also for those that are made before the client is entered.
+        self._loop = Loop()
+
+    def with_options(self, *, timeout: float | None = None, **options: Unpack[CallOptions]) -> Self:
+        """The same client with other options for its calls."""
+        return self._view(self._client.with_options(timeout=timeout, **options))
+
+    def service(self, name: str) -> Self:
+        """The same client, whose calls by function go to the service `name`."""
+        return self._view(self._client.service(name))
+
+    @overload
+    def call(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: type[T],
+        timeout: float | None = None,
+        **options: Unpack[CallOptions],
+    ) -> T: ...
+    @overload
+    def call(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: Any = ...,
+        timeout: float | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Any: ...
+    @overload
+    def call(
+        self,
+        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    def call(
+        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    @overload
+    def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def call(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Ask a service and wait for its answer: by name, or by function with its arguments."""
+        return self._loop.do(partial(self._client.call, target, *args, **kwargs))
+
+    @overload
+    def stream(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: type[T],
+        timeout: float | None = None,
+        credit: int = ...,
+    ) -> Generator[T]: ...
+    @overload
+    def stream(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: Any = ...,
+        timeout: float | None = None,
+        credit: int = ...,
+    ) -> Generator[Any]: ...
+    @overload
+    def stream(
+        self,
+        function: Callable[Concatenate[AnyRequest, P], AsyncIterable[T] | Iterable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Generator[T]: ...
+    @overload
+    def stream(
+        self, function: Callable[P, AsyncIterable[T] | Iterable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Generator[T]: ...
+    def stream(self, target: Any, /, *args: Any, **kwargs: Any) -> Generator[Any]:
+        """What a verb yields, as it comes: `for item in client.stream(…)`. Leaving the loop ends it."""
+        return self._streamed(partial(self._client.stream, target, *args, **kwargs))
+
+    def _streamed(self, make: Callable[[], Stream[Any]]) -> Generator[Any]:
+        # On the loop: that is where its deadline is looked for, and where it belongs.
+        stream = self._loop.make(make)
+        try:
+            # By batches: each crossing of threads costs as much as a hundred items.
+            while batch := self._loop.do(stream.next_batch):
+                yield from batch
+        finally:
+            self._loop.do(stream.aclose)
+
+    @overload
+    def call_all(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: type[T],
+        timeout: float | None = None,
+    ) -> ScatterResult[T]: ...
+    @overload
+    def call_all(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: Any = ...,
+        timeout: float | None = None,
+    ) -> ScatterResult[Any]: ...
+    @overload
+    def call_all(
+        self,
+        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> ScatterResult[T]: ...
+    @overload
+    def call_all(
+        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> ScatterResult[T]: ...
+    @overload
+    def call_all(
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> ScatterResult[T]: ...
+    @overload
+    def call_all(
+        self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> ScatterResult[T]: ...
+    def call_all(self, target: Any, /, *args: Any, **kwargs: Any) -> ScatterResult[Any]:
+        """Ask every instance of a service that is there; returns when nobody is waited for any longer."""
+
+        async def ask() -> ScatterResult[Any]:
+            return await self._client.call_all(target, *args, **kwargs)
+
+        return self._loop.do(ask)
+
+    def call_queue(
+        self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None
+    ) -> Any:
+        """`call` by name, to whoever listens on a queue: an instance's own, for one."""
+        return self._loop.do(partial(self._client.call_queue, queue, verb, parameters, timeout=timeout))
+
+    @overload
+    def send(
+        self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
+    ) -> None: ...
+    @overload
+    def send(
+        self, function: Callable[Concatenate[AnyRequest, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> None: ...
+    @overload
+    def send(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
+    def send(self, target: Any, /, *args: Any, **kwargs: Any) -> None:
+        """Put a request into a service's queue, and ask for no answer."""
+        self._loop.do(partial(self._client.send, target, *args, **kwargs))
+
+    @overload
+    def start(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[StartOptions],
+    ) -> JobHandle: ...
+    @overload
+    def start(
+        self, function: Callable[Concatenate[Job, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle: ...
+    @overload
+    def start(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle: ...
+    def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle:
+        """Have a service begin a job; returns once it is accepted."""
+        return JobHandle(self._loop.do(partial(self._client.start, target, *args, **kwargs)), self._loop)
+
+    def _view(self, client: AsyncClient) -> Self:
+        view = copy.copy(self)
+        view._client = client
+        return view

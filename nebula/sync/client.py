@@ -1,0 +1,161 @@
+"""The client without `await`, but for its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+
+from nebula.rpc.breaker import Breaker
+from nebula.rpc.chain import CallMiddleware
+from nebula.rpc.client import Client as AsyncClient
+from nebula.rpc.discovery import Instance
+from nebula.rpc.envelope import JSON_TYPE
+from nebula.rpc.reconnecting import ConnectionState, OnState
+from nebula.rpc.retrying import Retry
+from nebula.rpc.values import Received, Values
+from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.messages import Message, SubscribeOptions
+from nebula.stomp.subscription import Subscription as AsyncSubscription
+from nebula.sync.calls import Calls
+from nebula.sync.discovery import Presence
+from nebula.sync.jobs import JobHandle
+from nebula.sync.messages import LastValue, Subscription
+
+if TYPE_CHECKING:
+    from nebula.avro import Schema
+    from nebula.rpc.cache import Cache
+
+__all__ = ["Client"]
+
+T = TypeVar("T")
+
+
+class Client(Calls):
+    """Calls verbs of services, over a connection that comes back. See `nebula.rpc.client.Client`.
+
+    A context manager: entering it connects, leaving it disconnects. It may be used from several threads.
+
+    Args:
+        url: of the broker, or of several that share their queues.
+        timeout: seconds that a call waits unless it says otherwise.
+        client_id: names the session that durable subscriptions belong to.
+        reply_to: a queue that answers shall come to, shared with other requesters.
+        tls: for `stomps://` and `wss://`: whom to trust, and our own certificate.
+        connect_timeout: seconds that one attempt to connect may take.
+        wait: entering waits for a broker for as long as it takes.
+        reconnect: by default. Else every later call fails, too, when the connection has ended.
+        on_state: told each change of the connection's state, on the loop's thread: it must not call the
+            client.
+        retry: of all calls that do not say otherwise.
+        breaker: leaves services alone for a while that fail again and again; by default none.
+        middleware: around each call, on the client's own loop; see `nebula.rpc.chain.CallMiddleware`.
+        cache: answers that are kept, for this client alone; by default each call asks.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        timeout: float = 30.0,
+        client_id: str | None = None,
+        reply_to: str | None = None,
+        tls: TlsOptions | None = None,
+        connect_timeout: float = 10.0,
+        wait: bool = False,
+        reconnect: bool = True,
+        on_state: OnState | None = None,
+        retry: Retry | None = None,
+        breaker: Breaker | None = None,
+        cache: Cache | None = None,
+        middleware: Sequence[CallMiddleware] = (),
+    ) -> None:
+        client = AsyncClient(
+            url,
+            timeout=timeout,
+            client_id=client_id,
+            reply_to=reply_to,
+            tls=tls,
+            connect_timeout=connect_timeout,
+            wait=wait,
+            reconnect=reconnect,
+            on_state=on_state,
+            retry=retry,
+            breaker=breaker,
+            cache=cache,
+            middleware=middleware,
+        )
+        super().__init__(client)
+
+    def __enter__(self) -> Self:
+        self._loop.begin(self._client)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.end(kind, error, trace)
+
+    @property
+    def state(self) -> ConnectionState:
+        """How the connection is now."""
+        return self._client.state
+
+    def job(self, job: str) -> JobHandle:
+        """The handle of a job that was started before, by its id `<service>/<ulid>`."""
+        return JobHandle(self._client.job(job), self._loop)
+
+    def services(self, service: str | None = None, *, timeout: float | None = None) -> list[Instance]:
+        """The instances of services that are there now."""
+        return self._loop.do(partial(self._client.services, service, timeout=timeout))
+
+    @contextmanager
+    def watch_services(
+        self, service: str | None = None, *, timeout: float | None = None
+    ) -> Generator[Presence]:
+        """Know who is there during a block, from its begin on."""
+        with self._loop.entered(self._client.watch_services(service, timeout=timeout)) as presence:
+            yield Presence(presence, self._loop)
+
+    def publish(
+        self,
+        destination: str,
+        body: Any,
+        *,
+        content_type: str = JSON_TYPE,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send a message that is no request, and wait until the broker has it."""
+        send = partial(self._client.publish, content_type=content_type, headers=headers)
+        self._loop.do(partial(send, destination, body))
+
+    def send_avro(
+        self, destination: str, value: Any, schema: Schema, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Publish a value as Avro, in an envelope that names its schema."""
+        self._loop.do(partial(self._client.send_avro, destination, value, schema, headers=headers))
+
+    @overload
+    def subscribe(
+        self, destination: str, **options: Unpack[SubscribeOptions]
+    ) -> AbstractContextManager[Subscription[Message]]: ...
+    @overload
+    def subscribe(
+        self, destination: str, *, as_: type[T], **options: Unpack[SubscribeOptions]
+    ) -> AbstractContextManager[Subscription[Received[T]]]: ...
+    def subscribe(self, destination: str, *, as_: Any = None, **options: Unpack[SubscribeOptions]) -> Any:
+        """Subscribe for the block: `for message in subscription`; read as a type if one is given."""
+        return self._subscribed(self._client.subscribe(destination, as_=as_, **options))
+
+    def value(self, destination: str, *, as_: type[T], schema: Schema | None = None) -> LastValue[T]:
+        """One last value, `X/…`, read and written as a type."""
+        return LastValue(self._client.value(destination, as_=as_, schema=schema), self._loop)
+
+    @contextmanager
+    def _subscribed(
+        self, opening: AbstractAsyncContextManager[AsyncSubscription | Values[Any]]
+    ) -> Generator[Subscription[Any]]:
+        with self._loop.entered(opening) as subscription:
+            yield Subscription(subscription, self._loop)

@@ -1,0 +1,29 @@
+"""Who is there, without `await`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from nebula.rpc.discovery import Change, Instance
+from nebula.rpc.discovery import Presence as AsyncPresence
+from nebula.sync.loop import Loop
+
+__all__ = ["Presence"]
+
+
+class Presence:
+    """The instances that are there. See `nebula.rpc.discovery.Presence`."""
+
+    def __init__(self, presence: AsyncPresence, loop: Loop) -> None:
+        self._presence = presence
+        self._loop = loop
+
+    @property
+    def instances(self) -> list[Instance]:
+        """Who is there as far as is known, by service and name."""
+        # On the loop, where they change.
+        return self._loop.make(lambda: self._presence.instances)
+
+    def changes(self) -> Generator[Change]:
+        """Who comes, goes, or has another load, for ever."""
+        return self._loop.each(self._presence.changes)

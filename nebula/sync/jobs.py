@@ -1,0 +1,59 @@
+"""Jobs without `await`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import partial
+from typing import Any, TypeVar, overload
+
+from nebula.rpc.jobs.handle import JobHandle as AsyncJobHandle
+from nebula.rpc.jobs.states import JobStatus
+from nebula.sync.loop import Loop
+
+__all__ = ["JobHandle"]
+
+T = TypeVar("T")
+
+
+class JobHandle:
+    """One job of one service, seen from afar. See `nebula.rpc.jobs.handle.JobHandle`.
+
+    Attributes:
+        id: `<service>/<ulid>`.
+    """
+
+    def __init__(self, job: AsyncJobHandle, loop: Loop) -> None:
+        self.id = job.id
+        self._job = job
+        self._loop = loop
+
+    def status(self) -> JobStatus:
+        """How the job is now."""
+        return self._loop.do(self._job.status)
+
+    def watch(self) -> Generator[JobStatus]:
+        """The job's status now, and each newer one as it comes, the last being its end."""
+        return self._loop.each(self._job.watch)
+
+    def wait(self) -> JobStatus:
+        """The job's last status, once it has ended."""
+        return self._loop.do(self._job.wait)
+
+    @overload
+    def result(self) -> Any: ...
+    @overload
+    def result(self, as_: type[T]) -> T: ...
+    def result(self, as_: Any = None) -> Any:
+        """What the job returned, once it has ended; as a type if one is given."""
+        return self._loop.do(partial(self._job.result, as_))
+
+    def cancel(self) -> JobStatus:
+        """End the job. Returns at once."""
+        return self._loop.do(self._job.cancel)
+
+    def log(self, limit: int = 100) -> list[str]:
+        """The last lines of the job's log, the oldest first."""
+        return self._loop.do(partial(self._job.log, limit))
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.id!r})"

@@ -1,0 +1,90 @@
+"""Subscriptions and last values without `await`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from nebula.rpc.last_values import LastValue as AsyncLastValue
+from nebula.rpc.values import Received, Values
+from nebula.stomp.messages import Message
+from nebula.stomp.subscription import Subscription as AsyncSubscription
+from nebula.sync.loop import Loop
+
+__all__ = ["LastValue", "Subscription"]
+
+T = TypeVar("T")
+
+
+class Subscription(Iterator[T], Generic[T]):
+    """What comes by a subscription: `for message in subscription`. See `nebula.stomp.client.Subscription`.
+
+    Its items are messages, or `Received` where a type was asked for. Ack them here: their own `ack` is for
+    the loop's thread.
+    """
+
+    def __init__(self, subscription: AsyncSubscription | Values[Any], loop: Loop) -> None:
+        self._items: Any = subscription
+        self._raw = subscription.subscription if isinstance(subscription, Values) else subscription
+        self._loop = loop
+
+    def __next__(self) -> T:
+        try:
+            item: T = self._loop.do(self._items.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+        return item
+
+    def snapshot(self) -> Generator[T]:
+        """What is there at first, where it is eager."""
+        return self._loop.each(self._items.snapshot)
+
+    def ack(self, item: Message | Received[Any]) -> None:
+        """Tell the broker that it is consumed."""
+        self._loop.make(_message_of(item).ack)
+
+    def nack(self, item: Message | Received[Any], **headers: str) -> None:
+        """Tell the broker that it is not consumed."""
+        self._loop.make(partial(_message_of(item).nack, **headers))
+
+    def pause(self, *, timeout: float | None = None) -> None:
+        """Close a durable one, and wait until the broker has it so."""
+        self._loop.do(partial(self._raw.pause, timeout=timeout))
+
+    def remove(self, *, timeout: float | None = None) -> None:
+        """Close a durable one for good."""
+        self._loop.do(partial(self._raw.remove, timeout=timeout))
+
+
+class LastValue(Iterable[T | None], Generic[T]):
+    """A last value, as a value of a type. See `nebula.rpc.last_values.LastValue`.
+
+    Attributes:
+        destination: the value's own.
+    """
+
+    def __init__(self, value: AsyncLastValue[T], loop: Loop) -> None:
+        self.destination = value.destination
+        self._value = value
+        self._loop = loop
+
+    def get(self) -> T | None:
+        """The present value, None where there is none."""
+        return self._loop.do(self._value.get)
+
+    def put(self, value: T, *, ephemeral: bool = False) -> None:
+        """Set it; returns when the broker has it."""
+        self._loop.do(partial(self._value.put, value, ephemeral=ephemeral))
+
+    def delete(self) -> None:
+        """Delete it, whether there is one or not."""
+        self._loop.do(self._value.delete)
+
+    def __iter__(self) -> Generator[T | None]:
+        """The present value at once, and then whatever it becomes; None where there is none."""
+        return self._loop.each(partial(aiter, self._value))
+
+
+def _message_of(item: Message | Received[Any]) -> Message:
+    return item.message if isinstance(item, Received) else item
