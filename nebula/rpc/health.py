@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from typing import Final, TypeVar
 
 import anyio
-import anyio.to_thread
 import structlog
+
+from nebula.rpc.streams.soon import call_soon_from_thread
 
 __all__ = ["Check", "Checks", "HasHealth"]
 
@@ -26,7 +31,8 @@ _SECONDS: Final = 5.0
 class Checks:
     """Hooks of one kind, asked together.
 
-    `async def` hooks run on the event loop, plain ones in worker threads.
+    `async def` hooks run on the event loop, plain ones in threads. A hook runs once at a time: whoever asks
+    meanwhile gets that run's outcome. So a hook that hangs holds one thread, however often it is asked for.
 
     Args:
         kind: what they answer for, in the log.
@@ -36,7 +42,7 @@ class Checks:
     def __init__(self, kind: str, seconds: float = _SECONDS) -> None:
         self._kind = kind
         self._seconds = seconds
-        self._checks: list[Check] = []
+        self._hooks: list[_Hook] = []
 
     def declare(self, check: _C) -> _C:
         """Add one; it is returned as it is.
@@ -44,33 +50,103 @@ class Checks:
         Raises:
             TypeError: it takes arguments.
         """
+        hook = _Hook(check, self._kind, self._seconds)
         if any(one.default is one.empty for one in inspect.signature(check).parameters.values()):
-            raise TypeError(f"{_name(check)}: a hook for {self._kind} takes no arguments")
-        self._checks.append(check)
+            raise TypeError(f"{hook.name}: a hook for {self._kind} takes no arguments")
+        self._hooks.append(hook)
         return check
 
     async def failing(self) -> list[str]:
         """The names of those that say no, raise, or do not answer in time, in the order of declaration."""
-        said: dict[int, bool] = {}
+        said: dict[_Hook, bool] = {}
 
-        async def ask(number: int, check: Check) -> None:
-            said[number] = await self._ask(check)
+        async def ask(hook: _Hook) -> None:
+            said[hook] = await hook.is_well()
 
         async with anyio.create_task_group() as tasks:
-            for number, check in enumerate(self._checks):
-                tasks.start_soon(ask, number, check)
-        return [_name(check) for number, check in enumerate(self._checks) if not said[number]]
+            for hook in self._hooks:
+                tasks.start_soon(ask, hook)
+        return [hook.name for hook in self._hooks if not said[hook]]
 
-    async def _ask(self, check: Check) -> bool:
+
+class _Run:
+    """One run of a hook, for all who ask meanwhile; `is_well` is None until something is known."""
+
+    __slots__ = ("deadline", "ended", "is_well")
+
+    def __init__(self, seconds: float) -> None:
+        self.deadline = anyio.current_time() + seconds
+        self.ended = anyio.Event()
+        self.is_well: bool | None = None
+
+
+class _Hook:
+    """A check that is run once at a time."""
+
+    def __init__(self, check: Check, kind: str, seconds: float) -> None:
+        self.name = getattr(check, "__name__", type(check).__name__)
+        self._check = check
+        self._kind = kind
+        self._seconds = seconds
+        self._run: _Run | None = None
+
+    async def is_well(self) -> bool:
+        """Whether it says so, in time."""
+        while True:
+            run = self._run
+            if run is None:
+                run = self._run = _Run(self._seconds)
+                if inspect.iscoroutinefunction(self._check):
+                    await self._ask(run, self._check)
+                else:
+                    self._begin_thread(run, self._check)
+            if run.is_well is None:
+                await self._wait(run)
+            if run.is_well is not None:
+                return run.is_well
+            # Whoever ran it was cancelled: somebody else does.
+
+    async def _wait(self, run: _Run) -> None:
+        with anyio.CancelScope(deadline=run.deadline) as in_time:
+            await run.ended.wait()
+        if in_time.cancelled_caught and run.is_well is None:
+            # For all who ask until it comes back, too.
+            run.is_well = False
+            _log.warning("check hangs", kind=self._kind, check=self.name, seconds=self._seconds)
+
+    async def _ask(self, run: _Run, check: Callable[[], Awaitable[bool | None]]) -> None:
         try:
             with anyio.fail_after(self._seconds):
-                if inspect.iscoroutinefunction(check):
-                    return await check() is not False
-                return await anyio.to_thread.run_sync(check, abandon_on_cancel=True) is not False
+                run.is_well = await check() is not False
         # Whatever the hook does is its answer.
         except Exception:
-            _log.exception("check failed", kind=self._kind, check=_name(check))
-            return False
+            self._note_failure(run)
+        finally:
+            self._end(run)
+
+    def _begin_thread(self, run: _Run, check: Check) -> None:
+        """Run it in a thread of its own, which nobody waits for at the end of the program."""
+        on_loop = call_soon_from_thread()
+
+        def work() -> None:
+            try:
+                run.is_well = check() is not False
+            # As above.
+            except Exception:
+                self._note_failure(run)
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                on_loop(partial(self._end, run))
+
+        name, context = f"check {self.name}", copy_context()
+        threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
+
+    def _note_failure(self, run: _Run) -> None:
+        run.is_well = False
+        _log.exception("check failed", kind=self._kind, check=self.name)
+
+    def _end(self, run: _Run) -> None:
+        self._run = None
+        run.ended.set()
 
 
 class HasHealth:
@@ -105,7 +181,3 @@ class HasHealth:
     async def not_live(self) -> list[str]:
         """The names of the `live` hooks that say no."""
         return await self._live.failing()
-
-
-def _name(check: Check) -> str:
-    return getattr(check, "__name__", type(check).__name__)

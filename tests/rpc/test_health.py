@@ -69,6 +69,87 @@ async def test_hook_that_hangs_is_not_well() -> None:
     assert await checks.failing() == ["hangs"]
 
 
+async def test_plain_hook_that_hangs_holds_one_thread_and_is_asked_anew_when_it_came_back() -> None:
+    checks, database_is_back, runs = Checks("live", seconds=0.01), threading.Event(), []
+
+    @checks.declare
+    def database() -> None:
+        runs.append(threading.current_thread())
+        database_is_back.wait()
+
+    with anyio.fail_after(10):
+        answers = [await checks.failing() for _ in range(20)]
+        assert (answers, len(runs)) == ([["database"]] * 20, 1)
+        database_is_back.set()
+        runs[0].join()
+        while len(runs) < 2:
+            assert await checks.failing() == []
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+async def test_who_asks_while_a_hook_runs_gets_its_outcome(*, is_plain: bool) -> None:
+    checks, may_end, plain_may_end, runs = Checks("ready"), anyio.Event(), threading.Event(), []
+
+    async def hook() -> bool:
+        runs.append(1)
+        await may_end.wait()
+        return False
+
+    def plain_hook() -> bool:
+        runs.append(1)
+        plain_may_end.wait()
+        return False
+
+    checks.declare(plain_hook if is_plain else hook)
+    answers: list[list[str]] = []
+
+    async def ask() -> None:
+        answers.append(await checks.failing())
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            may_end.set()
+            plain_may_end.set()
+
+    assert (len(runs), {len(one) for one in answers}, len(answers)) == (1, {1}, 10)
+
+
+async def test_hook_is_run_again_for_those_who_wait_if_whoever_ran_it_was_cancelled() -> None:
+    checks, may_end, runs = Checks("ready"), anyio.Event(), []
+
+    @checks.declare
+    async def hook() -> bool:
+        runs.append(1)
+        await may_end.wait()
+        return True
+
+    answers: list[list[str]] = []
+
+    async def ask() -> None:
+        answers.append(await checks.failing())
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            first = anyio.CancelScope()
+
+            async def ask_and_leave() -> None:
+                with first:
+                    await checks.failing()
+
+            tasks.start_soon(ask_and_leave)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            first.cancel()
+            await anyio.wait_all_tasks_blocked()
+            may_end.set()
+
+    assert (answers, len(runs)) == ([[]], 2)
+
+
 async def test_hook_that_wants_an_argument_is_refused() -> None:
     def hook(about: str) -> bool:
         return True
