@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.lowlevel
 
-import nebula.rpc.client  # both: to be there when their clocks are moved
+# All that tell time, to be there when their clocks are moved: what is imported later has the real one, as has
+# what waits for Redis, which knows of no other.
+import nebula.rpc.cache
+import nebula.rpc.client
+import nebula.rpc.middleware.logs
+import nebula.rpc.middleware.metrics
 import nebula.rpc.responder  # noqa: F401
 from nebula.stomp.waiter import runs_on_asyncio
 

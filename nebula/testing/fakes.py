@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, overload
 
 from pydantic import ValidationError
@@ -14,14 +16,18 @@ from pydantic_core import from_json
 
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.responder import Responder
 from nebula.rpc.signature import Arguments, Signature
-from nebula.rpc.verbs import Target, Verb, VerbOptions
+from nebula.rpc.verbs import Target, Verb, VerbOptions, target_of
+from nebula.testing.fake_jobs import AnyParameters, anything, fake_job
 
 Outcome = Exception | type[Exception]
 
 _NOT_GIVEN: Final = object()
+
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ class FakeCall:
     Attributes:
         parameters: as they were sent, None for none; of a fake of a function its arguments by name, as the
             function would have got them.
-        request: with headers, principal and deadline.
+        request: with headers, principal and deadline; None for a job.
     """
 
     parameters: Any
@@ -39,12 +45,13 @@ class FakeCall:
 
 
 class Fake:
-    """A verb that answers what the test says. `fake` makes it, `serving` and `TestClient` run it.
+    """A verb or job that answers what the test says. `fake` makes it, `serving` and `TestClient` run it.
 
     Attributes:
         service: whose verb it is.
         verb: its name.
         calls: what it was asked, in the order in which the calls came.
+        is_job: it is started, and not called.
     """
 
     def __init__(
@@ -53,6 +60,7 @@ class Fake:
         self.service = target.service
         self.verb = target.verb
         self.calls: list[FakeCall] = []
+        self.is_job = target.is_job
         self._options = target.options
         self._function = function
         self._answer = answer
@@ -63,11 +71,17 @@ class Fake:
     async def take(self, parameters: Any, request: Request) -> Any:
         """Answer a call: what runs a fake calls it."""
         self.calls.append(FakeCall(parameters, request))
+        return await self._outcome(parameters)
+
+    async def _outcome(self, parameters: Any) -> Any:
         result = self._answer(parameters)
         return await result if inspect.isawaitable(result) else result
 
-    def endpoint(self) -> Verb:
+    def endpoint(self) -> Verb | JobVerb:
         """What a responder declares for it."""
+        if self.is_job:
+            note = lambda parameters: self.calls.append(FakeCall(parameters))  # noqa: E731
+            return fake_job(self.verb, self._function, note, self._outcome)
         # Who may call and where it is announced is the real service's business.
         options = replace(self._options, name=self.verb, allow=None, queue=None, concurrency=None)
         return _FakeVerb(options, self._function, self.take)
@@ -79,6 +93,7 @@ def fake(
     verb: str,
     /,
     *,
+    job: bool = False,
     returns: Any = ...,
     raises: Outcome | None = None,
     side_effect: Callable[..., Any] | Iterable[Any] | None = None,
@@ -98,6 +113,7 @@ def fake(
     verb: str | None = None,
     /,
     *,
+    job: bool = False,
     service: str | None = None,
     returns: Any = _NOT_GIVEN,
     raises: Outcome | None = None,
@@ -110,10 +126,12 @@ def fake(
     is refused here and now. Without an outcome it answers `success`, None.
 
     The fake of a function that yields is a stream: its value is an iterable of the items, async or not.
+    The fake of a job is one: it is accepted, and then done with the value, or failed with the error.
 
     Args:
-        target: the name of a service, or a function that a service declared.
+        target: the name of a service or the destination of its queue, or a function that a service declared.
         verb: its name, after that of a service.
+        job: the verb that is named is one of a job.
         service: for functions with the bare `@verb` mark, which do not know theirs.
         returns: the value of each answer.
         raises: what each call fails with: a `VerbError` is the answer, all else is `internal`.
@@ -129,7 +147,9 @@ def fake(
         raise TypeError("a fake has one outcome: returns, raises or side_effect")
     function = None if isinstance(target, str) else target
     known, value = (
-        _of_name(target, verb, returns) if isinstance(target, str) else _of(target, service, returns)
+        _of_name(target, verb, returns, is_job=job)
+        if isinstance(target, str)
+        else _of(target, service, returns)
     )
     if callable(side_effect):
         return Fake(known, function, _by_calling(side_effect, by_name=function is not None))
@@ -138,16 +158,20 @@ def fake(
     return Fake(known, function, _by_outcomes(itertools.repeat(value if raises is None else raises), known))
 
 
-def _of_name(service: str, verb: str | None, returns: Any) -> tuple[Target, Any]:
+def _of_name(service: str, verb: str | None, returns: Any, *, is_job: bool) -> tuple[Target, Any]:
     """Whose verb it is, and what it returns."""
     if verb is None:
         raise TypeError(f"fake({service!r}): name the verb too, or give the function")
-    return Target(service, destination_of(service), verb), None if returns is _NOT_GIVEN else returns
+    target = Target(service, destination_of(service), verb, is_job)
+    return target, None if returns is _NOT_GIVEN else returns
 
 
 def _of(function: Callable[..., Any], service: str | None, returns: Any) -> tuple[Target, Any]:
     """Whose verb a function is, and what it returns, which is of its type."""
-    known, contract = resolve(function, service, as_job=False)
+    declared = target_of(function)
+    is_job = declared is not None and declared.is_job
+    known, contract = resolve(function, service, as_job=is_job)
+    known = replace(known, is_job=is_job)
     if returns is _NOT_GIVEN:
         return known, [] if contract.streams else None
     value = [*returns] if contract.streams else returns
@@ -155,18 +179,25 @@ def _of(function: Callable[..., Any], service: str | None, returns: Any) -> tupl
     return known, value
 
 
-def faked_services(fakes: Sequence[Fake]) -> list[Responder]:
-    """One responder for each service that has fakes: on two, a call might come to the wrong one."""
-    by_service: dict[str, list[Fake]] = defaultdict(list)
+def faked_services(fakes: Sequence[Fake], state: Path | None = None) -> list[Responder]:
+    """One responder for each queue that has fakes: on two, a call might come to the wrong one.
+
+    Args:
+        fakes: of verbs and jobs.
+        state: where jobs are kept.
+    """
+    by_queue: dict[str, list[Fake]] = defaultdict(list)
     for each in fakes:
-        by_service[each.service].append(each)
-    return [_responder(service, members) for service, members in by_service.items()]
+        by_queue[destination_of(each.service)].append(each)
+    return [_responder(queue, members, state) for queue, members in by_queue.items()]
 
 
-def _responder(service: str, fakes: Iterable[Fake]) -> Responder:
-    app = Responder(service)
+def _responder(queue: str, fakes: Iterable[Fake], state: Path | None) -> Responder:
+    # Whoever calls a queue by its destination need not call it as a service could be called.
+    name = _NOT_IN_NAMES.sub("-", queue.removeprefix("/queue/"))
+    app = Responder(name, queues=[queue], state=state)
     for each in fakes:
-        app._registry.declare(each.endpoint())
+        app.add(each.endpoint())
     return app
 
 
@@ -181,13 +212,13 @@ class _FakeVerb(Verb):
         function: Callable[..., Any] | None,
         take: Callable[[Any, Request], Any],
     ) -> None:
-        super().__init__(function or _anything, options)
+        super().__init__(function or anything, options)
         self.is_async = True
         self.plan = None
         self._take = take
         self._by_name = function is not None
         if function is None:
-            self.signature = _AnyParameters(_anything, context=(Request,))
+            self.signature = AnyParameters(anything, context=(Request,))
 
     def invoke(self, arguments: Arguments, request: Request) -> Any:
         args, kwargs = arguments
@@ -204,17 +235,6 @@ async def _items(answer: Awaitable[Any]) -> AsyncGenerator[Any]:
     else:
         for item in items:
             yield item
-
-
-def _anything(parameters: Any = None) -> Any:
-    """Takes whatever it is given: a fake."""
-
-
-class _AnyParameters(Signature):
-    """No contract: what comes is the one argument, whatever its shape."""
-
-    def bind(self, parameters: Any, *, is_text: bool = False) -> Arguments:  # noqa: ARG002
-        return (parameters,), {}
 
 
 def _check_value(contract: Signature, value: Any, where: str) -> None:
@@ -234,9 +254,10 @@ def _by_calling(function: Callable[..., Any], *, by_name: bool) -> Callable[[Any
 def _by_outcomes(outcomes: Iterator[Any], target: Target) -> Callable[[Any], Any]:
     def answer(_: Any) -> Any:
         for outcome in outcomes:
-            if isinstance(outcome, Exception) or (
-                isinstance(outcome, type) and issubclass(outcome, Exception)
-            ):
+            if isinstance(outcome, Exception):
+                # The same one each time: what was raised before would stay on it, with all its frames.
+                raise outcome.with_traceback(None)
+            if isinstance(outcome, type) and issubclass(outcome, Exception):
                 raise outcome
             return outcome
         raise VerbError("no-outcome", f"the fake of {target.service}.{target.verb} has no outcome left")

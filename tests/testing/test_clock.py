@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import trio.testing
 
+import nebula
 from nebula.errors import CallTimeout, NebulaError, RemoteError
 from nebula.rpc.cache import Cache
 from nebula.rpc.client import Client
@@ -28,6 +33,28 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     if request.param == "asyncio":
         return "asyncio", {"use_uvloop": False}
     return "trio", {"clock": trio.testing.MockClock(rate=1)}
+
+
+def test_all_of_clients_and_services_that_tells_time_is_there_when_the_clock_is_moved() -> None:
+    package = Path(nebula.__file__).parent
+    telling = [
+        ".".join(file.relative_to(package.parent).with_suffix("").parts)
+        for folder in ("rpc", "stomp")
+        for file in (package / folder).rglob("*.py")
+        if file.stem != "redis_access"  # waits for another program
+        and re.search(r"^from time import .*monotonic", file.read_text(), re.MULTILINE)
+    ]
+    program = """if True:
+        import sys, nebula.testing.clock
+        print([name for name in sys.argv[1:] if name not in sys.modules])
+    """
+
+    missing = subprocess.run(
+        [sys.executable, "-c", program, *telling], check=True, capture_output=True, text=True, timeout=60
+    )
+
+    assert len(telling) > 10
+    assert missing.stdout == "[]\n"
 
 
 app = Responder("slow")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import AsyncGenerator, AsyncIterator
 from decimal import Decimal
 
@@ -67,6 +68,28 @@ async def test_fakes_of_one_service_stand_side_by_side() -> None:
         await client.call("tax", "rate")
 
     assert [len(each.calls) for each in fakes] == [5, 5, 1]
+
+
+async def test_fakes_of_one_queue_stand_side_by_side_by_whatever_name() -> None:
+    fakes = [fake("/queue/prices", "quote", returns=1), fake("prices", "list", returns=["ABC"])]
+    other = fake("/queue/prices.i1", "quote", returns=2)
+    async with TestClient(*fakes, other) as client:
+        for _ in range(5):
+            assert await client.call("/queue/prices", "list") == ["ABC"]
+            assert await client.call("prices", "quote") == 1
+        assert await client.call("/queue/prices.i1", "quote") == 2
+
+
+async def test_error_of_a_fake_does_not_grow_with_its_calls() -> None:
+    sold_out = VerbError("sold-out", "no more")
+    async with TestClient(fake("prices", "quote", raises=sold_out)) as client:
+        depths = []
+        for _ in range(3):
+            with pytest.raises(RemoteError):
+                await client.call("prices", "quote")
+            depths.append(len(list(traceback.walk_tb(sold_out.__traceback__))))
+
+    assert depths == [depths[0]] * 3
 
 
 async def test_fake_of_a_function_keeps_its_contract() -> None:

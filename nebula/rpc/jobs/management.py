@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import asdict
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
@@ -104,7 +104,7 @@ class _JobVerbs:
         seconds = min(timeout, _LONGEST_WAIT)
         if request.deadline is not None:
             # An answer that comes too late is no answer.
-            seconds = min(seconds, (request.deadline - time.monotonic()) * 0.9)
+            seconds = min(seconds, (request.deadline - monotonic()) * 0.9)
         record = await self._service.wait_ended(await self._find(job), seconds)
         return self._service.status(record).to_json()
 
