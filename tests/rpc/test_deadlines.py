@@ -366,3 +366,30 @@ async def test_job_that_is_asked_for_when_the_time_is_over_is_not_taken_for_one(
             await client.start("reports", "delays")
     finally:
         AMBIENT.reset(token)
+
+
+@pytest.mark.anyio
+async def test_undo_at_the_deadline_calls_with_a_time_of_its_own(serving: Serving, client: Client) -> None:
+    app = fresh()
+    undone = anyio.Event()
+
+    @app.verb
+    async def undo() -> None:
+        undone.set()
+
+    @app.verb
+    async def reserve() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.move_on_after(5, shield=True):
+                AMBIENT.set(None)
+                await client.call(undo)
+
+    async with serving(app):
+        with pytest.raises(CallTimeout):
+            await client.with_options(timeout=0.2).call(reserve)
+        with anyio.fail_after(5):
+            await undone.wait()
+        # It was for that handler alone.
+        assert await client.call(app.name, "ping") is None
