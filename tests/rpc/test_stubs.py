@@ -285,6 +285,48 @@ def test_schema_of_a_stranger_has_a_type_too(schema: dict[str, Any], shown: str)
     assert f"-> {shown}:" in text
 
 
+@pytest.mark.parametrize("required", [[], ["Status"]])
+@pytest.mark.parametrize("default", [{}, {"default": "open"}])
+def test_field_does_not_hide_the_class_that_it_is_called_after(
+    required: list[str], default: dict[str, str], tmp_path: Path
+) -> None:
+    status = {"title": "Status", "type": "string", "enum": ["open", "shut"]}
+    fields = {
+        "Status": {"$ref": "#/$defs/Status", **default},
+        "Status_": {"type": "integer"},
+        "Other": {"$ref": "#/$defs/Status"},
+    }
+    order = {"title": "Order", "type": "object", "properties": fields, "required": required}
+    result = {"$ref": "#/$defs/Order", "$defs": {"Order": order, "Status": status}}
+    path = tmp_path / f"hidden_{len(required)}_{len(default)}_client.py"
+    path.write_text(write_stubs(description(result=result)))
+
+    module = imported(path)
+
+    got = module.Order.model_validate({"Status": "shut", "Status_": 7, "Other": "open"})
+    assert got.Other is module.Status.open
+    assert got.model_dump(mode="json", by_alias=True) == {"Status": "shut", "Status_": 7, "Other": "open"}
+
+
+def test_union_is_told_apart_also_where_its_tag_is_called_as_a_class(tmp_path: Path) -> None:
+    def kind(name: str) -> dict[str, Any]:
+        tag = {"const": name, "type": "string"}
+        return {"title": name, "type": "object", "properties": {"Card": tag}, "required": ["Card"]}
+
+    payment = {
+        "oneOf": [{"$ref": "#/$defs/Card"}, {"$ref": "#/$defs/Cash"}],
+        "discriminator": {"propertyName": "Card"},
+    }
+    holder = {"title": "Holder", "type": "object", "properties": {"payment": payment}}
+    definitions = {"Card": kind("Card"), "Cash": kind("Cash"), "Holder": holder}
+    path = tmp_path / "tagged_client.py"
+    path.write_text(write_stubs(description(result={"$ref": "#/$defs/Holder", "$defs": definitions})))
+
+    module = imported(path)
+
+    assert isinstance(module.Holder.model_validate({"payment": {"Card": "Cash"}}).payment, module.Cash)
+
+
 def test_two_models_of_one_name_become_two_classes() -> None:
     def order(kind: str) -> dict[str, Any]:
         fields = {"at": {"type": kind}}

@@ -146,6 +146,44 @@ def test_nothing_that_a_service_says_becomes_code(told: dict[str, Any]) -> None:
     assert not [sign for sign in text if sign != "\n" and not sign.isprintable()]
 
 
+def doubling(levels: int, keyword: str) -> dict[str, Any]:
+    """A schema whose types double with each level, where they are written out."""
+    definitions: dict[str, Any] = {
+        f"d{level}": {keyword: [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(levels)
+    }
+    definitions[f"d{levels}"] = {"type": "integer"}
+    return {"$ref": "#/$defs/d0", "$defs": definitions}
+
+
+def told_with(**parts: Any) -> dict[str, Any]:
+    verb = {"verb": "a", "description": "", "parameters": {"type": "object"}, "result": {}, "response": "b"}
+    return {"service": "s", "queues": ["q"], "verbs": [verb | parts]}
+
+
+def test_short_description_does_not_become_a_long_module() -> None:
+    prefixed = doubling(40, "prefixItems")
+    for one in prefixed["$defs"].values():
+        one.setdefault("type", "array")
+
+    assert "tuple[tuple[int, int], tuple[int, int]]" in write_stubs(told_with(result=_of(prefixed, 38)))
+    with pytest.raises(ValueError, match="its types would take more than"):
+        write_stubs(told_with(result=prefixed))
+
+
+def _of(schema: dict[str, Any], level: int) -> dict[str, Any]:
+    return {**schema, "$ref": f"#/$defs/d{level}"}
+
+
+def test_default_that_fits_no_branch_is_not_looked_for_without_end() -> None:
+    schema = doubling(40, "anyOf")
+    value = {"$ref": "#/$defs/d0", "default": "no integer"}
+
+    with pytest.raises(ValueError, match="its types would take more than"):
+        write_stubs(
+            told_with(parameters={"type": "object", "properties": {"x": value}, "$defs": schema["$defs"]})
+        )
+
+
 @pytest.mark.parametrize(
     "name", [one for one in HOSTILE if not one.isidentifier() or keyword.iskeyword(one)] + ["\uff44ef"]
 )

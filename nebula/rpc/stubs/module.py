@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
@@ -38,7 +38,10 @@ def write_stubs(description: Mapping[str, Any]) -> str:
         KeyError, TypeError, ValueError, AttributeError: that is no description of a service.
     """
     try:
-        return _Module(description).text()
+        # Twice: only at the end it is known which classes there are, whose names no field may hide.
+        first = _Module(description)
+        first.text()
+        return _Module(description, first.class_names).text()
     except RecursionError:
         raise ValueError("its schemas refer to themselves, or are nested, without end") from None
 
@@ -56,17 +59,22 @@ class _Parameter:
 
 
 class _Module:
-    def __init__(self, description: Mapping[str, Any]) -> None:
+    def __init__(self, description: Mapping[str, Any], class_names: Collection[str] = ()) -> None:
         self._service = str(description["service"])
         self._queue = description["queues"][0]
         verbs = sorted(description["verbs"], key=lambda verb: str(verb["verb"]))
         self._verbs = [verb for verb in verbs if not is_reserved(verb["verb"])]
         self._names = Names()
         self._remote = self._names.give(identifier(self._service), f"{identifier(self._service)}_service")
-        self._types = Types(self._names)
+        self._types = Types(self._names, class_names)
         self._types.imports.add(("nebula.rpc.remote", "Remote"))
         self._errors: dict[str, str] = {}
         self._aliases: list[list[str]] = []
+
+    @property
+    def class_names(self) -> set[str]:
+        """The classes of its types, once the text was made."""
+        return self._types.class_names
 
     def text(self) -> str:
         errors = [lines for verb in self._verbs for lines in self._new_errors(verb)]

@@ -94,9 +94,9 @@ def member_name(text: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) or name in ("mro", "name", "value") else name
 
 
-def unique(wanted: Iterable[str]) -> Iterator[str]:
-    """The names in order, with `_` behind one that was there before."""
-    given: set[str] = set()
+def unique(wanted: Iterable[str], taken: Iterable[str] = ()) -> Iterator[str]:
+    """The names in order, with `_` behind one that was there before or is taken."""
+    given = set(taken)
     for name in wanted:
         free = name
         while free in given:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -63,7 +64,13 @@ def identity_of(definitions: Mapping[str, Schema], name: str) -> str:
     is left out, as a reply has a field also where a request needs none.
     """
     reached = {one: _normal(schema) for one, schema in reachable(definitions, name).items()}
-    return json.dumps([name, reached], sort_keys=True)
+    return digest([name, reached])
+
+
+def digest(value: Any) -> str:
+    """A short text that is the same for the same value of JSON."""
+    # The value itself may be as large as the whole description, and is kept for each definition in it.
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def reachable(definitions: Mapping[str, Schema], name: str) -> dict[str, Schema]:

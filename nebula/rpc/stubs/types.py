@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,6 +37,13 @@ _HOMES: Final = {"UUID": "uuid", "Decimal": "decimal"}
 # A longer union is written so that it can be broken into lines.
 _LONG: Final = 66
 
+# Characters of all types together, far above what any service needs: definitions that refer to others, twice
+# each, would fill the memory by a kilobyte.
+_MOST_WRITTEN: Final = 10_000_000
+
+# What the search for a default's type counts as, at each definition that it comes through.
+_STEP: Final = 10
+
 
 @dataclass(slots=True)
 class _Field:
@@ -67,6 +74,7 @@ class Scope:
 
     def of_reference(self, reference: str, value: Any) -> Expression | None:
         """See `nebula.rpc.stubs.values.Named`."""
+        self.types.spend(_STEP)
         definition = self.definitions.get(referred(reference), {})
         name = self.types.expression({"$ref": reference}, self)
         if is_named_enum(definition):
@@ -81,26 +89,52 @@ class Scope:
 class Types:
     """The types of one module.
 
+    Args:
+        names: of the module.
+        hidden: names that no field may have: those of the module's own classes, which annotations mean.
+
     Attributes:
         imports: what they need, as module and name; without a name the module itself.
     """
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, hidden: Collection[str] = ()) -> None:
         self.imports: set[tuple[str, str]] = set()
         self._names = names
+        self._hidden = hidden
+        self._written = 0
         self._classes: dict[str, _Class] = {}
         self._finished: list[_Class] = []
 
     # --- expressions ---
 
     def expression(self, schema: Any, scope: Scope) -> str:
-        """The type that a schema means, for annotations."""
+        """The type that a schema means, for annotations.
+
+        Raises:
+            ValueError: all types together would be longer than any module is.
+        """
+        text = self._annotation(schema, scope)
+        self.spend(len(text))
+        return text
+
+    def spend(self, characters: int) -> None:
+        """Count what was written. Raises ValueError when it is too much."""
+        self._written += characters
+        if self._written > _MOST_WRITTEN:
+            raise ValueError(f"its types would take more than {_MOST_WRITTEN} characters")
+
+    @property
+    def class_names(self) -> set[str]:
+        """The classes that there are by now."""
+        return {one.name for one in self._classes.values()}
+
+    def _annotation(self, schema: Any, scope: Scope) -> str:
         if not isinstance(schema, Mapping):
             return self._use("typing", "Any")
         base = self._base(schema, scope)
         limits = [f"{name}={plain(value)}" for name, value in limits_of(schema).items()]
         tag = schema.get("discriminator", {}).get("propertyName")
-        if tag is not None and field_name(tag) == tag:
+        if tag is not None and field_name(tag) == tag and tag not in self._hidden:
             limits.append(f"discriminator={quoted(tag)}")
         if not limits:
             return base
@@ -188,7 +222,7 @@ class Types:
         if reference is not None:
             scope.names[reference] = known.name
         if is_model(schema):
-            named = unique(field_name(name) for name in schema.get("properties", ()))
+            named = unique((field_name(name) for name in schema.get("properties", ())), self._hidden)
             fields = zip(named, schema.get("properties", {}).items(), strict=True)
             known.fields = [self._field(name, wire, one, scope) for name, (wire, one) in fields]
         elif not is_named_enum(schema):
