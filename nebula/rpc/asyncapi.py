@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -10,11 +9,13 @@ from urllib.parse import urlsplit
 
 from nebula import headers as names
 from nebula.rpc.adapting import DEPRECATED_BECAUSE
+from nebula.rpc.avro_bodies import CONTENT_TYPE as AVRO_TYPE
+from nebula.rpc.avro_bodies import MESSAGE
 from nebula.rpc.envelope import ERROR, JSON_TYPE, SUCCESS
 from nebula.rpc.errors import CODES
 from nebula.rpc.signature import PARAMETER_NAME
 from nebula.rpc.stubs.names import class_name
-from nebula.rpc.stubs.schemas import REFERENCE, Schema, reachable, referred
+from nebula.rpc.stubs.schemas import REFERENCE, Schema, digest, reachable, referred
 
 __all__ = ["VERSION", "asyncapi_document"]
 
@@ -25,6 +26,9 @@ _NO_VERSION: Final = "0.0.0"
 
 _TEXT: Final = {"type": "string"}
 _REPLIES: Final = "replies"
+_AVRO_FORMAT: Final = "application/vnd.apache.avro;version=1.9.0"
+# The same name as `MESSAGE` has: AsyncAPI's own schema of Avro knows no dots in names.
+_AVRO_NAME: Final = dict(zip(("namespace", "name"), MESSAGE["name"].rsplit("."), strict=True))
 _COMPONENTS: Final = "#/components/schemas/"
 
 
@@ -50,15 +54,16 @@ class _Document:
         self._url = url
         self._schemas = _Schemas()
         self._messages: dict[str, Any] = {}
+        self._verbs, self._errors, self._queues = _Keys(), _Keys(), _Keys(_REPLIES)
         self._channels: dict[str, Any] = {
-            _key(queue): {"address": queue, "messages": {}} for queue in description["queues"]
+            self._queues.of(queue): {"address": queue, "messages": {}} for queue in description["queues"]
         }
         about = "Where the request says, in `neb-reply-to`: for most callers a queue of their own."
         self._channels[_REPLIES] = {"address": None, "description": about, "messages": {}}
 
     def whole(self) -> dict[str, Any]:
         told = self._description
-        operations = {_key(verb["verb"]): self._operation(verb) for verb in told["verbs"]}
+        operations = {self._verbs.of(verb["verb"]): self._operation(verb) for verb in told["verbs"]}
         for one in told.get("listens", ()):
             operations[_free(operations, f"on.{_key(one['handler'])}")] = self._listens(one)
         document: dict[str, Any] = {
@@ -75,16 +80,16 @@ class _Document:
         }
 
     def _operation(self, verb: Mapping[str, Any]) -> dict[str, Any]:
-        channel = _key(verb.get("queue") or self._description["queues"][0])
+        channel = self._queues.of(verb.get("queue") or self._description["queues"][0])
         # The request first: of two models of one name, its keeps the name.
-        request = self._said(channel, f"{_key(verb['verb'])}.request", self._request(verb))
+        requests = [self._said(channel, name, message) for name, message in self._requests(verb)]
         replies = [self._said(_REPLIES, name, message) for name, message in self._replies(verb)]
         summary, _, more = (verb.get("description") or "").partition("\n")
         operation: dict[str, Any] = {
             "action": "receive",
             "channel": {"$ref": f"#/channels/{channel}"},
             "title": verb["verb"],
-            "messages": [request],
+            "messages": requests,
             "reply": {
                 "address": {"location": f"$message.header#/{names.REPLY_TO}"},
                 "channel": {"$ref": f"#/channels/{_REPLIES}"},
@@ -94,7 +99,8 @@ class _Document:
         texts = {"summary": summary, "description": more.strip()}
         marks = {f"x-{name}": verb[name] for name in ("idempotent", "job", "stream") if verb.get(name)}
         if verb.get("job"):
-            marks["x-job-result"] = self._schemas.of(verb.get("result") or {}, f"{verb['verb']}.result")
+            name = f"{self._verbs.of(verb['verb'])}.result"
+            marks["x-job-result"] = self._schemas.of(verb.get("result") or {}, name)
         return operation | {name: text for name, text in texts.items() if text} | marks
 
     def _listens(self, one: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,10 +128,17 @@ class _Document:
         self._channels[channel]["messages"][name] = {"$ref": f"#/components/messages/{name}"}
         return {"$ref": f"#/channels/{channel}/messages/{name}"}
 
-    def _request(self, verb: Mapping[str, Any]) -> dict[str, Any]:
+    def _requests(self, verb: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        name = f"{self._verbs.of(verb['verb'])}.request"
+        request = self._request(verb, name)
+        yield name, request
+        if avro := _in_avro(verb, "parameters"):
+            yield f"{name}.avro", request | avro
+
+    def _request(self, verb: Mapping[str, Any], name: str) -> dict[str, Any]:
         timeout = {"type": "string", "pattern": "^[0-9]+$", "description": "Milliseconds left."}
         headers = _object({names.REPLY_TO: _TEXT, names.REPLY_ID: _TEXT, names.TIMEOUT: timeout})
-        parameters = self._schemas.of(verb["parameters"], f"{verb['verb']}.request")
+        parameters = self._schemas.of(verb["parameters"], name)
         whole = PARAMETER_NAME in verb["parameters"]
         may_lack = "default" in verb["parameters"] or not (whole or verb["parameters"].get("required"))
         message: dict[str, Any] = {
@@ -139,7 +152,7 @@ class _Document:
         return message
 
     def _replies(self, verb: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-        name = _key(verb["verb"])
+        name = self._verbs.of(verb["verb"])
         result = verb.get("item" if verb.get("stream") else "result") or {}
         if verb.get("job"):
             accepted = _object({"job": _TEXT, "state": _TEXT}, "job")
@@ -147,13 +160,15 @@ class _Document:
         elif result.get("type") == "null":
             yield SUCCESS, _reply("It worked, and there is nothing to report.", _envelope(SUCCESS))
         else:
-            value = self._schemas.of(result, f"{verb['verb']}.result")
-            yield f"{name}.reply", self._value(verb, value)
+            reply = self._value(verb, self._schemas.of(result, f"{name}.result"))
+            yield f"{name}.reply", reply
+            if avro := _in_avro(verb, "result"):
+                yield f"{name}.reply.avro", reply | avro
             if _may_be_null(result):
                 yield SUCCESS, _reply("It worked, and there is nothing to report.", _envelope(SUCCESS))
         for error in verb.get("errors", ()):
             yield (
-                f"{ERROR}.{error['code']}",
+                f"{ERROR}.{self._errors.of(error['code'])}",
                 _error(error["code"], error["description"], {"const": error["code"]}),
             )
         codes = {"enum": list(CODES)}
@@ -176,18 +191,18 @@ class _Schemas:
         self._known: dict[str, str] = {}
 
     def of(self, schema: Schema, name: str) -> dict[str, str]:
-        """Take in a schema with its definitions, and give what refers to it."""
+        """Take in a schema with its definitions under a key of its own, and give what refers to it."""
         definitions: Mapping[str, Schema] = schema.get("$defs", {})
         given = {one: self._name(definitions, one) for one in definitions}
         for one, component in given.items():
             self.components[component] = _own_form(definitions[one], given)
-        self.components[_key(name)] = _own_form(schema, given)
-        return {"$ref": f"{_COMPONENTS}{_key(name)}"}
+        self.components[name] = _own_form(schema, given)
+        return {"$ref": f"{_COMPONENTS}{name}"}
 
     def _name(self, definitions: Mapping[str, Schema], one: str) -> str:
-        identity = json.dumps([one, reachable(definitions, one)], sort_keys=True)
+        identity = digest([one, reachable(definitions, one)])
         if identity not in self._known:
-            title = class_name(str(definitions[one].get("title") or one))
+            title = _key(class_name(str(definitions[one].get("title") or one)))
             taken, name, number = set(self._known.values()), title, 2
             while name in taken:
                 name, number = f"{title}{number}", number + 1
@@ -284,5 +299,35 @@ def _free(taken: Mapping[str, Any], name: str) -> str:
 
 
 def _key(text: str) -> str:
-    """A name of the document: its keys have letters, digits, `.`, `-` and `_` only."""
-    return re.sub(r"[^\w.-]+", "_", text).strip("_")
+    """A name of the document: its keys have letters and digits of ASCII, `.`, `-` and `_` only."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_") or "unnamed"
+
+
+class _Keys:
+    """The keys of one kind of things, by what these are called: two of them never share one."""
+
+    def __init__(self, *taken: str) -> None:
+        self._taken = dict.fromkeys(taken)
+        self._given: dict[str, str] = {}
+
+    def of(self, text: str) -> str:
+        """The key, the same one each time."""
+        if text not in self._given:
+            key = _free(self._taken, _key(text))
+            self._taken[key] = None
+            self._given[text] = key
+        return self._given[text]
+
+
+def _in_avro(verb: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """What is different of a message whose `part` is written by an Avro schema; nothing if it has none."""
+    declared = (verb.get("avro") or {}).get(part)
+    if declared is None:
+        return {}
+    return {
+        "contentType": AVRO_TYPE,
+        "description": "Its `parameters` are octets in Avro's single-object encoding, by the schema in "
+        "`x-parameters`.",
+        "payload": {"schemaFormat": _AVRO_FORMAT, "schema": {**MESSAGE, **_AVRO_NAME}},
+        "x-parameters": {"schemaFormat": _AVRO_FORMAT, **declared},
+    }

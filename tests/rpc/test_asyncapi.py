@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft7Validator  # type: ignore[import-untyped]  # it has no types
 
+from nebula.avro import Schema
 from nebula.rpc.answers import failure
 from nebula.rpc.asyncapi import asyncapi_document
+from nebula.rpc.avro_bodies import MESSAGE, in_avro
 from nebula.rpc.envelope import JSON_TYPE, encode
 from nebula.rpc.errors import VerbError
 from nebula.rpc.signature import Signature
+from nebula.rpc.verbs import Verb
 from tests.rpc import depot
 
 OFFICIAL = json.loads((Path(__file__).parent / "asyncapi" / "schema-3.0.0.json").read_text())
@@ -86,6 +90,50 @@ def test_every_verb_is_an_operation_that_receives_and_replies(document: dict[str
     ]
     assert (price["summary"], price["description"]) == ("Price of `qty` pieces.", "The day's.")
     assert document["components"]["messages"]["cost.request"]["deprecated"] is True
+
+
+def test_verbs_of_any_name_are_operations_of_their_own_under_plain_keys(told: dict[str, Any]) -> None:
+    verbs = ["a b", "a_b", "pr\xfcfe", "\u0436", "\u0437"]
+    errors = [{"code": code, "description": "", "retryable": False} for code in ("x y", "x_y")]
+    title = {"title": "Pr\xfcfung", "type": "object", "properties": {}}
+    result = {"$ref": "#/$defs/A", "$defs": {"A": title}}
+    renamed = [
+        {**told["verbs"][0], "verb": one, "errors": errors, "result": result, "queue": "/queue/a b"}
+        for one in verbs
+    ]
+
+    document = asyncapi_document({**told, "verbs": renamed, "queues": ["/queue/a b", "/queue/a_b"]})
+
+    operations = document["operations"]
+    assert sorted(one["title"] for one in operations.values()) == sorted(verbs)
+    keys = [
+        key for part in (document["channels"], operations, *document["components"].values()) for key in part
+    ]
+    assert not [key for key in keys if not re.fullmatch(r"[A-Za-z0-9_.-]+", key)]
+    replies = operations["a_b"]["reply"]["messages"]
+    assert len({one["$ref"] for one in replies}) == len(replies)
+    assert {"/queue/a b", "/queue/a_b"} <= {one["address"] for one in document["channels"].values()}
+    assert faults(OFFICIAL, document) == []
+
+
+def test_verb_with_avro_schemas_has_messages_in_avro_too() -> None:
+    parameters = Schema({"type": "record", "name": "Ask", "fields": [{"name": "symbol", "type": "string"}]})
+
+    @in_avro(parameters=parameters, result=Schema("double"))
+    def quote(symbol: str) -> float:
+        raise NotImplementedError
+
+    verb = {**Verb(quote).describe(), "queue": "/queue/prices"}
+    document = asyncapi_document({"service": "prices", "queues": ["/queue/prices"], "verbs": [verb]})
+
+    messages = document["components"]["messages"]
+    avro = messages["quote.request.avro"]
+    assert faults(OFFICIAL, document) == []
+    assert avro["contentType"] == "avro/binary"
+    assert Schema(avro["payload"]["schema"]).fingerprint == Schema(MESSAGE).fingerprint
+    assert avro["x-parameters"]["fingerprint"] == parameters.fingerprint_hex
+    assert messages["quote.reply.avro"]["x-parameters"]["schema"] == "double"
+    assert "contentType" not in messages["quote.request"]
 
 
 def test_servers_have_no_credentials(document: dict[str, Any]) -> None:
