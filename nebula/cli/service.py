@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Argument, BadParameter, Option
 from typer import Exit as Leave
@@ -18,10 +18,12 @@ from nebula.logs import Level
 if TYPE_CHECKING:
     from nebula.cli.supervising import Supervisor, Worker
 
+_LAST_PORT: Final = 65_535
 
-def _host_and_port(text: str) -> str:
+
+def _checked(text: str) -> str:
     host, colon, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535 or (colon and not host):
+    if not port.isdecimal() or int(port) > _LAST_PORT or (colon and not host):
         raise BadParameter("write PORT or HOST:PORT, for example 9000 or 0.0.0.0:9000")
     return text
 
@@ -31,7 +33,7 @@ Http = Annotated[
     Option(
         metavar="[HOST:]PORT",
         help="Answer /healthz, /readyz and /metrics there; HOST is 127.0.0.1 unless given.",
-        callback=lambda text: None if text is None else _host_and_port(text),
+        callback=lambda text: None if text is None else _checked(text),
         show_default=False,
     ),
 ]
@@ -64,6 +66,7 @@ def run(
 
     The first line says that it serves; off a terminal it is JSON:
     {"event": "serving", "service": "prices", "queues": ["/queue/prices"]}. The log goes to stderr.
+    With --workers or --reload it comes when all processes serve, and "http" is a list of their addresses.
     A lost connection is made again, for ever; a broker that is not there at first is status 3.
 
     \b
@@ -73,6 +76,10 @@ def run(
       nebula run prices:app --workers 4 --http 9000
     """
     output = Output(as_json=as_json)
+    if http is not None and (last := host_and_port(http)[1] + workers - 1) > _LAST_PORT:
+        raise BadParameter(
+            f"the last of {workers} workers would have port {last}, and {_LAST_PORT} is the highest"
+        )
     if (workers > 1 or reload) and not supervised:
         _supervise(app, output, workers, http, broker, log_level, is_reloading=reload)
         return
@@ -85,7 +92,7 @@ def run(
         facts = {"event": "serving", "service": found.name, "queues": list(found.destinations)}
         _announce(output, facts if pages is None else {**facts, "http": pages})
 
-    address = None if http is None else _address(http)
+    address = None if http is None else host_and_port(http)
     run_service(found, broker, log_level, announce, http=address, is_supervised=supervised)
 
 
@@ -93,8 +100,8 @@ def _announce(output: Output, facts: Mapping[str, Any]) -> None:
     text = f"serving {facts['service']} on {', '.join(facts['queues'])}"
     if "workers" in facts:
         text += f", by {facts['workers']} workers"
-    if "http" in facts:
-        text += f"; {facts['http']}"
+    if http := facts.get("http"):
+        text += f"; {http if isinstance(http, str) else ', '.join(http)}"
     output.event(text, **facts)
 
 
@@ -114,29 +121,42 @@ def _supervise(
     if is_reloading:
         check_can_watch()
 
-    def announce(facts: Mapping[str, Any]) -> None:
-        _announce(output, {**facts, "workers": workers})
+    def announce(told: Sequence[Mapping[str, Any]]) -> None:
+        facts = {**told[0], "workers": workers}
+        if http is not None:
+            facts["http"] = [each["http"] for each in told]
+        _announce(output, facts)
 
     def make() -> Supervisor:
-        each = [_worker(app, http, number, broker, level) for number in range(workers)]
+        each = [worker_of(app, http, number, broker, level) for number in range(workers)]
         return Supervisor(each, announce, watched=Path.cwd() if is_reloading else None)
 
     if status := run_supervisor(make, level):
         raise Leave(status)
 
 
-def _worker(app: str, http: str | None, number: int, broker: str | None, level: Level) -> Worker:
+def worker_of(app: str, http: str | None, number: int, broker: str | None, level: Level) -> Worker:
+    """How the worker of a number is started.
+
+    Args:
+        app: the service, as MODULE:APP.
+        http: `[HOST:]PORT` of the first one; the next has the next port.
+        number: from 0.
+        broker: its address; None: as the environment says.
+        level: of the log.
+    """
     from nebula.cli.supervising import Worker
 
     command = [sys.executable, "-m", "nebula.cli", "run", app, "--supervised", "--json", "--log-level", level]
     if http is not None:
-        host, port = _address(http)
+        host, port = host_and_port(http)
         command += ["--http", f"{host}:{port + number if port else 0}"]
     # Not among the words: everybody sees those, and an address may have a passcode.
     environment = dict(os.environ) if broker is None else {**os.environ, "NEBULA_BROKER": broker}
     return Worker(command, environment)
 
 
-def _address(text: str) -> tuple[str, int]:
+def host_and_port(text: str) -> tuple[str, int]:
+    """The two of `[HOST:]PORT`; the host is this machine's own unless it is given."""
     host, _, port = text.rpartition(":")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)

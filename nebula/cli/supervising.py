@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import anyio
 import structlog
-from anyio.abc import ByteReceiveStream, Process
+from anyio.abc import ByteReceiveStream, Process, TaskGroup
 
 from nebula.cli.exits import Exit
 from nebula.errors import SettingsError
@@ -60,7 +60,7 @@ class Supervisor:
 
     Args:
         workers: how each is started.
-        on_serving: called once, when all of them serve, with what the first of them said.
+        on_serving: called once, when all of them serve, with what each of them said, in their order.
         watched: start all workers anew when a Python file under this folder changes; None: never.
         first_delay: seconds before the first restart.
         stop_seconds: that a worker may take to end before it is killed.
@@ -69,7 +69,7 @@ class Supervisor:
     def __init__(
         self,
         workers: Sequence[Worker],
-        on_serving: Callable[[Mapping[str, Any]], None],
+        on_serving: Callable[[Sequence[Mapping[str, Any]]], None],
         *,
         watched: Path | None = None,
         first_delay: float = _FIRST_DELAY,
@@ -80,7 +80,7 @@ class Supervisor:
         self._watched = watched
         self._first_delay = first_delay
         self._stop_seconds = stop_seconds
-        self._serving: set[int] = set()
+        self._serving: dict[int, Mapping[str, Any]] = {}
         self._running: dict[int, Process] = {}
         self._changed = anyio.Event()
         self._over = anyio.Event()
@@ -93,7 +93,7 @@ class Supervisor:
         """
         async with anyio.create_task_group() as tasks:
             if self._watched is not None:
-                tasks.start_soon(self._watch, self._watched)
+                tasks.start_soon(self._watch, self._watched, tasks)
             for number, worker in enumerate(self._workers):
                 tasks.start_soon(self._keep, number, worker)
             await self._over.wait()
@@ -108,7 +108,8 @@ class Supervisor:
                 delay = self._first_delay
                 continue
             if self._is_hopeless(status):
-                self.status = status
+                # As shells have it: what a signal ended has a status above those that programs give.
+                self.status = 128 - status if status < 0 else status
                 self._over.set()
                 return
             if monotonic() - began >= _STEADY_SECONDS:
@@ -146,6 +147,7 @@ class Supervisor:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._end(process)
+                await process.aclose()
             del self._running[number]
 
     async def _read(self, number: int, stdout: ByteReceiveStream) -> None:
@@ -162,9 +164,12 @@ class Supervisor:
 
     def _note_serving(self, number: int, facts: Mapping[str, Any]) -> None:
         is_news = len(self._serving) < len(self._workers)
-        self._serving.add(number)
+        self._serving[number] = facts
+        # Where it listens now: a free port is another one after each start.
+        place = {"http": facts["http"]} if "http" in facts else {}
+        _log.info("worker began to serve", worker=number, **place)
         if is_news and len(self._serving) == len(self._workers):
-            self._on_serving(facts)
+            self._on_serving([told for _, told in sorted(self._serving.items())])
 
     async def _end(self, process: Process) -> None:
         """Tell a worker to stop and wait for it; kill it if it takes too long."""
@@ -175,18 +180,18 @@ class Supervisor:
                 await process.wait()
         if process.returncode is None:
             _log.warning("worker killed", pid=process.pid, seconds=self._stop_seconds)
-            process.kill()
+            with suppress(ProcessLookupError):
+                process.kill()
             await process.wait()
-        await process.aclose()
 
-    async def _watch(self, folder: Path) -> None:
+    async def _watch(self, folder: Path, tasks: TaskGroup) -> None:
         async for names in _changes(folder):
             _log.info("files changed", files=sorted(names)[:5])
             changed, self._changed = self._changed, anyio.Event()
             changed.set()
             for process in self._running.values():
-                with suppress(ProcessLookupError):
-                    process.terminate()
+                # Beside: the next change is not to wait for one that takes long to end.
+                tasks.start_soon(self._end, process)
 
 
 def _serving_facts(line: bytes) -> Mapping[str, Any] | None:
@@ -201,8 +206,14 @@ def _serving_facts(line: bytes) -> Mapping[str, Any] | None:
 
 
 def _write(octets: bytes) -> None:
-    sys.stdout.buffer.write(octets)
-    sys.stdout.flush()
+    try:
+        sys.stdout.buffer.write(octets)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever wanted the first line has it, as `| head -1` does. The service goes on.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def check_can_watch() -> None:
