@@ -21,6 +21,7 @@ from nebula.errors import (
     fresh,
 )
 from nebula.rpc.client import Client
+from nebula.rpc.discovery import Instance
 from nebula.rpc.reconnecting import Addresses, Connections, ConnectionState
 from nebula.rpc.responder import Responder
 from nebula.rpc.retrying import Retry
@@ -221,6 +222,45 @@ async def test_call_made_while_there_is_no_broker_waits_for_one() -> None:
                 again.set()
 
 
+async def test_who_asks_who_is_there_while_there_is_no_broker_waits_for_one() -> None:
+    again, cut = anyio.Event(), anyio.Event()
+    one = Instance("shop", "one")
+
+    async def late(peer: Peer) -> None:
+        await again.wait()
+        await welcome(peer)
+        while not (frame := await peer.hear()).startswith("DISCONNECT\n"):
+            if frame.startswith("SUBSCRIBE\n"):
+                body = one.to_json().decode()
+                await peer.say(
+                    f"RECEIPT\nreceipt-id:{receipt_of(frame)}\n\n^@"
+                    f"MESSAGE\nsubscription:{header(frame, 'id')}\nmessage-id:1\nsnapshot:end\n"
+                    f"destination:{one.destination}\n\n{body}^@"
+                )
+        await peer.say(f"RECEIPT\nreceipt-id:{receipt_of(frame)}\n\n^@")
+
+    async with brokers(leaving(cut), late) as url, Client(url) as client:
+        cut.set()
+        while client.state == "connected":
+            await anyio.lowlevel.checkpoint()
+        async with anyio.create_task_group() as tasks:
+
+            async def look() -> None:
+                assert await client.services("shop") == [one]
+
+            async def ask() -> None:
+                assert (await client.call_all("shop", "price")).missing == [one]
+
+            async def watch() -> None:
+                async with client.watch_services() as presence:
+                    assert presence.instances == [one]
+
+            for do in (look, ask, watch):
+                tasks.start_soon(do)
+            await anyio.wait_all_tasks_blocked()
+            again.set()
+
+
 async def test_waiting_callers_get_an_error_within_their_time() -> None:
     told: list[type[BaseException]] = []
     cut = anyio.Event()
@@ -241,8 +281,11 @@ async def test_waiting_callers_get_an_error_within_their_time() -> None:
             tasks.start_soon(fail, client.send("shop", "price"))
             tasks.start_soon(fail, client.publish("/topic/news", {}))
             tasks.start_soon(fail, client.start("shop", "report"))
+            tasks.start_soon(fail, client.services("shop"))
+            tasks.start_soon(fail, client.call_all("shop", "price"))
+            tasks.start_soon(fail, client.watch_services().__aenter__())
 
-    assert len(told) == 5
+    assert len(told) == 8
 
 
 async def test_client_that_does_not_reconnect_fails_each_later_call_at_once() -> None:
