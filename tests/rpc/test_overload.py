@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import anyio
+import anyio.from_thread
 import pytest
 
 from nebula.errors import CallTimeout, RemoteError
 from nebula.rpc.client import Client
-from nebula.rpc.gates import Gate
+from nebula.rpc.gates import MOST_ASIDE, Gate
 from nebula.rpc.lane import Lane, Worker
 from nebula.rpc.responder import Responder
 from nebula.rpc.verbs import VerbOptions
@@ -74,6 +77,51 @@ def test_gate_is_full_when_as_many_wait_as_may(max_waiting: int | None, is_full:
     assert gate.is_full is is_full
 
 
+class Subscribed(NoListener):
+    """One that may be lost."""
+
+    is_closed = False
+
+
+def test_what_was_set_aside_before_a_loss_is_in_nobodys_way() -> None:
+    gate, waiting, lost = Gate(1, 1), lane(), Subscribed()
+    inside, aside, again, another = (
+        Message({"destination": "/queue/a"}, b"", by)  # type: ignore[arg-type] # only asked whether it is closed
+        for by in (lost, lost, Subscribed(), Subscribed())
+    )
+    assert gate.enter(inside)
+    gate.set_aside(waiting, aside, 0.0)
+    lost.is_closed = True
+
+    gate.lose()
+
+    assert gate.waiting == 0
+    # Who is inside comes again, and does not wait behind itself.
+    gate.set_aside(waiting, again, 0.0)
+    with_one = gate.is_full
+    gate.set_aside(waiting, another, 0.0)
+    with_two = gate.is_full
+    gate.leave()
+    assert (with_one, with_two, gate.is_full) == (False, True, True)
+    assert gate.enter(again)
+
+
+def test_place_of_one_that_was_called_and_lost_is_free() -> None:
+    gate, waiting, lost = Gate(1, None), lane(), Subscribed()
+    first, second = (
+        Message({"destination": "/queue/a"}, b"", lost)  # type: ignore[arg-type] # as above
+        for _ in range(2)
+    )
+    gate.enter(first)
+    gate.set_aside(waiting, second, 0.0)
+    gate.leave()
+    lost.is_closed = True
+
+    gate.lose()
+
+    assert gate.enter(message())
+
+
 # --- over the wire ---
 
 
@@ -122,7 +170,17 @@ def test_concurrency_of_a_verb_is_one_or_more(concurrency: int) -> None:
         VerbOptions(concurrency=concurrency)
 
 
-@pytest.mark.parametrize("options", [{"max_waiting": -1}, {"idempotency_window": 0.0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_waiting": -1},
+        {"idempotency_window": 0.0},
+        {"stream_idle": 0.0},
+        {"stream_idle": -1.0},
+        {"stream_idle": math.nan},
+        {"max_reply_bytes": 0},
+    ],
+)
 def test_options_below_their_least_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="service 'prices'"):
         Responder("prices", **options)
@@ -150,6 +208,57 @@ async def test_limited_verb_leaves_the_workers_to_others(serving: Serving, clien
     assert answers == ["done"] * 6
     assert rooms.most == 2
     assert sorted(rooms.order) == list(range(6))
+
+
+@pytest.mark.anyio
+async def test_limited_verb_lets_the_broker_send_others(serving: Serving, client: Client) -> None:
+    rooms = Rooms(concurrency=2)
+    rooms.open_with(concurrency=1)
+    codes: list[str] = []
+    more = 2 * 2 + 10  # than the broker would send without what is set aside
+
+    async def ask() -> None:
+        try:
+            await client.call(rooms.app.name, "stay")
+        except RemoteError as error:
+            codes.append(error.code)
+
+    async with serving(rooms.app), anyio.create_task_group() as tasks:
+        for _ in range(1 + MOST_ASIDE + more):
+            tasks.start_soon(ask)
+        with anyio.fail_after(5):
+            while len(codes) < more:
+                await anyio.lowlevel.checkpoint()
+            stats = await client.call(rooms.app.name, "stats")
+        rooms.opened.set()
+
+    assert (stats["waiting"], stats["overloaded"]) == (MOST_ASIDE, more)
+    assert len(rooms.order) == 1 + MOST_ASIDE
+    assert codes == ["busy"] * more
+
+
+@pytest.mark.anyio
+async def test_threads_of_one_queue_hold_up_no_other(serving: Serving, client: Client) -> None:
+    name = f"two-{uuid4().hex}"
+    app = Responder(name, queues=[name, f"{name}-slow"], concurrency=1)
+    begun, opened = anyio.Event(), threading.Event()
+
+    @app.verb(queue=f"{name}-slow")
+    def slow() -> None:
+        anyio.from_thread.run_sync(begun.set)
+        opened.wait()
+
+    @app.verb
+    def quick() -> int:
+        return 1
+
+    async with serving(app), anyio.create_task_group() as tasks:
+        tasks.start_soon(client.call, slow)
+        await begun.wait()
+        try:
+            assert await client.call(quick) == 1
+        finally:
+            opened.set()
 
 
 @pytest.mark.anyio

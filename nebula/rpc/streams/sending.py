@@ -201,13 +201,10 @@ class ServedStream:
             await self._wait_for_room()
         items = list(self._ready)
         self._ready.clear()
-        parts = self._flow.pack(items, monotonic())
+        end = self._flow.seq + len(items)
         # Each is sent before the next one is made: an item without a JSON form takes none with it.
-        last = next(parts)
-        for part in parts:
-            self._post_part(last)
-            last = part
-        self._post_part(last, is_end=True)
+        for part in self._flow.pack(items, monotonic()):
+            self._post_part(part, is_end=part.seq + part.length == end)
 
     def _post_part(self, part: Part, *, is_end: bool = False) -> None:
         headers = {names.STREAM_SEQ: str(part.seq)}

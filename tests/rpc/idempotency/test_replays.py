@@ -6,19 +6,23 @@ import json
 import threading
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import anyio
+import anyio.from_thread
 import pytest
 
 from nebula.rpc.answers import Answer, success
+from nebula.rpc.client import Client
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import Envelope
 from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency import Claim, IdempotencyStore, MemoryStore, Reach, SqliteStore, StoreFailed
 from nebula.rpc.idempotency.replaying import Replays
+from nebula.rpc.idempotency.store import sender_of
 from nebula.rpc.responder import Responder
 from nebula.rpc.verbs import verb
 from nebula.stomp.client import Message, StompClient
@@ -167,6 +171,29 @@ async def test_key_belongs_to_its_principal_and_its_service() -> None:
     assert len(asked) == 4
 
 
+async def test_keys_tell_a_store_whose_they_are() -> None:
+    seen: dict[str | None, set[str]] = {"alice": set(), "bob": set(), None: set()}
+
+    class Noting(MemoryStore):
+        async def claim(self, key: str, fingerprint: str, owner: str, lease: float) -> Claim:
+            seen[principal].add(key)
+            return await super().claim(key, fingerprint, owner, lease)
+
+    async def run() -> Answer:
+        return success()
+
+    replays = Replays("orders", Noting(), 600)
+    for principal in seen:
+        request = Request(Envelope("order"), {}, destination="/queue/orders", principal=principal)
+        for key in ("k", "l"):
+            await replays.answer(key, request, run)
+
+    senders = [{sender_of(key) for key in keys} for keys in seen.values()]
+    assert [len(keys) for keys in seen.values()] == [2, 2, 2]
+    assert [len(one) for one in senders] == [1, 1, 1]
+    assert len(set().union(*senders)) == 3
+
+
 async def test_order_of_fields_makes_no_other_parameters(orders: Orders, caller: Caller) -> None:
     await caller.call("order", "k", {"what": {"a": 1, "b": 2}})
 
@@ -282,6 +309,78 @@ async def test_claims_of_long_requests_are_renewed_also_after_a_failure() -> Non
             tasks.start_soon(replays.run)
             assert await replays.answer("k", request, run) == success()
             tasks.cancel_scope.cancel()
+
+
+# --- what is not kept ---
+
+
+class NotingStore(MemoryStore):
+    """Tells what was let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = 0
+
+    async def release(self, key: str, owner: str) -> None:
+        self.released += 1
+        await super().release(key, owner)
+
+
+@pytest.mark.parametrize("is_thread", [True, False])
+async def test_claim_of_a_thread_that_outlives_its_service_is_left_to_its_lease(
+    broker_url: str, is_thread: bool
+) -> None:
+    store = NotingStore()
+    app = Responder(f"orders-{uuid4().hex}", idempotency=store)
+    started, begun, go_on = anyio.Event(), anyio.Event(), threading.Event()
+
+    @app.verb
+    def plain() -> None:
+        anyio.from_thread.run_sync(begun.set)
+        go_on.wait()
+
+    @app.verb
+    async def awaited() -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(10):
+        async with calling(broker_url, app.name) as caller, anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(app.run, broker_url, started=started, grace=0.01))
+            await started.wait()
+            caller.ask("plain" if is_thread else "awaited", "k")
+            await begun.wait()
+            tasks.cancel_scope.cancel()
+    go_on.set()
+
+    assert store.released == (0 if is_thread else 1)
+
+
+class Locked(VerbError):
+    """A row is locked."""
+
+    code = "locked"
+
+
+async def test_error_of_a_service_that_was_called_is_not_kept(broker_url: str, serving: Serving) -> None:
+    inner, outer = Responder(f"inner-{uuid4().hex}"), Responder(f"outer-{uuid4().hex}")
+    runs: list[int] = []
+
+    @inner.verb(errors=[Locked])
+    async def deep() -> int:
+        raise Locked("row 42 of accounts", details={"account": 42})
+
+    @outer.verb
+    async def shallow() -> int:
+        runs.append(1)
+        return await client.call(deep)
+
+    async with serving(inner, outer), Client(broker_url) as client, calling(broker_url, outer.name) as caller:
+        errors = [await caller.call("shallow", "k") for _ in range(2)]
+
+    assert [one["code"] for one in errors] == ["internal", "internal"]
+    assert "row 42" not in str(errors)
+    assert len(runs) == 2
 
 
 # --- several instances ---

@@ -154,6 +154,27 @@ def test_every_item_goes_out_once_in_order_and_none_without_credit(
     assert all(part.length == 1 or len(part.items) <= MOST_BYTES for part in sent)
 
 
+def test_items_before_one_without_json_form_are_sent() -> None:
+    def picky(items: Sequence[Any]) -> bytes:
+        if None in items:
+            raise ValueError("None has no form")
+        return dump(items)
+
+    parts = Outflow(MOST_ITEMS, picky, idle=30.0, now=0.0).pack([1, 2, 3, None, 5], 0.0)
+
+    assert [next(parts).items for _ in range(2)] == [b"[1,2]", b"[3]"]
+    with pytest.raises(ValueError, match="no form"):
+        next(parts)
+
+
+@pytest.mark.parametrize(("idle", "seconds"), [(6.0, 2.0), (30.0, 10.0), (180.0, 10.0)])
+def test_signs_of_life_come_before_any_reader_gives_up(idle: float, seconds: float) -> None:
+    flow = outflow(idle=idle)
+
+    assert not flow.beat_is_due(seconds - 0.1)
+    assert flow.beat_is_due(seconds)
+
+
 def test_item_without_json_form_raises_and_nothing_counts_as_sent() -> None:
     flow = outflow()
 

@@ -177,8 +177,11 @@ async def test_error_that_was_not_meant_for_the_caller_tells_nothing(client: Cli
 
 @pytest.mark.parametrize("wait", [False, True])
 async def test_item_without_a_json_form_ends_the_stream(client: Client, prices: str, wait: bool) -> None:
+    found: list[Any] = []
+
     with pytest.raises(RemoteError, match="internal"):
-        await read(client.stream(odd, wait))
+        await read(client.stream(odd, wait), into=found)
+    assert found == [1]
 
 
 async def test_bad_parameters_are_an_error_of_the_stream(client: Client, prices: str) -> None:
