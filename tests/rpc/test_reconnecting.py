@@ -109,6 +109,7 @@ async def test_calls_in_flight_fail_with_an_error_each_that_holds_nothing_of_the
         for error in errors
     ]
     assert calls == [1] * 5
+    assert len(set(map(id, errors))) == 5
     assert len({str(error) for error in errors}) == 1
 
 
