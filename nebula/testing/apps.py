@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
@@ -42,13 +44,23 @@ async def serving(
     real = [each for each in apps if not isinstance(each, Fake)]
     options = {"grace": grace} | ({} if tls is None else {"tls": tls})
     running = _Running(url, options)
-    await running.start([*real, *faked_services(fakes)])
-    try:
-        yield
-    except BaseException as error:
-        await running.stop(error)
-        raise
-    await running.stop(None)
+    with _folder_for_jobs(fakes) as state:
+        await running.start([*real, *faked_services(fakes, state)])
+        try:
+            yield
+        except BaseException as error:
+            await running.stop(error)
+            raise
+        await running.stop(None)
+
+
+@contextmanager
+def _folder_for_jobs(fakes: Sequence[Fake]) -> Iterator[Path | None]:
+    if not any(one.is_job for one in fakes):
+        yield None
+        return
+    with TemporaryDirectory(prefix="nebula-fakes-") as folder:
+        yield Path(folder)
 
 
 class _Running:

@@ -73,6 +73,9 @@ class Fake:
         self.calls.append(FakeCall(parameters, request))
         return await self._outcome(parameters)
 
+    def _note(self, parameters: Any) -> None:
+        self.calls.append(FakeCall(parameters))
+
     async def _outcome(self, parameters: Any) -> Any:
         result = self._answer(parameters)
         return await result if inspect.isawaitable(result) else result
@@ -80,8 +83,7 @@ class Fake:
     def endpoint(self) -> Verb | JobVerb:
         """What a responder declares for it."""
         if self.is_job:
-            note = lambda parameters: self.calls.append(FakeCall(parameters))  # noqa: E731
-            return fake_job(self.verb, self._function, note, self._outcome)
+            return fake_job(self.verb, self._function, self._note, self._outcome)
         # Who may call and where it is announced is the real service's business.
         options = replace(self._options, name=self.verb, allow=None, queue=None, concurrency=None)
         return _FakeVerb(options, self._function, self.take)
