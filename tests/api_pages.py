@@ -152,8 +152,8 @@ def _heads(thing: griffe.Object) -> Iterator[str]:
         for each in thing.overloads or [thing]:
             yield _prefix(thing) + _folded(each.signature())
     elif isinstance(thing, griffe.Attribute):
-        annotation = f": {thing.annotation}" if thing.annotation is not None else ""
-        yield thing.name + annotation
+        is_alias = str(thing.annotation) == "TypeAlias"
+        yield f"{thing.name} = {thing.value}" if is_alias else f"{thing.name}: {thing.annotation}"
 
 
 def _is_of_interest(base: Any) -> bool:
