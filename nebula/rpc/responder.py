@@ -262,11 +262,7 @@ class Responder(Listens):
         return declare if function is None else declare(function)
 
     def add(self, entry: Endpoint | JobVerb) -> None:
-        """Declare what answers in a way of its own; `verb`, `job` and `include` make it from functions.
-
-        Raises:
-            ValueError: the name is reserved or taken, or there is no engine for a job.
-        """
+        """Declare what is made already; `verb`, `job` and `include` make it of functions. Raises as they."""
         self._registry.declare(self._jobs.declare(entry, None) if isinstance(entry, JobVerb) else entry)
 
     def include(self, holder: object) -> None:
