@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 from uuid import uuid4
 
 from nebula.rpc.askers import asker_of
-from nebula.rpc.asking import request_body
 from nebula.rpc.breaker import Breaker
 from nebula.rpc.caller import Caller
 from nebula.rpc.caller_options import CallerOptions
+from nebula.rpc.calling import request_body
 from nebula.rpc.chain import CallMiddleware
 from nebula.rpc.context import AnyRequest
 from nebula.rpc.discovery.finding import AsksAll

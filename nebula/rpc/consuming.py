@@ -14,8 +14,8 @@ import structlog
 
 from nebula import headers as names
 from nebula.errors import AvroError, CallTimeout, ConnectionLost, NebulaError
-from nebula.rpc.asking import request_body
 from nebula.rpc.brokers import Brand, brand_of, no_last_values, whole_milliseconds
+from nebula.rpc.calling import request_body
 from nebula.rpc.context import Request, Surroundings, attempts_before
 from nebula.rpc.envelope import JSON_TYPE, Envelope, content_type_of, media_of, text_of
 from nebula.rpc.errors import UnexpectedReply, VerbError

@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from nebula.headers import NO_REPLY, PERSISTENT
-from nebula.rpc.asking import Asking, request_body
 from nebula.rpc.brokers import whole_milliseconds
 from nebula.rpc.caller import Caller
+from nebula.rpc.calling import Asking, request_body
 from nebula.rpc.chain import Call
 from nebula.rpc.context import AnyRequest
 from nebula.rpc.envelope import JSON_TYPE, encode_free

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Unpack, overload
 
 from nebula.errors import CallTimeout
 from nebula.headers import JOB_ID, PERSISTENT
-from nebula.rpc.asking import request_body
+from nebula.rpc.calling import request_body
 from nebula.rpc.chain import Call
 from nebula.rpc.envelope import JSON_TYPE
 from nebula.rpc.errors import UnexpectedReply

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from time import monotonic
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from nebula.rpc.asking import Asking, request_body
+from nebula.rpc.calling import Asking, request_body
 from nebula.rpc.context import AnyRequest
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.presence import Presence, present, watching

@@ -12,8 +12,8 @@ import anyio
 
 from nebula import headers as names
 from nebula.errors import CallTimeout
-from nebula.rpc.asking import request_body
 from nebula.rpc.brokers import whole_milliseconds
+from nebula.rpc.calling import request_body
 from nebula.rpc.chain import Call
 from nebula.rpc.context import AnyRequest
 from nebula.rpc.deadlines import AMBIENT
