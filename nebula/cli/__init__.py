@@ -87,5 +87,5 @@ def main() -> None:
         error = foreseen_in(failure)
         if error is None:
             raise
-        sys.stderr.writelines(f"nebula: {line}\n" for line in sentence_of(error).splitlines())
+        sys.stderr.writelines(f"nebula: {line}\n" for line in sentence_of(error).split("\n"))
         sys.exit(exit_of(error))

@@ -10,7 +10,9 @@ from uuid import uuid4
 
 import typer
 from typer import Argument, Option
+from typer import Exit as Leave
 
+from nebula.cli.exits import Exit
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
 from nebula.cli.render import Output
 
@@ -50,6 +52,8 @@ def bench_call(
 ) -> None:
     """Call a verb again and again over one connection: calls a second, and how long they took.
 
+    Exit status 0 if any call went well; else 1 if the service answered with errors, 3 if it did not answer.
+
     Example: nebula bench call prices quote symbol=ABC qty:=2 --in-flight 64
     """
     from nebula.cli.arguments import parse_parameters
@@ -58,13 +62,16 @@ def bench_call(
     words = parse_parameters(parameters or ())
     took: list[float] = []
     errors: Counter[str] = Counter()
+    status = Exit.UNREACHED
 
     async def measure(client: Client) -> float:
         async def step() -> None:
+            nonlocal status
             begun = perf_counter()
             try:
                 await client.call(service, verb, words, timeout=timeout)
             except RemoteError as error:
+                status = Exit.FAILED
                 errors[error.code] += 1
             except CallTimeout:
                 errors["no answer in time"] += 1
@@ -79,6 +86,8 @@ def bench_call(
     facts = {"calls": len(took), "errors": dict(errors), "seconds": round(elapsed, 3)}
     rates = {"calls_per_second": round(len(took) / elapsed, 1), **_spread(took)}
     Output(as_json=as_json).value(facts | rates)
+    if not took:
+        raise Leave(status)
 
 
 @bench.command("pub")

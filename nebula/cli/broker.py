@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from typer import Option
 
 from nebula.cli.options import AsJson
 from nebula.cli.render import Output
+
+if TYPE_CHECKING:
+    from nebula.broker.settings import BrokerSettings
 
 # Every default is None, "not given": the real ones are the settings' own.
 Host: TypeAlias = Annotated[str | None, Option(help="Address to listen on.  [default: 127.0.0.1]")]
@@ -43,6 +46,8 @@ PrintSettings: TypeAlias = Annotated[
     bool,
     Option("--print-settings", help="Show each setting, its value and where it came from; start nothing."),
 ]
+
+_COLUMNS: Final = ("setting", "value", "from")
 
 
 def broker(
@@ -101,9 +106,12 @@ def broker(
     )
     output = Output(as_json=as_json)
     if print_settings:
-        rows = [{"setting": name, "value": value, "from": origin} for name, value, origin in loaded.rows()]
-        output.rows(("setting", "value", "from"), rows, none="")
-        return
+        output.rows(_COLUMNS, (dict(zip(_COLUMNS, row, strict=True)) for row in loaded.rows()), none="")
+    else:
+        _run(loaded.value, output)
+
+
+def _run(settings: BrokerSettings, output: Output) -> None:
     from nebula.cli.programs import run_broker
 
-    run_broker(loaded.value, lambda url: output.event(f"listening on {url}", event="listening", url=url))
+    run_broker(settings, lambda url: output.event(f"listening on {url}", event="listening", url=url))

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from typer import Argument, Option
 
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url, Watch
 from nebula.cli.render import Output
-from nebula.errors import Refused
-
-if TYPE_CHECKING:
-    from nebula.rpc.client import Client
 
 
 def call(
@@ -49,62 +44,25 @@ def describe(
     instance: Annotated[
         str | None, Option(metavar="NAME", help="Ask this one, of those that `nebula services` shows.")
     ] = None,
+    watch: Watch = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
     """Show the verbs of a service and what they take; as JSON with the full schema.
 
-    Whichever of its instances comes first answers. On a terminal it is told if they are not all alike.
+    Whichever of its instances comes first answers. On a terminal it is told if they are not all alike. With
+    --watch it is shown anew when instances come or go, such as those of a new version; off a terminal there
+    is a line of JSON each time, null while there is none.
 
     \b
     Examples:
       nebula describe prices
       nebula describe prices --instance 3f2a9c41
+      nebula describe prices --watch
     """
     from nebula.cli.asking import ask
-    from nebula.cli.instances import differences
+    from nebula.cli.describing import Described
 
-    output = Output(as_json=as_json)
-
-    async def look(client: Client) -> tuple[Any, str]:
-        target = service if instance is None else f"{service}.{instance}"
-        answer = await client.call(target, "describe", timeout=timeout)
-        if not output.is_for_people or instance is not None:
-            return answer, ""
-        try:
-            return answer, differences(await client.services(service, timeout=timeout))
-        except Refused:  # it may be called all the same
-            return answer, ""
-
-    answer, note = ask(broker, look)
-    if not output.is_for_people:
-        output.json_line(answer)
-        return
-    rows = [summary(verb) for verb in answer["verbs"]]
-    output.rows(("verb", "parameters", "description"), rows, none="no verbs")
-    if note:
-        output.console.print(note, markup=False, highlight=False)
-
-
-def summary(verb: Mapping[str, Any]) -> dict[str, str]:
-    """A verb as a line: `symbol, qty=1` and the first line of its description.
-
-    A deprecated verb says so in place of its description; deprecated parameters are left out.
-    """
-    from nebula.rpc.adapting import DEPRECATED_BECAUSE
-    from nebula.rpc.signature import PARAMETER_NAME
-
-    schema = verb["parameters"]
-    words = [
-        name if name in schema.get("required", ()) else f"{name}={field.get('default')}"
-        for name, field in schema.get("properties", {}).items()
-        if not field.get("deprecated")
-    ]
-    # One model or list, taken whole, has no parts to be named here.
-    if whole := schema.get(PARAMETER_NAME):
-        words = [f"{whole}: {schema.get('title') or str(schema.get('$ref', '')).rpartition('/')[2] or '…'}"]
-    first_line, *_ = verb["description"].splitlines() or [""]
-    if verb.get("deprecated"):
-        first_line = f"deprecated: {verb.get(DEPRECATED_BECAUSE)}"
-    return {"verb": verb["verb"], "parameters": ", ".join(words), "description": first_line}
+    one = Described(service, instance, timeout, Output(as_json=as_json))
+    ask(broker, one.watch if watch else one.show)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from typer import Option
 
+from nebula.cli.options import AsJson
 from nebula.errors import SettingsError
 from nebula.stomp.addresses import BROKER_VARIABLE, parse_address
 
 CONTEXTS_VARIABLE: Final = "NEBULA_CONTEXTS"
 """Names the file, instead of `nebula/contexts.toml` in the user's folder of settings."""
+
+_TLS_FILES: Final = ("NEBULA_CA", "NEBULA_CERT", "NEBULA_KEY")
+_PIN: Final = "NEBULA_PIN"
+_VERIFY_HOST: Final = "NEBULA_VERIFY_HOST"
 
 _OTHERS_MAY_READ: Final = 0o077
 
@@ -36,12 +40,12 @@ class Context(BaseModel):
 
     def environment(self, folder: Path) -> dict[str, str]:
         """What the environment would say of its TLS."""
-        files = {"NEBULA_CA": self.ca, "NEBULA_CERT": self.cert, "NEBULA_KEY": self.key}
+        files = dict(zip(_TLS_FILES, (self.ca, self.cert, self.key), strict=True))
         found = {name: str(folder / file.expanduser()) for name, file in files.items() if file is not None}
         if self.pin is not None:
-            found["NEBULA_PIN"] = self.pin
+            found[_PIN] = self.pin
         if not self.verify_host:
-            found["NEBULA_VERIFY_HOST"] = "false"
+            found[_VERIFY_HOST] = "false"
         return found
 
 
@@ -115,6 +119,9 @@ def _check_secrecy(contexts: Contexts, file: Path) -> None:
 def find_broker(named: str | None) -> str | None:
     """The address that a command is to use; what a context says of TLS goes into the environment.
 
+    What the environment says of TLS wins over a context, unless that is named here: then it counts whole, so
+    that no certificate and no leniency that are meant for another broker are used for this one.
+
     Args:
         named: an address or a context's name, as `--broker` has it; None: as `NEBULA_BROKER` says, else the
             default context.
@@ -125,17 +132,19 @@ def find_broker(named: str | None) -> str | None:
     Raises:
         SettingsError: it is neither, or the file cannot be used.
     """
-    named = named or os.environ.get(BROKER_VARIABLE) or None
-    if named is not None and "://" in named:
-        return named
+    wanted = named or os.environ.get(BROKER_VARIABLE) or None
+    if wanted is not None and "://" in wanted:
+        return wanted
     file = contexts_file()
     contexts = read_contexts(file)
-    name = named or contexts.default
+    name = wanted or contexts.default
     if name is None:
         return None
     context = contexts.get(name, file)
+    if named:
+        for variable in (*_TLS_FILES, _PIN, _VERIFY_HOST):
+            os.environ.pop(variable, None)
     for variable, value in context.environment(file.parent).items():
-        # As everywhere, the environment itself wins over a file.
         os.environ.setdefault(variable, value)
     return context.broker
 
@@ -149,7 +158,7 @@ def complete_names(incomplete: str) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def contexts(*, as_json: Annotated[bool, Option("--json", help="JSON also on a terminal.")] = False) -> None:
+def contexts(*, as_json: AsJson = False) -> None:
     """Show the named brokers of this user, and which one counts where none is named.
 
     \b

@@ -11,6 +11,7 @@ import typer
 from typer import Option
 
 from nebula.cli.options import DEFAULT_TIMEOUT, Service, Timeout, Url
+from nebula.cli.render import Output
 from nebula.errors import SettingsError
 
 _Out = Annotated[
@@ -23,10 +24,18 @@ _Out = Annotated[
         show_default=False,
     ),
 ]
+_AsJson = Annotated[
+    bool, Option("--json", help="Tell what was written as JSON; without -o the text itself as a JSON object.")
+]
 
 
 def stubs(
-    service: Service, *, output: _Out = None, broker: Url = None, timeout: Timeout = DEFAULT_TIMEOUT
+    service: Service,
+    *,
+    output: _Out = None,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: _AsJson = False,
 ) -> None:
     """Write a typed client of a service, for those who have not its code: a module of Python.
 
@@ -44,7 +53,7 @@ def stubs(
     told = _told(service, broker, timeout)
     with reading(f"what {service} says of itself"):
         text = write_stubs(told)
-    _put(text, output)
+    _put(text, output, {"service": service, "verbs": len(told["verbs"])}, as_json=as_json)
 
 
 def schema(
@@ -54,6 +63,7 @@ def schema(
     output: _Out = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: _AsJson = False,
 ) -> None:
     """Write the schemas of a service's verbs as JSON: JSON Schema by verb, or an AsyncAPI document.
 
@@ -68,7 +78,12 @@ def schema(
     told = _told(service, broker, timeout)
     with reading(f"what {service} says of itself"):
         document = asyncapi_document(told, broker) if asyncapi else _by_verb(told)
-    _put(json.dumps(document, indent=2) + "\n", output)
+    if as_json and output is None:
+        # It is JSON anyway: on one line, as other commands have it.
+        Output(as_json=True).json_line(document)
+        return
+    text = json.dumps(document, indent=2) + "\n"
+    _put(text, output, {"service": service, "verbs": len(told["verbs"])}, as_json=as_json)
 
 
 def _told(service: str, broker: str | None, timeout: float) -> Any:
@@ -81,11 +96,18 @@ def _by_verb(told: Mapping[str, Any]) -> dict[str, Any]:
     return {verb["verb"]: {part: verb[part] for part in ("parameters", "result")} for verb in told["verbs"]}
 
 
-def _put(text: str, output: Path | None) -> None:
+def _put(text: str, output: Path | None, facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Show a text, or write it and say so."""
+    shown = Output(as_json=as_json)
+    if output is None and as_json:
+        shown.json_line({**facts, "text": text})
+        return
     if output is None:
+        # As it is, also off a terminal: it is there to be redirected.
         typer.echo(text, nl=False)
         return
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"{output}: {error.strerror or error}") from error
+    shown.event(f"wrote {output}", **facts, file=str(output), bytes=len(text.encode()))

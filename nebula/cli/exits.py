@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from ssl import SSLError
 
+from nebula.cli.render import harmless
 from nebula.errors import (
     CallTimeout,
     ConnectFailed,
@@ -47,7 +48,11 @@ def exit_of(error: NebulaError) -> Exit:
 
 
 def sentence_of(error: NebulaError) -> str:
-    """What a person is told: never a traceback."""
+    """What a person is told: never a traceback, and nothing of a peer's that a terminal would obey."""
+    return harmless(_sentence_of(error), keep="\n")
+
+
+def _sentence_of(error: NebulaError) -> str:
     match error:
         case NoResponder():
             return f"nobody listens on {error.destination}; is the service running?"

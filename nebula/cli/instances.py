@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 from rich.console import RenderableType
@@ -14,11 +14,13 @@ from rich.text import Text
 from nebula.cli.live import screen
 from nebula.cli.render import Output, harmless
 from nebula.cli.tables import Column, duration, number, table
-from nebula.rpc.statistics import merged, without_buckets
+from nebula.errors import CallTimeout, NoResponder
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
-    from nebula.rpc.discovery import Instance, ScatterResult
+    from nebula.rpc.discovery import Instance
+
+T = TypeVar("T")
 
 
 def latency(seconds: float) -> str:
@@ -42,15 +44,6 @@ _INSTANCES: Final = (
     Column("up", "started_at", _up),
 )
 _PINGS: Final = (Column("instance", "instance"), Column("answer", "answer"))
-_STATS: Final = (
-    Column("verb", "verb"),
-    Column("requests", "requests", number),
-    Column("errors", "errors", number),
-    Column("mean", "mean_seconds", latency),
-    Column("p50", "p50_seconds", latency),
-    Column("p99", "p99_seconds", latency),
-    Column("longest", "longest_seconds", latency),
-)
 
 
 async def show_services(
@@ -105,8 +98,9 @@ async def show_ping(
         every: seconds between two looks; None: one is enough.
     """
     has_all = False
-    with screen(output, _draw_pings, is_live=every is not None) as show:
-        async for rows in _looks(lambda: _ping(client, service, seconds), every):
+    nobody: list[dict[str, Any]] = []
+    with screen(output, draw_pings, is_live=every is not None) as show:
+        async for rows in looks(lambda: _ping(client, service, seconds), every, nobody):
             show(rows)
             has_all = all(row["seconds"] is not None for row in rows)
     return has_all
@@ -124,7 +118,10 @@ async def _ping(client: Client, service: str, seconds: float) -> list[dict[str, 
     return [{"instance": None, "seconds": time.monotonic() - began}]
 
 
-def _draw_pings(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+def draw_pings(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Who answered, and after how long."""
+    if not rows:
+        return Text("nobody answers")
     shown = [
         {**row, "answer": "none" if row["seconds"] is None else f"after {latency(row['seconds'])}"}
         for row in rows
@@ -132,52 +129,24 @@ def _draw_pings(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     return table(_PINGS, shown)
 
 
-async def show_stats(
-    client: Client, output: Output, service: str, seconds: float, every: float | None, *, by_instance: bool
-) -> None:
-    """Show what the verbs of a service did. Arguments as for `show_ping`."""
+async def looks(look: Callable[[], Awaitable[T]], every: float | None, nobody: T) -> AsyncIterator[T]:
+    """One look, or one after the other for ever.
 
-    def draw(shown: Mapping[str, Any]) -> RenderableType:
-        return _draw_stats(shown, by_instance=by_instance)
+    Args:
+        look: asks.
+        every: seconds between two looks; None: one is enough.
+        nobody: what is seen while nobody answers, if that is not all there is to see.
 
-    with screen(output, draw, is_live=every is not None) as show:
-        async for shown in _looks(lambda: _stats(client, service, seconds), every):
-            show(shown)
-
-
-async def _stats(client: Client, service: str, seconds: float) -> dict[str, Any]:
-    found: ScatterResult[Any] = await client.call_all(service, "stats", timeout=seconds)
-    replies = found.values
-    if not replies and not found.missing:
-        # One that does not make itself known is asked like any: whoever takes it answers.
-        replies = {"": await client.call(service, "stats", timeout=seconds)}
-    return {
-        "service": service,
-        **without_buckets(merged(replies.values())),
-        "by_instance": {name: without_buckets(reply) for name, reply in sorted(replies.items())},
-        "missing": sorted(one.name for one in found.missing),
-    }
-
-
-def _draw_stats(shown: Mapping[str, Any], *, by_instance: bool) -> RenderableType:
-    columns: tuple[Column, ...] = _STATS
-    rows = [{"verb": verb, **told} for verb, told in shown["verbs"].items()]
-    if by_instance:
-        columns = (Column("instance", "instance"), *_STATS)
-        rows = [
-            {"instance": name, "verb": verb, **told}
-            for name, reply in shown["by_instance"].items()
-            for verb, told in reply["verbs"].items()
-        ]
-    missing = f"; no answer: {', '.join(shown['missing'])}" if shown["missing"] else ""
-    title = f"{shown['service']}: {shown['instances']} instances{missing}"
-    return table(columns, rows, title=title)
-
-
-async def _looks(look: Callable[[], Awaitable[Any]], every: float | None) -> AsyncIterator[Any]:
-    """One look, or one after the other for ever."""
+    Raises:
+        NoResponder, CallTimeout: nobody answers the only look.
+    """
     while True:
-        yield await look()
+        try:
+            yield await look()
+        except (NoResponder, CallTimeout):
+            if every is None:
+                raise
+            yield nobody
         if every is None:
             return
         await anyio.sleep(every)

@@ -56,6 +56,7 @@ AsJson: TypeAlias = Annotated[
 Timeout: TypeAlias = Annotated[
     float, Option("--timeout", "-t", metavar="SECONDS", min=0.001, help="How long to wait for the answer.")
 ]
+Watch: TypeAlias = Annotated[bool, Option("--watch", "-w", help="Show it anew as it changes, until Ctrl-C.")]
 Service: TypeAlias = Annotated[
     str, Argument(metavar="SERVICE", help="The service's name, for example prices.")
 ]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic_core import to_json
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
@@ -40,7 +42,7 @@ class Output:
 
     def json_line(self, value: Any) -> None:
         """One JSON value on one line, written at once: the reader may be a program that waits for it."""
-        self.console.file.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+        self.console.file.write(_json(value) + "\n")
         self.console.file.flush()
 
     def value(self, value: Any) -> None:
@@ -55,7 +57,7 @@ class Output:
             text = "success, with nothing to report" if value is None else harmless(value, keep="\n\t")
             self.console.print(text, markup=False, highlight=False)
         else:
-            self.console.print_json(json.dumps(value, default=str))
+            self.console.print_json(_json(value))
 
     def rows(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, none: str) -> None:
         """Records of one kind: chosen columns for people, all there is for programs."""
@@ -65,7 +67,7 @@ class Output:
         elif rows:
             self.console.print(_table(columns, rows))
         else:
-            self.console.print(none)
+            self.console.print(none, markup=False, highlight=False)
 
     def event(self, text: str, **facts: Any) -> None:
         """Something that happened to the command: a sentence for people, an object for programs."""
@@ -73,6 +75,14 @@ class Output:
             self.console.print(text, markup=False, highlight=False)
         else:
             self.json_line(facts)
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        # What a peer told may hold an infinity, for which JSON has no word and its readers no use.
+        return to_json(value, inf_nan_mode="null", fallback=str).decode()
 
 
 def harmless(text: str, *, keep: str = "") -> str:
@@ -171,8 +181,9 @@ def _cell(column: str, value: Any) -> Text:
     if column == "progress" and _is_number(value):
         return Text(f"{value:.0%}")
     if column.endswith("_at") and _is_number(value):
-        # Services tell seconds since the epoch; people read their own clock.
-        return Text(datetime.fromtimestamp(value, UTC).astimezone().strftime("%d %b %H:%M:%S"))
+        # Services tell seconds since the epoch; people read their own clock. Others' milliseconds stay.
+        with suppress(ValueError, OverflowError, OSError):
+            return Text(datetime.fromtimestamp(value, UTC).astimezone().strftime("%d %b %H:%M:%S"))
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return Text(harmless(text, keep="\n"))
 

@@ -59,7 +59,16 @@ def pub(
     ] = None,
     *,
     file: Annotated[
-        Path | None, Option("--file", "-f", metavar="FILE", help="Send what is in this file.", exists=True)
+        Path | None,
+        Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="Send what is in this file.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
     ] = None,
     header: Annotated[
         list[str] | None, Option("--header", "-H", metavar="NAME:VALUE", help="A header; repeatable.")

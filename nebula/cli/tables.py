@@ -42,9 +42,9 @@ class Column:
         return harmless(value if isinstance(value, str) else json.dumps(value))
 
 
-def table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, title: str | None = None) -> Table:
+def table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> Table:
     """Rows as a table; what is written in a form of its own stands to the right."""
-    made = Table(box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
+    made = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
         is_name = column.form is None
         # Where there is no room, names are broken and figures are not.

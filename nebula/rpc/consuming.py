@@ -24,7 +24,7 @@ from nebula.rpc.lane import Lane, Worker, give_back
 from nebula.rpc.listening import DestinationKind, Subscriber
 from nebula.rpc.replies import read_value
 from nebula.rpc.signature import Arguments
-from nebula.rpc.statistics import Tally
+from nebula.rpc.statistics import Tally, listener_to_json
 from nebula.rpc.values import Schemas, plain_value
 from nebula.stomp.client import AckMode, Listener, Message, StompClient
 
@@ -189,16 +189,9 @@ class Consumer:
 
     def to_json(self) -> dict[str, Any]:
         """What it did, as `stats` tells it."""
-        told = {name: value for name, value in self.tally.to_json().items() if name != "latency"}
-        return {
-            "destination": self.subscriber.destination,
-            "handler": self.subscriber.verb.name,
-            "messages": told.pop("requests"),
-            **told,
-            "unreadable": self.unreadable,
-            "given_up": self.given_up,
-            "waiting": self.lane.waiting,
-        }
+        one = self.subscriber
+        others = {"unreadable": self.unreadable, "given_up": self.given_up, "waiting": self.lane.waiting}
+        return listener_to_json(one.destination, one.verb.name, self.tally, others)
 
     async def _serve(self, message: Message, _arrived: float, _worker: Worker) -> None:
         try:

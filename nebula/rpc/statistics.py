@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -9,7 +10,7 @@ from typing import Any, Final
 from nebula.rpc.histogram import Histogram
 from nebula.rpc.replies import reading
 
-__all__ = ["Statistics", "Tally", "merged", "without_buckets"]
+__all__ = ["Statistics", "Tally", "listener_to_json", "merged", "without_buckets"]
 
 # Of a reply to `stats`: what is no count, or told of each verb.
 _LONGEST_COUNTS: Final = frozenset({"uptime_seconds"})
@@ -126,24 +127,57 @@ def merged(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """
     counts: dict[str, float] = {}
     verbs: dict[str, Tally] = {}
+    listens: dict[tuple[str, str], tuple[Tally, Counter[str]]] = {}
     instances = 0
     with reading("an instance's answer to stats"):
         for reply in replies:
             instances += 1
             for name, told in reply["verbs"].items():
                 verbs.setdefault(name, Tally()).merge(Tally.from_json(told))
+            for told in reply.get("listens", ()):
+                key = (str(told["destination"]), str(told["handler"]))
+                tally, others = listens.setdefault(key, (Tally(), Counter()))
+                tally.merge(Tally.from_json({**told, "requests": told["messages"]}))
+                others.update({name: int(_within_reason(told[name])) for name in _LISTENER_COUNTS})
             for name, value in reply.items():
-                if isinstance(value, int | float) and not isinstance(value, bool):
+                if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST:
                     before = counts.get(name, 0)
                     counts[name] = max(before, value) if name in _LONGEST_COUNTS else before + value
-    told = {name: tally.to_json() for name, tally in sorted(verbs.items())}
-    return {"instances": instances, **counts, "verbs": told}
+    whole: dict[str, Any] = {"instances": instances, **counts}
+    whole["verbs"] = {name: tally.to_json() for name, tally in sorted(verbs.items())}
+    if listens:
+        whole["listens"] = [listener_to_json(*key, *listens[key]) for key in sorted(listens)]
+    return whole
+
+
+def listener_to_json(
+    destination: str, handler: str, tally: Tally, others: Mapping[str, int]
+) -> dict[str, Any]:
+    """What a function that is called for messages did, as `stats` tells it.
+
+    Args:
+        destination: that it listens to.
+        handler: its name.
+        tally: its calls.
+        others: the messages that were `unreadable`, `given_up`, and are `waiting`.
+    """
+    told = tally.to_json()
+    return {
+        "destination": destination,
+        "handler": handler,
+        "messages": told.pop("requests"),
+        **told,
+        **{name: others[name] for name in _LISTENER_COUNTS},
+    }
 
 
 def without_buckets(reply: Mapping[str, Any]) -> dict[str, Any]:
     """A reply to `stats`, or several merged, without what is there only to be added up."""
-    verbs = {
-        name: {key: value for key, value in told.items() if key != "latency"}
-        for name, told in reply["verbs"].items()
-    }
-    return {**reply, "verbs": verbs}
+    shown = {**reply, "verbs": {name: _without_latency(told) for name, told in reply["verbs"].items()}}
+    if "listens" in reply:
+        shown["listens"] = [_without_latency(told) for told in reply["listens"]]
+    return shown
+
+
+def _without_latency(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in told.items() if key != "latency"}

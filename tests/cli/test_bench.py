@@ -14,8 +14,8 @@ Ask = Callable[..., CompletedProcess[str]]
 SHORT = ("--seconds", "0.2")
 
 
-def facts(done: CompletedProcess[str]) -> dict[str, Any]:
-    assert done.returncode == 0, done.stderr
+def facts(done: CompletedProcess[str], status: int = 0) -> dict[str, Any]:
+    assert done.returncode == status, done.stderr
     found = json.loads(done.stdout)
     assert isinstance(found, dict)
     return found
@@ -32,8 +32,8 @@ def test_calls_are_counted_and_timed(ask: Ask, in_flight: str) -> None:
     assert 0 < found["p50_ms"] <= found["p95_ms"] <= found["p99_ms"] <= found["longest_ms"]
 
 
-def test_errors_are_counted_apart(ask: Ask) -> None:
-    found = facts(ask("bench", "call", "shop", "price", "item=ghost", *SHORT))
+def test_errors_are_counted_apart_and_without_any_success_they_are_the_status(ask: Ask) -> None:
+    found = facts(ask("bench", "call", "shop", "price", "item=ghost", *SHORT), status=1)
 
     assert found["calls"] == 0
     assert list(found["errors"]) == ["sold-out"]
@@ -41,7 +41,9 @@ def test_errors_are_counted_apart(ask: Ask) -> None:
 
 
 def test_service_that_is_not_there_is_an_error_too(ask: Ask) -> None:
-    assert list(facts(ask("bench", "call", "nobody", "price", *SHORT))["errors"]) == ["rejected-no-consumer"]
+    found = facts(ask("bench", "call", "nobody", "price", *SHORT), status=3)
+
+    assert list(found["errors"]) == ["rejected-no-consumer"]
 
 
 def test_messages_go_through_a_queue_of_its_own(ask: Ask) -> None:

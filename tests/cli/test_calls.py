@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import deprecated
 
 from nebula import __version__
-from nebula.cli.calls import summary
+from nebula.cli.describing import summary
 from nebula.rpc.verbs import Verb
 from nebula.sync import Client
 from tests.cli.conftest import state

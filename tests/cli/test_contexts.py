@@ -55,11 +55,25 @@ def test_name_stands_for_an_address_and_its_certificates(file: Path) -> None:
 
 
 @pytest.mark.usefixtures("file")
-def test_environment_wins_over_what_a_context_says_of_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_wins_over_a_context_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEBULA_CA", "/other.pem")
+    monkeypatch.setenv("NEBULA_BROKER", "venue")
+
+    find_broker(None)
+    assert os.environ["NEBULA_CA"] == "/other.pem"
+
+
+@pytest.mark.usefixtures("file")
+def test_context_that_is_named_here_counts_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CA", "CERT", "KEY", "PIN"):
+        monkeypatch.setenv(f"NEBULA_{name}", "/of-another-venue.pem")
+    monkeypatch.setenv("NEBULA_VERIFY_HOST", "false")
 
     find_broker("venue")
-    assert os.environ["NEBULA_CA"] == "/other.pem"
+    assert os.environ["NEBULA_CERT"] == "/keys/me.pem"
+    assert "NEBULA_KEY" not in os.environ
+    find_broker("home")
+    assert not [name for name in os.environ if name in ("NEBULA_CERT", "NEBULA_VERIFY_HOST", "NEBULA_CA")]
 
 
 @pytest.mark.usefixtures("file")

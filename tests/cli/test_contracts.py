@@ -36,7 +36,14 @@ def test_stub_that_was_written_works_as_a_client(ask: Ask, url: str, tmp_path: P
         check=False,
     )
 
-    assert (written.returncode, written.stdout, written.stderr) == (0, "", "")
+    file = tmp_path / "shop_client.py"
+    assert (written.returncode, written.stderr) == (0, "")
+    assert json.loads(written.stdout) == {
+        "service": "shop",
+        "verbs": len(json.loads(ask("describe", "shop").stdout)["verbs"]),
+        "file": str(file),
+        "bytes": file.stat().st_size,
+    }
     assert (ran.stdout, ran.stderr) == ("2.50\n[{'item': 0}]\n", "")
 
 
@@ -47,6 +54,15 @@ def test_stub_is_shown_where_no_file_is_named(ask: Ask, tmp_path: Path) -> None:
 
     assert shown.stdout == (tmp_path / "shop_client.py").read_text()
     assert "async def price(item: str, qty: int = 1) -> Decimal:" in shown.stdout
+
+
+def test_text_comes_as_json_where_that_is_wanted(ask: Ask) -> None:
+    stub = json.loads(ask("stubs", "shop", "--json").stdout)
+    schema = ask("schema", "shop", "--json")
+
+    assert stub["text"] == ask("stubs", "shop").stdout
+    assert schema.stdout.count("\n") == 1
+    assert json.loads(schema.stdout) == json.loads(ask("schema", "shop").stdout)
 
 
 def test_schema_is_an_asyncapi_document_or_json_schema_by_verb(ask: Ask) -> None:

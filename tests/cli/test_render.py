@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -43,6 +45,27 @@ def test_off_a_terminal_a_value_is_one_line_of_json(value: Any) -> None:
 
     assert text_of(output).count("\n") == 1
     assert json.loads(text_of(output)) == value
+
+
+@pytest.mark.parametrize("value", [math.inf, {"a": [math.nan]}, {"at": -math.inf, "of": Decimal(1)}])
+def test_what_json_has_no_word_for_is_null(value: Any) -> None:
+    output = pipe()
+
+    output.value(value)
+
+    json.loads(text_of(output), parse_constant=pytest.fail)
+    assert "null" in text_of(output)
+
+
+def test_moment_that_is_none_stays_a_number() -> None:
+    output = terminal()
+
+    output.value({"created_at": 1_700_000_000_000.0, "ended_at": math.inf})
+
+    assert [line.split() for line in lines_of(output)] == [
+        ["created_at", "1700000000000.0"],
+        ["ended_at", "Infinity"],
+    ]
 
 
 def test_json_can_be_had_on_a_terminal_too() -> None:

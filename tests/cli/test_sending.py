@@ -56,6 +56,9 @@ def test_two_bodies_and_a_header_without_a_value_are_wrong_usage(ask: Ask, tmp_p
     assert both.returncode == 2
     assert "not both" in both.stderr
     assert ask("pub", "/queue/pub.d", "x", "-H", "nothing").returncode == 2
+    folder = ask("pub", "/queue/pub.d", "-f", str(tmp_path))
+    assert (folder.returncode, "Traceback" in folder.stderr) == (2, False)
+    assert "is a directory" in folder.stderr
 
 
 def test_refused_message_ends_with_the_status_of_what_was_not_reached(ask: Ask) -> None:

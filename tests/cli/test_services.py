@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import pytest
 from rich.console import Console
 
-from nebula.cli import instances
+from nebula import Responder, VerbError
+from nebula.cli import counts, instances
+from nebula.cli.render import Output
 from nebula.rpc.discovery import Instance
+from nebula.rpc.verbs import Verb, VerbOptions
+from nebula.testing import TestClient
 from tests.cli.conftest import state
 from tests.cli.programs import NEBULA, environment, running
 
@@ -116,6 +120,95 @@ def test_describe_of_one_instance_is_what_that_one_says(ask: Ask) -> None:
     assert ask("describe", "shop", "--instance", "nobody").returncode == 3
 
 
+@pytest.fixture
+def watching(url: str) -> Iterator[Callable[..., IO[str]]]:
+    """Start a command that goes on, and get its stdout."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start(*words: str) -> IO[str]:
+        told = environment({"NEBULA_BROKER": url})
+        running.append(subprocess.Popen([*NEBULA, *words], env=told, stdout=subprocess.PIPE, text=True))
+        stdout = running[-1].stdout
+        assert stdout is not None
+        return stdout
+
+    yield start
+    for each in running:
+        each.kill()
+        each.communicate()
+
+
+LEDGER = """
+from nebula import Responder
+
+app = Responder("ledger")
+
+
+@app.verb
+def balance() -> int: return 0
+
+
+@app.on("/topic/payments")
+def note(amount: int) -> None:
+    # Add a payment.
+    if amount < 0: raise ValueError(amount)
+"""
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    (tmp_path / "ledger.py").write_text(LEDGER)
+    return tmp_path
+
+
+def test_watched_description_has_a_line_for_each_change_of_who_is_there(
+    watching: Callable[..., IO[str]], url: str, ledger: Path
+) -> None:
+    lines = watching("describe", "ledger", "--watch")
+
+    seen = [json.loads(lines.readline())]
+    with running("run", "ledger:app", "--broker", url, cwd=ledger):
+        seen.append(json.loads(lines.readline()))
+    seen.append(json.loads(lines.readline()))
+
+    assert (seen[0], seen[2]) == (None, None)
+    assert "balance" in {verb["verb"] for verb in seen[1]["verbs"]}
+
+
+@pytest.mark.parametrize("command", ["ping", "stats"])
+def test_watching_goes_on_while_nobody_is_there(
+    watching: Callable[..., IO[str]], url: str, ledger: Path, command: str
+) -> None:
+    lines = watching(command, "ledger", "--watch", "--interval", "0.1")
+
+    def next_look() -> bool:
+        look = json.loads(lines.readline())
+        return bool(look if command == "ping" else look["by_instance"])
+
+    assert not next_look()
+    with running("run", "ledger:app", "--broker", url, cwd=ledger):
+        while not next_look():
+            pass
+    while next_look():
+        pass
+
+
+def test_stats_tell_what_a_service_was_called_for_without_being_asked(
+    ask: Ask, url: str, ledger: Path
+) -> None:
+    with running("run", "ledger:app", "--broker", url, cwd=ledger):
+        for amount in ("1", "2", "-1", "much"):
+            assert ask("pub", "/topic/payments", "--", amount).returncode == 0
+        found = told(ask("stats", "ledger"))
+        while sum(found["listens"][0][count] for count in ("messages", "unreadable")) < 4:
+            found = told(ask("stats", "ledger"))
+
+    (one,) = found["listens"]
+    assert (one["destination"], one["handler"]) == ("/topic/payments", "note")
+    assert (one["messages"], one["errors"], one["unreadable"]) == (3, 1, 1)
+    assert "latency" not in one
+
+
 # --- what people read ---
 
 
@@ -132,6 +225,7 @@ SHOWN = {
     "service": "shop",
     "instances": 1,
     "missing": ["i2"],
+    "failed": {},
     "verbs": {"price": {"requests": 12_000, "errors": 1, "mean_seconds": 0.0004, "p50_seconds": 0.0003,
                         "p99_seconds": 0.02, "longest_seconds": 1.5}},
     "by_instance": {},
@@ -139,9 +233,9 @@ SHOWN = {
 
 
 def test_statistics_are_a_table_with_units() -> None:
-    text = drawn(instances._draw_stats(SHOWN, by_instance=False))
+    text = drawn(counts.draw_stats(SHOWN, by_instance=False))
 
-    assert "shop: 1 instances; no answer: i2" in text
+    assert "shop: 1 instance; no answer: i2" in text
     assert text.split("longest")[1].split() == [
         "price", "12,000", "1", "0.40", "ms", "0.30", "ms", "20", "ms", "1.5", "s",
     ]  # fmt: skip
@@ -150,15 +244,63 @@ def test_statistics_are_a_table_with_units() -> None:
 def test_statistics_by_instance_name_each() -> None:
     shown = {**SHOWN, "by_instance": {"i1": {"verbs": SHOWN["verbs"]}}}
 
-    assert drawn(instances._draw_stats(shown, by_instance=True)).split("longest")[1].split()[:2] == [
+    assert drawn(counts.draw_stats(shown, by_instance=True)).split("longest")[1].split()[:2] == [
         "i1",
         "price",
     ]
 
 
+def test_names_of_strangers_are_only_text_in_a_title() -> None:
+    shown = {**SHOWN, "missing": ["[/x]", "\x1b]0;owned\x07"], "failed": {"[b]i3": "\x1b[2J"}}
+
+    text = drawn(counts.draw_stats(shown, by_instance=False))
+
+    assert "no answer: [/x], \\x1b]0;owned\\x07; [b]i3: \\x1b[2J" in text
+    assert "\x1b" not in text
+
+
+def test_what_a_service_is_called_for_has_a_table_of_its_own() -> None:
+    listens = {"destination": "/topic/news", "handler": "note", "messages": 3, "errors": 1, "unreadable": 2,
+               "given_up": 0, "waiting": 0, "mean_seconds": 0.001, "p50_seconds": None, "p99_seconds": None,
+               "longest_seconds": 0.002}  # fmt: skip
+
+    text = drawn(counts.draw_stats({**SHOWN, "listens": [listens]}, by_instance=False))
+
+    assert text.splitlines()[-1].split() == [
+        "/topic/news", "note", "3", "1", "2", "0", "0", "1.00", "ms", "2.00", "ms",
+    ]  # fmt: skip
+
+
+@pytest.mark.anyio
+async def test_instances_that_answer_something_else_are_told_apart_from_those_that_count() -> None:
+    def answering(answer: Any) -> Any:
+        one = Responder("shop")
+        one._registry._entries.pop("stats")
+        one._registry.add(Verb(answer, VerbOptions(name="stats")))
+        return one
+
+    async def without_verbs() -> dict[str, int]:
+        return {"busy": 1}
+
+    async def failing() -> None:
+        raise VerbError("no-counts", "I lost them")
+
+    output = Output(console=Console(file=StringIO()))
+    async with TestClient(Responder("shop"), answering(without_verbs), answering(failing)) as client:
+        is_told = await counts.show_stats(client, output, "shop", 5.0, None, by_instance=False)
+
+    found = json.loads(output.console.file.getvalue())  # type: ignore[attr-defined]
+    assert is_told
+    assert (found["instances"], len(found["by_instance"]), found["missing"]) == (1, 1, [])
+    assert sorted(found["failed"].values()) == [
+        "an instance's answer to stats cannot be read (KeyError)",
+        "no-counts: I lost them",
+    ]
+
+
 def test_ping_that_was_not_answered_is_shown_as_such() -> None:
     text = drawn(
-        instances._draw_pings([{"instance": "i1", "seconds": 0.0004}, {"instance": "i2", "seconds": None}])
+        instances.draw_pings([{"instance": "i1", "seconds": 0.0004}, {"instance": "i2", "seconds": None}])
     )
 
     assert text.split("answer")[1].split() == ["i1", "after", "0.40", "ms", "i2", "none"]
