@@ -157,7 +157,7 @@ class Inbox:
             self._shared.want()
         try:
             if wants_verdict:
-                call.receipt = self._client.post_watched(destination, body, headers, call.on_receipt)
+                call.receipt = self._client.post_with_receipt(destination, body, headers, call.on_receipt)
             else:
                 self._client.post(destination, body, headers)
             if call.deadline < self._next_sweep:

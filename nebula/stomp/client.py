@@ -201,33 +201,20 @@ class StompClient:
         body: bytes,
         headers: Mapping[str, str],
         on_receipt: Callable[[Receipt], None],
-    ) -> None:
+    ) -> str:
         """As `post`; `on_receipt` is called with the RECEIPT, whatever its verdict.
 
         It is called at most once, synchronously, in the order of the broker's receipts, and never if the
-        connection ends first (`on_lost` tells of that). It must not raise.
-        """
-        self.connection.post_with_receipt(destination, body, headers, on_receipt)
-
-    def post_watched(
-        self,
-        destination: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        on_receipt: Callable[[Receipt], None],
-    ) -> str:
-        """As `post_with_receipt`, for what is to be known only if it is rejected.
-
-        With `receipt-on-rejection` among the headers our broker says nothing of what it accepts. To be told
-        to `forget` once it does not matter any more.
+        connection ends first (`on_lost` tells of that). It must not raise. With `receipt-on-rejection` among
+        the headers our broker says nothing of what it accepts: `forget` it, once it does not matter any more.
 
         Returns:
             The receipt's id.
         """
-        return self.connection.post_watched(destination, body, headers, on_receipt)
+        return self.connection.post_with_receipt(destination, body, headers, on_receipt)
 
     def forget(self, receipt: str) -> None:
-        """Call nobody when the RECEIPT of what was posted watched comes."""
+        """Call nobody when this RECEIPT comes, which was wanted on rejection only."""
         self.connection.forget(receipt)
 
     async def drain(self) -> None:

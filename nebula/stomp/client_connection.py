@@ -10,7 +10,7 @@ import anyio
 import structlog
 
 from nebula.errors import ConnectionLost, LocalProtocolError, NebulaError, Refused, ServerError
-from nebula.headers import DURABLE, EAGER, IGNORED, REMOVED, RESULT, SNAPSHOT
+from nebula.headers import DURABLE, EAGER, IGNORED, RECEIPT_ON_REJECTION, REMOVED, RESULT, SNAPSHOT
 from nebula.stomp.client_protocol import ClientProtocol, State
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import BEAT
@@ -95,26 +95,16 @@ class ClientConnection:
         body: bytes,
         headers: Mapping[str, str],
         on_receipt: Callable[[Receipt], None],
-    ) -> None:
+    ) -> str:
         """SEND at once, see `StompClient.post_with_receipt`."""
         self.check_alive()
         receipt = self.next_id()
         octets = self.protocol.send(destination, body, headers, receipt=receipt)
-        self._expect(receipt, on_receipt)
+        if RECEIPT_ON_REJECTION in headers:
+            self._rejections[receipt] = on_receipt
+        else:
+            self._expect(receipt, on_receipt)
         self.write(octets)
-
-    def post_watched(
-        self,
-        destination: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        on_receipt: Callable[[Receipt], None],
-    ) -> str:
-        """SEND at once, see `StompClient.post_watched`."""
-        self.check_alive()
-        receipt = self.next_id()
-        self.write(self.protocol.send(destination, body, headers, receipt=receipt))
-        self._rejections[receipt] = on_receipt
         return receipt
 
     def forget(self, receipt: str) -> None:

@@ -17,6 +17,7 @@ from nebula.errors import (
     Rejected,
     ServerError,
 )
+from nebula.headers import RECEIPT_ON_REJECTION
 from nebula.stomp.client import Receipt, StompClient
 from nebula.stomp.link import AnyioLink, Link
 from tests.stomp.peer import DEADLINE, Peer, broker, receipt_of
@@ -286,7 +287,7 @@ async def test_post_with_receipt_calls_back_with_any_verdict_in_the_brokers_orde
     assert [receipt.verdict for receipt in receipts] == ["rejected-full", "accepted"]
 
 
-async def test_post_watched_calls_back_until_it_is_forgotten() -> None:
+async def test_receipt_that_is_wanted_on_rejection_calls_back_until_it_is_forgotten() -> None:
     async def script(peer: Peer) -> None:
         await peer.accept()
         await peer.confirm("disposition:rejected-full\n")
@@ -294,9 +295,10 @@ async def test_post_watched_calls_back_until_it_is_forgotten() -> None:
         await peer.part()
 
     receipts: list[Receipt] = []
+    on_rejection = {RECEIPT_ON_REJECTION: "true"}
     async with broker(script) as url, StompClient(url) as client:
-        first = client.post_watched("/queue/a", b"", {}, receipts.append)
-        client.forget(client.post_watched("/queue/a", b"", {}, receipts.append))
+        first = client.post_with_receipt("/queue/a", b"", on_rejection, receipts.append)
+        client.forget(client.post_with_receipt("/queue/a", b"", on_rejection, receipts.append))
         client.forget("unknown")
 
     assert [receipt.headers["receipt-id"] for receipt in receipts] == [first]

@@ -39,7 +39,7 @@ class PostWithReceipt(Protocol):
         body: bytes,
         headers: Mapping[str, str],
         on_receipt: Callable[[Receipt], None],
-    ) -> None: ...
+    ) -> object: ...
 
 
 class Letters:
