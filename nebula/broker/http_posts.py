@@ -76,7 +76,8 @@ def problem(
     """The answer to what cannot be done: an error as services tell theirs, as JSON."""
     retryable = retryable or status is HTTPStatus.SERVICE_UNAVAILABLE
     fields = {"code": code, "message": message, "retryable": retryable}
-    return Answer(status, f"{json.dumps(fields)}\n".encode(), JSON_TYPE, headers)
+    text = json.dumps(fields, separators=(",", ":"))
+    return Answer(status, f"{text}\n".encode(), JSON_TYPE, headers)
 
 
 NOT_ADMITTED: Final = problem(HTTPStatus.UNAUTHORIZED, "not-admitted", "say who you are", _CHALLENGE)
