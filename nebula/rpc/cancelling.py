@@ -35,7 +35,8 @@ def cancel_topics(service: str, destinations: Iterable[str]) -> list[str]:
 def cancel_topic(queue: str) -> str:
     """Where requests that were sent to a queue are withdrawn."""
     # Names of services have no dot; behind it is an instance's, which has no topic of its own.
-    return CANCEL_TOPIC_PREFIX + queue.removeprefix(_QUEUE).partition(".")[0]
+    # RabbitMQ knows a queue that is there, whatever it is like, as /amq/queue/NAME.
+    return CANCEL_TOPIC_PREFIX + queue.removeprefix("/amq").removeprefix(_QUEUE).partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,9 @@ def test_endless_time_of_a_cancel_is_a_day() -> None:
 
 
 def test_service_listens_for_cancels_to_its_name_and_to_each_of_its_queues() -> None:
-    topics = cancel_topics("prices", ["/queue/prices", "/queue/slow", "/queue/prices.a1"])
+    topics = cancel_topics(
+        "prices", ["/queue/prices", "/queue/slow", "/queue/prices.a1", "/amq/queue/prices"]
+    )
 
     assert topics == ["/topic/nebula.cancel.prices", "/topic/nebula.cancel.slow"]
 
