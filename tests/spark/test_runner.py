@@ -11,8 +11,12 @@ from typing import Any
 
 import anyio
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, JobTask, Progress, TaskCounts
+from nebula.rpc.middleware.job_spans import TracedRunner
 from nebula.spark import Spark, SparkRunner
 from nebula.spark.processes import engine_processes
 from tests.spark.told import Told, running, task
@@ -69,6 +73,26 @@ async def test_host_gets_the_trace_of_the_request(tmp_path: Path) -> None:
         output = await told.until("A", "done")
 
     assert output == JobOutput(value=trace)
+
+
+async def test_host_gets_the_trace_of_the_run_where_that_has_a_span(tmp_path: Path) -> None:
+    spans, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    told, runner = Told(), TracedRunner(fake_runner(tmp_path), provider.get_tracer("test"))
+    parent = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    async with running(runner, told):
+        runner.submit(JobTask("A", 1, "trace", "trace", None, None, parent))
+        output = await told.until("A", "done")
+
+    (span,) = spans.get_finished_spans()
+    assert span.parent is not None
+    assert f"{span.parent.span_id:016x}" == "b7ad6b7169203331"
+    assert span.context is not None
+    assert output.value["traceparent"].split("-")[1:3] == [
+        "0af7651916cd43dd8448eb211c80319c",
+        f"{span.context.span_id:016x}",
+    ]
+    assert runner.status()["state"] == "stopped"
 
 
 async def test_table_is_told_by_path_rows_bytes_and_schema(tmp_path: Path) -> None:

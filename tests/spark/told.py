@@ -8,8 +8,7 @@ from typing import Any
 
 import anyio
 
-from nebula.rpc.jobs.runner import JobFailure, JobOutput, JobTask, Progress
-from nebula.spark.runner import SparkRunner
+from nebula.rpc.jobs.runner import JobFailure, JobOutput, JobRunner, JobTask, Progress
 
 
 class Told:
@@ -72,7 +71,7 @@ def task(job: str, function: str, *, attempt: int = 1, **parameters: Any) -> Job
 
 
 @asynccontextmanager
-async def running(runner: SparkRunner, told: Told, *, seconds: float = 20.0) -> AsyncIterator[None]:
+async def running(runner: JobRunner, told: Told, *, seconds: float = 20.0) -> AsyncIterator[None]:
     """The runner runs inside; it has stopped, its children included, on leaving."""
     with anyio.fail_after(seconds):
         async with anyio.create_task_group() as group:
