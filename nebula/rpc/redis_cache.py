@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Final
-
-import redis
+from typing import TYPE_CHECKING, Final
 
 from nebula.rpc.cache import CacheFailed
 from nebula.rpc.redis_access import RedisAccess
+
+if TYPE_CHECKING:
+    from redis import Redis
 
 # A cache that is slower than that is none.
 _TIMEOUT: Final = 1.0
@@ -62,7 +63,7 @@ class RedisCache:
         self._access.close()
 
 
-def _drop(client: redis.Redis, pattern: str) -> None:
+def _drop(client: Redis, pattern: str) -> None:
     batch: list[bytes] = []
     for key in client.scan_iter(match=pattern, count=_SCAN_COUNT):
         batch.append(key)

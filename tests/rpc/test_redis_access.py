@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 
 import anyio
 import pytest
@@ -13,6 +16,7 @@ import redis
 from nebula.errors import NebulaError, SettingsError
 from nebula.rpc import redis_access
 from nebula.rpc.cache import CacheFailed
+from nebula.rpc.idempotency import RedisStore
 from nebula.rpc.redis_access import RedisAccess
 from nebula.rpc.redis_cache import RedisCache
 
@@ -85,6 +89,24 @@ def test_address_of_something_else_is_refused_without_its_password(url: str) -> 
         RedisCache(url)
 
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        partial(importlib.import_module, "nebula.rpc.redis_cache"),
+        partial(RedisStore, "redis://127.0.0.1"),
+    ],
+)
+def test_without_the_extra_it_says_what_to_install(
+    use: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    for name in ("nebula.rpc.redis_access", "nebula.rpc.redis_cache"):
+        monkeypatch.delitem(sys.modules, name)
+
+    with pytest.raises(SettingsError, match=r"pip install 'nebula-rpc\[redis\]'"):
+        use()
 
 
 class Failed(NebulaError):
