@@ -19,7 +19,7 @@ from nebula.cli.cert import cert, passcode
 from nebula.cli.contexts import contexts
 from nebula.cli.contracts import schema, stubs
 from nebula.cli.dlq import dlq
-from nebula.cli.exits import exit_of, foreseen_in, sentence_of
+from nebula.cli.exits import Exit, exit_of, sentence_of, silence_stdout, unwrapped
 from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.peers import connections, disconnect, sessions, topics
 from nebula.cli.queues import peek, purge, queues
@@ -84,8 +84,12 @@ def main() -> None:
     try:
         app()
     except (NebulaError, ExceptionGroup) as failure:
-        error = foreseen_in(failure)
-        if error is None:
+        error = unwrapped(failure)
+        if isinstance(error, BrokenPipeError):
+            # As typer does where it comes alone: a reader that has gone is no fault worth a word.
+            silence_stdout()
+            sys.exit(Exit.FAILED)
+        if not isinstance(error, NebulaError):
             raise
         sys.stderr.writelines(f"nebula: {line}\n" for line in sentence_of(error).split("\n"))
         sys.exit(exit_of(error))

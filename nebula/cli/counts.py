@@ -19,17 +19,14 @@ from nebula.rpc.statistics import merged, without_buckets
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
 
-_TIMES: Final = (
-    Column("mean", "mean_seconds", latency),
-    Column("p50", "p50_seconds", latency),
-    Column("p99", "p99_seconds", latency),
-    Column("longest", "longest_seconds", latency),
-)
+_QUANTILES: Final = (Column("p50", "p50_seconds", latency), Column("p99", "p99_seconds", latency))
 _VERBS: Final = (
     Column("verb", "verb"),
     Column("requests", "requests", number),
     Column("errors", "errors", number),
-    *_TIMES,
+    Column("mean", "mean_seconds", latency),
+    *_QUANTILES,
+    Column("longest", "longest_seconds", latency),
 )
 _LISTENS: Final = (
     Column("listens to", "destination"),
@@ -39,7 +36,7 @@ _LISTENS: Final = (
     Column("unreadable", "unreadable", number),
     Column("given up", "given_up", number),
     Column("waiting", "waiting", number),
-    *_TIMES,
+    *_QUANTILES,
 )
 _INSTANCE: Final = Column("instance", "instance")
 

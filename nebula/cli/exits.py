@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from enum import IntEnum
 from ssl import SSLError
 
@@ -33,11 +35,18 @@ class Exit(IntEnum):
 _UNREACHED = (CallTimeout, ConnectionLost, Refused, Rejected, ServerError)
 
 
-def foreseen_in(failure: Exception) -> NebulaError | None:
-    """The failure itself, or the only one in it: what runs in task groups comes wrapped. None: a bug."""
+def unwrapped(failure: Exception) -> Exception:
+    """The failure itself, or the only one in it: what runs in task groups comes wrapped."""
     while isinstance(failure, ExceptionGroup) and len(failure.exceptions) == 1:
         failure = failure.exceptions[0]
-    return failure if isinstance(failure, NebulaError) else None
+    return failure
+
+
+def silence_stdout() -> None:
+    """Let what is still to be written go nowhere: whoever read it, such as `| head -1`, has had enough."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def exit_of(error: NebulaError) -> Exit:

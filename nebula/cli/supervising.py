@@ -19,7 +19,7 @@ import anyio
 import structlog
 from anyio.abc import ByteReceiveStream, Process, TaskGroup
 
-from nebula.cli.exits import Exit
+from nebula.cli.exits import Exit, silence_stdout
 from nebula.errors import SettingsError
 
 __all__ = ["Supervisor", "Worker", "check_can_watch"]
@@ -210,10 +210,8 @@ def _write(octets: bytes) -> None:
         sys.stdout.buffer.write(octets)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever wanted the first line has it, as `| head -1` does. The service goes on.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        # Whoever wanted the first line has it. The service goes on.
+        silence_stdout()
 
 
 def check_can_watch() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
-from nebula.cli.exits import Exit, exit_of, foreseen_in, sentence_of
+from nebula import sync
+from nebula.cli.exits import Exit, exit_of, sentence_of, unwrapped
 from nebula.errors import CallTimeout, NebulaError, NoResponder, RemoteError, ServerError, SettingsError
+from tests.cli.programs import NEBULA, environment
 
 
 @pytest.mark.parametrize(
@@ -35,8 +39,42 @@ def test_status_says_whose_fault_it_was(error: NebulaError, status: Exit) -> Non
     assert exit_of(error) is status
 
 
-def test_failure_that_comes_wrapped_is_found_and_a_bug_is_none() -> None:
+def test_failure_that_comes_wrapped_is_found_where_it_is_alone() -> None:
     error = NoResponder("/queue/x", "rejected-no-consumer")
+    two = ExceptionGroup("", [error, ValueError()])
 
-    assert foreseen_in(ExceptionGroup("", [ExceptionGroup("", [error])])) is error
-    assert foreseen_in(ExceptionGroup("", [error, ValueError()])) is None
+    assert unwrapped(ExceptionGroup("", [ExceptionGroup("", [error])])) is error
+    assert unwrapped(two) is two
+
+
+@pytest.mark.parametrize("command", ["services", "top"])
+def test_reader_that_has_gone_ends_a_command_without_a_word(url: str, command: str) -> None:
+    words = ("services", "--watch") if command == "services" else ("top", "--interval", "0.2")
+    process = subprocess.Popen(
+        [*NEBULA, *words],
+        env=environment({"NEBULA_BROKER": url}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        with sync.Client(url) as client:
+            while process.poll() is None:
+                # Something to be told.
+                client.publish("X/nebula.services.bystander.i1", _someone(), headers={"ephemeral": "true"})
+                client.publish("X/nebula.services.bystander.i1", b"")
+        said = process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()  # type: ignore[union-attr]
+
+    assert (process.returncode, said) == (1, "")
+
+
+def _someone() -> dict[str, str]:
+    return {"service": "bystander", "name": "i1"}
