@@ -93,6 +93,39 @@ LACKS: Final = (
         ),
     ),
     Lack(
+        "a message that `@app.on` failed to handle comes again",
+        {"activemq": "a NACK brings it to the dead-letter queue at once"},
+        ("test_message_that_failed_is_handled_again",),
+    ),
+    Lack(
+        'last values, `X/…`: `client.value`, `@app.on("X/…")`, `eager`',
+        {
+            "rabbitmq": "there are none: `Refused`, `no-last-values`",
+            "activemq": "there are none: `Refused`, `no-last-values`",
+        },
+        ("test_last_values_are_listened_to_read_and_set", "test_snapshot_and_deletions_are_read_too"),
+    ),
+    Lack(
+        "who reads Avro asks the broker for a schema that it does not know",
+        {
+            "rabbitmq": "it has none: such a message cannot be read (`AvroError`)",
+            "activemq": "it has none: such a message cannot be read (`AvroError`)",
+        },
+        ("test_value_is_sent_as_avro_and_read_as_a_model_or_a_dict",),
+    ),
+    Lack(
+        "what a service that stops has not begun goes to its other instances at once",
+        {
+            "rabbitmq": "it is answered `busy`, to be asked again; what asks for no answer goes at the end",
+            "activemq": "it is answered `busy`, to be asked again; what asks for no answer goes at the end",
+        },
+        (
+            "test_calls_made_while_one_instance_stops_are_answered_by_the_other",
+            "test_what_waited_for_a_worker_or_its_turn_goes_to_the_other_uncounted",
+            "test_messages_of_a_queue_go_to_the_other_instance_while_one_stops",
+        ),
+    ),
+    Lack(
         "a service whose queue somebody holds exclusively fails, and says so",
         {"activemq": "exclusive is a preference: the service waits, and gets no requests"},
         ("test_service_whose_queue_is_taken_says_so",),
