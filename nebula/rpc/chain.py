@@ -34,7 +34,8 @@ Middleware: TypeAlias = Callable[[Request, CallNext], Awaitable[Answer]]
 """Around each request for a verb that there is; of the rest there is nothing to run.
 
 It is called before rights and parameters are looked at, on the event loop. It returns what `call_next` gave,
-or an `Answer` of its own, or raises what the handler might raise. It may call `call_next` again.
+or an `Answer` of its own, or raises what the handler might raise. It may call `call_next` again. An object
+that is `JobMiddleware`, too, stands around the runs of jobs.
 """
 
 SENT: Final = Answer("")
