@@ -106,7 +106,7 @@ class HttpListener:
 
     @property
     def unread_bytes(self) -> int:
-        """Of answers that wait for their readers."""
+        """Of answers that were not read to their end: they are held whole."""
         return sum(connection.unread_bytes for connection in self._asking)
 
     def relieve(self) -> None:

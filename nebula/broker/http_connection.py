@@ -113,7 +113,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Of the answer, what waits for the peer to read."""
+        """The size of the answer, until the peer has read it to its end."""
         return 0 if self._farewell is None else self._farewell.unread_bytes
 
     def answer(self, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:

@@ -75,7 +75,7 @@ class Limits:
     )
     max_http_unread_bytes: int = _limit(
         64 * 1024 * 1024,
-        "of a listener's answers that their clients have not read; eight of the largest",
+        "of a listener's answers that were not read to their end; eight of the largest",
         "who holds most is cut off",
     )
     max_http_body_bytes: int = _limit(

@@ -30,7 +30,8 @@ class Farewell:
 
     def __init__(self, transport: asyncio.Transport, octets: bytes, seconds: float) -> None:
         self._transport = transport
-        self._left = memoryview(octets)
+        self._octets = octets
+        self._written_bytes = 0
         self._seconds = seconds
         self._is_blocked = False
         self._is_over = False
@@ -44,10 +45,8 @@ class Farewell:
 
     @property
     def unread_bytes(self) -> int:
-        """What waits for the peer to read."""
-        if self._is_over:
-            return 0
-        return len(self._left) + self._transport.get_write_buffer_size()
+        """The size of what the peer has not read to its end: all of it is held until then."""
+        return len(self._octets)
 
     def pause(self) -> None:
         """The transport has something to write."""
@@ -62,23 +61,28 @@ class Farewell:
     def cancel(self) -> None:
         """The connection is lost: nobody reads any more."""
         self._is_over = True
-        self._left = memoryview(b"")
+        self._octets = b""
         if self._timer is not None:
             self._timer.cancel()
 
     def _write(self) -> None:
         if self._is_over:
             return
-        while self._left and not (self._is_blocked or self._transport.is_closing()):
-            portion, self._left = self._left[:_PORTION_BYTES], self._left[_PORTION_BYTES:]
-            self._transport.write(portion)
+        while self._has_more and not (self._is_blocked or self._transport.is_closing()):
+            begin, self._written_bytes = self._written_bytes, self._written_bytes + _PORTION_BYTES
+            self._transport.write(self._octets[begin : self._written_bytes])
         if self._timer is not None:
             self._timer.cancel()
-        if self._left or self._is_blocked:
+        if self._has_more or self._is_blocked:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._seconds, self._transport.abort)
         else:
+            self._octets = b""
             self._timer = part_from(self._transport)
+
+    @property
+    def _has_more(self) -> bool:
+        return self._written_bytes < len(self._octets)
 
 
 def part_from(transport: asyncio.Transport) -> asyncio.TimerHandle:

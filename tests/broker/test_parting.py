@@ -55,7 +55,7 @@ def test_connection_is_not_closed_before_the_last_octet_is_written() -> None:
         farewell.begin()
         transport.read(7)
         await asyncio.sleep(0)
-        assert (transport.is_ended, farewell.unread_bytes) == (False, 1)
+        assert (transport.is_ended, farewell.unread_bytes) == (False, 8)
 
         transport.read(1)
         await asyncio.sleep(0)
