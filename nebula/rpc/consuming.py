@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 from uuid import uuid4
@@ -16,6 +17,7 @@ from nebula import headers as names
 from nebula.errors import AvroError, CallTimeout, ConnectionLost, NebulaError
 from nebula.rpc.brokers import Brand, brand_of, no_last_values, whole_milliseconds
 from nebula.rpc.calling import request_body
+from nebula.rpc.chain import answering_chain, unless_sent
 from nebula.rpc.context import Request, Surroundings, attempts_before
 from nebula.rpc.envelope import JSON_TYPE, Envelope, content_type_of, media_of, text_of
 from nebula.rpc.errors import UnexpectedReply, VerbError
@@ -145,6 +147,8 @@ class Consumer:
         self._is_queue = subscriber.kind is DestinationKind.QUEUE
         self._skips_deletions = subscriber.kind is DestinationKind.LAST_VALUE and not subscriber.takes_none
         self._acks_early = subscriber.options.ack == "early"
+        middleware = subscriber.options.middleware
+        self._chain = answering_chain(middleware) if middleware else None
         self._trusts_sender = False
         self._listener: Listener | None = None
         self.lane = Lane(self._serve, subscriber.options.concurrency)
@@ -246,7 +250,7 @@ class Consumer:
     async def _call(self, message: Message, arguments: Arguments, body: Any) -> bool:
         """Call the function; whether it returned. Raises the worker's cancellation, and nothing else."""
         request = Request(
-            Envelope(parameters=body),
+            Envelope(self.subscriber.verb.name, body),
             message.headers,
             destination=message.destination,
             principal=message.headers.get(names.SENDER) if self._trusts_sender else None,
@@ -255,7 +259,11 @@ class Consumer:
         self.tally.requests += 1
         started = monotonic()
         try:
-            await self._run(arguments, request)
+            if self._chain is None:
+                await self._run(arguments, request)
+            else:
+                request.work = partial(self._run, arguments, request)
+                unless_sent(await self._chain(request))
         except (Exception, SystemExit):
             return self._failed(message)
         except anyio.get_cancelled_exc_class():

@@ -62,7 +62,7 @@ class Request(Generic[S_co]):
     `Request[Pools]` says what the service's `lifespan` yields, for `state`; it is not looked at.
 
     Attributes:
-        verb: as sent.
+        verb: as sent; of a function that listens (`on`): its name.
         parameters: as sent, before validation.
         description: a text for people, or None.
         headers: of the MESSAGE. Shared with other requests: read only.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from time import monotonic
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from nebula.errors import CallTimeout, LocalProtocolError
 from nebula.headers import PERSISTENT
 from nebula.rpc.brokers import is_last_value
+from nebula.rpc.chain import Middleware
 from nebula.rpc.deadlines import AMBIENT
 from nebula.rpc.envelope import JSON_TYPE, encode_free
 from nebula.rpc.errors import VerbError
@@ -65,6 +66,7 @@ class ListenOptions:
     eager: bool = False
     ack: Literal["late", "early"] = "late"
     concurrency: int = 1
+    middleware: tuple[Middleware, ...] = ()
 
     def __post_init__(self) -> None:
         if self.ack not in ("late", "early"):
@@ -179,6 +181,7 @@ class Listens(HasHealth):
         eager: bool = False,
         ack: Literal["late", "early"] = "late",
         concurrency: int = 1,
+        middleware: Sequence[Middleware] = (),
     ) -> Callable[[_F], _F]:
         """Have a function called for each message that is sent to a destination:
 
@@ -210,12 +213,17 @@ class Listens(HasHealth):
             eager: begin with the values that are there, with each connection.
             ack: `early`: before the function runs (at most once).
             concurrency: how many messages are handled at once.
+            middleware: around each call of the function, as around requests, the first one outermost; that of
+                the service is for requests alone. Its request has the function's name as `verb`. What it
+                raises is as if the function had; an `Answer` of its own is as if that had returned.
 
         Raises:
             TypeError: the function does not take one parameter, or yields.
             ValueError: the destination cannot be listened to in this way, or an option cannot be used.
         """
-        options = ListenOptions(durable=durable, eager=eager, ack=ack, concurrency=concurrency)
+        options = ListenOptions(
+            durable=durable, eager=eager, ack=ack, concurrency=concurrency, middleware=tuple(middleware)
+        )
 
         def declare(function: _F) -> _F:
             self._subscribe(Subscriber(destination, function, options))

@@ -15,7 +15,9 @@ from pydantic import BaseModel
 
 from nebula.avro import Schema
 from nebula.errors import LocalProtocolError, Refused
+from nebula.rpc.answers import Answer, success
 from nebula.rpc.asyncapi import asyncapi_document
+from nebula.rpc.chain import CallNext
 from nebula.rpc.client import Client
 from nebula.rpc.context import Request
 from nebula.rpc.injection import Depends
@@ -596,3 +598,65 @@ async def test_service_that_listens_to_nothing_says_nothing_of_it() -> None:
     async with TestClient(Responder("plain")) as client:
         assert "listens" not in await client.call("plain", "describe")
         assert "listens" not in await client.call("plain", "stats")
+
+
+# --- middleware ---
+
+
+async def test_middleware_stands_around_each_call_of_its_function(app: Responder, heard: Heard) -> None:
+    async def outer(request: Request, call_next: CallNext) -> Answer:
+        heard(("outer", request.verb, request.destination, request.parameters))
+        return await call_next(request)
+
+    async def inner(request: Request, call_next: CallNext) -> Answer:
+        try:
+            return await call_next(request)
+        finally:
+            heard("after")
+
+    @app.on("/topic/readings", middleware=[outer, inner])
+    async def note(meter: Meter) -> None:
+        heard(meter.cents)
+
+    @app.on("/topic/others")
+    async def other(meter: Meter) -> None:
+        heard(meter.cents)
+
+    async with TestClient(app) as client:
+        await client.publish("/topic/readings", {"cents": 5})
+        await heard.until(3)
+        await client.publish("/topic/others", {"cents": 6})
+        await heard.until(4)
+
+    assert heard.all == [("outer", "note", "/topic/readings", {"cents": 5}), 5, "after", 6]
+
+
+async def test_what_middleware_raises_or_answers_is_as_if_the_function_had(
+    app: Responder, heard: Heard
+) -> None:
+    async def guard(request: Request, call_next: CallNext) -> Answer:
+        heard(request.parameters)
+        if request.parameters == {"cents": 1}:
+            raise RuntimeError("not now")
+        if request.parameters == {"cents": 2}:
+            return success()
+        return await call_next(request)
+
+    async def forgetful(request: Request, call_next: CallNext) -> Answer:
+        if request.parameters == {"cents": 3}:
+            return None  # type: ignore[return-value] # the mistake that is made
+        return await call_next(request)
+
+    @app.on("/topic/readings", middleware=[guard, forgetful])
+    async def note(meter: Meter) -> None:
+        heard("called")
+
+    async with TestClient(app) as client:
+        for cents in (1, 2, 3, 4):
+            await client.publish("/topic/readings", {"cents": cents})
+        await heard.until(5)
+        told = await counts(client)
+
+    assert heard.all[-1] == "called"
+    assert heard.all.count("called") == 1
+    assert (told["messages"], told["errors"]) == (4, 2)
