@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -96,7 +97,8 @@ class _Flight:
 
     def __init__(self) -> None:
         self.has_ended = anyio.Event()
-        self.is_over = anyio.Event()  # the store has the answer, too, or will not get it
+        # The answer is being kept; set when it is, or will not be.
+        self.is_kept: anyio.Event | None = None
         self.reply: Reply | None = None
         self.error: NebulaError | None = None
         self.is_stale = False
@@ -138,6 +140,8 @@ class Cache:
         self._is_shared = shared
         self._seconds = {_target(name): _checked(seconds, name) for name, seconds in (verbs or {}).items()}
         self._store: CacheStore = MemoryCache() if store is None else store
+        # Then nothing is waited for, and a scope costs more than to look.
+        self._is_at_hand = type(self._store) is MemoryCache
         self._flights: dict[str, _Flight] = {}
         self._is_down = False
         self.hits = 0
@@ -214,6 +218,7 @@ class Cache:
             flight.has_ended.set()  # those who wait need not wait for the store
             # Whoever forgot it meanwhile wants the next one to ask again.
             if not flight.is_stale:
+                flight.is_kept = anyio.Event()
                 await self._put(key, flight.reply, seconds, until - monotonic())
         except CallTimeout:
             raise  # that was our time; others may have more
@@ -224,7 +229,8 @@ class Cache:
             if self._flights.get(key) is flight:
                 del self._flights[key]
             flight.has_ended.set()
-            flight.is_over.set()
+            if flight.is_kept is not None:
+                flight.is_kept.set()
         return flight.reply
 
     async def invalidate(self, service: str, verb: str | None = None, parameters: Any = _NOT_GIVEN) -> None:
@@ -250,8 +256,8 @@ class Cache:
         for flight in under_way:
             flight.is_stale = True
         for flight in under_way:
-            if flight.has_ended.is_set():
-                await flight.is_over.wait()  # it is being kept, and is to be dropped after that
+            if flight.is_kept is not None:
+                await flight.is_kept.wait()  # and is dropped then
         try:
             await self._store.drop(prefix)
         except CacheFailed as error:
@@ -262,7 +268,7 @@ class Cache:
     async def _get(self, key: str, within: float) -> Reply | None:
         kept = None
         try:
-            with anyio.fail_after(within):
+            with self._in(within):
                 kept = await self._store.get(key)
             self._is_down = False
         except TimeoutError:
@@ -276,11 +282,16 @@ class Cache:
 
     async def _put(self, key: str, reply: Reply, seconds: float, within: float) -> None:
         content_type = content_type_of(reply.headers) or ""
-        with anyio.move_on_after(within):
-            try:
+        try:
+            with self._in(within):
                 await self._store.put(key, content_type.encode() + b"\n" + reply.body, seconds)
-            except CacheFailed as error:
-                self._tell_down(str(error))
+        except TimeoutError:
+            self._tell_down("it did not answer in the rest of a call's time")
+        except CacheFailed as error:
+            self._tell_down(str(error))
+
+    def _in(self, seconds: float) -> AbstractContextManager[object]:
+        return nullcontext() if self._is_at_hand else anyio.fail_after(seconds)
 
     def _tell_down(self, reason: str) -> None:
         # Once, and not for each call that goes without it.
