@@ -82,7 +82,7 @@ def nebula(
 def main() -> None:
     """Run the command line and exit with its status."""
     try:
-        app()
+        app(prog_name="nebula")
     except (NebulaError, ExceptionGroup) as failure:
         error = unwrapped(failure)
         if isinstance(error, BrokenPipeError):

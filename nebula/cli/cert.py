@@ -91,6 +91,8 @@ def client(
 
 def passcode(
     login: Annotated[str, Argument(metavar="LOGIN", help="Whose passcode it is.")],
+    *,
+    as_json: Annotated[bool, Option("--json", help="The line as a JSON object.")] = False,
 ) -> None:
     """Read a passcode, from the terminal or a line of stdin, and show its line for a users file.
 
@@ -107,7 +109,12 @@ def passcode(
         words = sys.stdin.readline().rstrip("\r\n")
     if not words:
         raise SettingsError("stdin holds no passcode")
-    typer.echo(users_line(login, words))
+    line = users_line(login, words)
+    if as_json:
+        Output(as_json=True).json_line({"login": login, "line": line})
+    else:
+        # As it is, also off a terminal: it is there to be redirected.
+        typer.echo(line)
 
 
 def _check_free(folder: Path, stem: str, *, force: bool) -> None:

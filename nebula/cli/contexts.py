@@ -169,7 +169,7 @@ def contexts(*, as_json: AsJson = False) -> None:
       broker = "stomps://broker.example"
       ca = "venue-ca.pem"
 
-    Then each command knows it: nebula call prices quote symbol=ABC --broker venue
+    Then each command knows it. Example: nebula call prices quote symbol=ABC --broker venue
     """
     from nebula.cli.render import Output
 

@@ -6,15 +6,17 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import pytest
 from pydantic import BaseModel, Field
+from typer.main import get_command
 from typing_extensions import deprecated
 
 from nebula import __version__
+from nebula.cli import app
 from nebula.cli.describing import summary
 from nebula.rpc.verbs import Verb
 from nebula.sync import Client
@@ -180,9 +182,25 @@ def test_hosted_service_that_fails_ends_the_broker_with_its_sentence(tmp_path: P
     assert ended.stderr == "nebula: the shelves fell down\n"
 
 
-def test_help_of_each_command_has_an_example() -> None:
-    for command in ("broker", "run", "call", "describe", "jobs", "watch", "cancel", "passcode"):
-        assert f"nebula {command} " in nebula(command, "--help").stdout.split("Example", 1)[1]
+def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """All that can be run, by their words."""
+    if hasattr(command, "commands"):
+        for word, each in command.commands.items():
+            yield from commands(each, f"{name} {word}")
+    else:
+        yield name, command
+
+
+COMMANDS = dict(commands(get_command(app), "nebula"))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_json_and_an_example(name: str) -> None:
+    command = COMMANDS[name]
+
+    assert "--json" in {option for each in command.params for option in each.opts}
+    _, example = (command.help or "").split("Example", 1)
+    assert name in example or name == "nebula contexts"
 
 
 def test_version_is_the_packages() -> None:

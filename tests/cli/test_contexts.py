@@ -162,5 +162,18 @@ def test_shells_are_told_how_to_complete() -> None:
     assert "complete" in shown.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("nebula stub", "stubs"), ("nebula dlq re", "replay"), ("nebula call shop price --broker v", "venue")],
+)
+def test_shells_complete_commands_and_contexts(file: Path, words: str, found: str) -> None:
+    in_bash = {"_NEBULA_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    in_zsh = {"_NEBULA_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": words}
+    contexts = {"NEBULA_CONTEXTS": str(file)}
+
+    assert nebula(env=in_bash | contexts).stdout.split() == [found]
+    assert f'"{found}"' in nebula(env=in_zsh | contexts).stdout
+
+
 def test_context_is_read_as_it_was_written(file: Path) -> None:
     assert read_contexts(file).contexts["home"] == Context(broker="stomp://127.0.0.1:7")
