@@ -163,7 +163,6 @@ AnyRequest: TypeAlias = Request[Never]
 def attempts_before(headers: Mapping[str, str]) -> int:
     """How often the request was delivered before, as far as the broker tells."""
     text = headers.get(names.DELIVERY_COUNT) or headers.get(_RABBITMQ_COUNT)
-    count = whole_number(text, _MOST_DIGITS)
-    if count is not None:
+    if text is not None and (count := whole_number(text, _MOST_DIGITS)) is not None:
         return count
     return 1 if headers.get(names.REDELIVERED) == "true" else 0

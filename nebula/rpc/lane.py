@@ -84,8 +84,9 @@ class Lane:
         self._is_waking = False
         self._is_closed = False
         self._give_back: GiveBack | None = None
-        # What was being handled when its connection was lost: it comes again, perhaps to us.
-        self._lost: set[Request] = set()
+        # What was being handled when its connection was lost: it comes again, perhaps to us. By `id`, as bodies
+        # are not to be kept for this; one that takes over an id lets one more wait than may, once.
+        self._lost: set[int] = set()
         self._finished = anyio.Event()
 
     @property
@@ -121,13 +122,13 @@ class Lane:
 
     def _is_full(self, most: int) -> bool:
         # What comes again does not wait beside itself.
-        lost = sum(worker.request in self._lost for worker in self.workers)
+        lost = sum(id(worker.request) in self._lost for worker in self.workers)
         return self.waiting + self.busy - lost >= most
 
     def lose(self) -> None:
         """The connection is lost: what came by it and waits is forgotten, as it comes again."""
         self._waiting = deque(one for one in self._waiting if not one[0].subscription.is_closed)
-        self._lost = {worker.request for worker in self.workers if worker.request is not None}
+        self._lost = {id(worker.request) for worker in self.workers if worker.request is not None}
 
     def close(self, give_back: GiveBack | None = None) -> None:
         """Begin nothing more.

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from nebula import headers as names
 from nebula.errors import CallTimeout, LocalProtocolError, NebulaError, Rejected, RemoteError
 from nebula.rpc.brokers import NEBULA, Brand
+from nebula.rpc.digits import whole_number
 from nebula.rpc.envelope import JSON_TYPE, content_type_of, parse
 from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError, as_declared
 from nebula.rpc.replies import read_checked, read_value
@@ -330,9 +331,10 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+    number = whole_number(text, _MOST_DIGITS)
+    if number is None:
         raise StreamBroken(f"{text[:20]!r} is no number of an item")
-    return int(text)
+    return number
 
 
 _MOST_DIGITS: Final = 15
