@@ -24,7 +24,7 @@ from nebula.errors import CallTimeout, ConnectionLost, NebulaError, NoResponder,
 from nebula.headers import REJECTED_FULL, REJECTED_UNAUTHORISED, TIMEOUT
 from nebula.host.pipe import AppEnd, join
 from nebula.rpc.client import Client
-from nebula.rpc.envelope import ascii_json, dump_json
+from nebula.rpc.envelope import ascii_json, dump_json, encode
 from nebula.rpc.errors import CODES
 
 if TYPE_CHECKING:
@@ -193,8 +193,7 @@ class HttpCalls:
         caller.calls += 1
         try:
             client = await caller.client()
-            destination = f"/queue/{call.service}"
-            return await client.call_json(destination, call.verb, call.parameters, timeout=call.seconds)
+            return await client.ask(call)
         finally:
             caller.calls -= 1
             caller.since = time.monotonic()
@@ -227,6 +226,15 @@ class HttpCalls:
         caller.leave()
 
 
+class _Client(Client):
+    """Hands parameters on as they came."""
+
+    async def ask(self, call: Call) -> Any:
+        """As `call` does."""
+        body = encode(JSON_TYPE, call.verb, call.parameters)
+        return await self._ask(call.verb, f"/queue/{call.service}", body, call.seconds, self._rules, None)
+
+
 class _Caller:
     """Asks in the name of one principal.
 
@@ -239,7 +247,7 @@ class _Caller:
     def __init__(self, server: Server, principal: str) -> None:
         self._server = server
         self.principal = principal
-        self._client: Client | None = None
+        self._client: _Client | None = None
         self._failure: NebulaError | None = None
         self._ready = anyio.Event()
         self._leaving = anyio.Event()
@@ -251,7 +259,7 @@ class _Caller:
         """It will have no more answers: another one has to be made."""
         return self._failure is not None
 
-    async def client(self) -> Client:
+    async def client(self) -> _Client:
         """The client, once it has its inbox.
 
         Raises:
@@ -271,7 +279,7 @@ class _Caller:
         """Be connected until `leave`; who is cancelled may still have calls to bring to their end."""
         with anyio.CancelScope(shield=True) as scope:
             try:
-                async with Client(_NO_ADDRESS, link=self._open_link) as client:
+                async with _Client(_NO_ADDRESS, link=self._open_link) as client:
                     self._client = client
                     self._ready.set()
                     await self._leaving.wait()

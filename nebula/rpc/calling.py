@@ -129,24 +129,6 @@ class Asking:
         rules, body = replace(self._rules, is_idempotent=True), request_body(verb, parameters)
         return await self._ask(verb, destination_of(queue), body, seconds, rules, None)
 
-    async def call_json(
-        self, service: str, verb: str, parameters: bytes | None, *, timeout: float | None = None
-    ) -> Any:
-        """`call` by name with parameters that are JSON already: for who hands on what others wrote.
-
-        Args:
-            service: its name, or a destination.
-            verb: its name.
-            parameters: a document of JSON in ASCII, which is not looked at; None: there are none.
-            timeout: as of `call`.
-
-        Raises:
-            NebulaError: as `call`.
-        """
-        seconds = self._timeout if timeout is None else timeout
-        body = encode(JSON_TYPE, verb, parameters)
-        return await self._ask(verb, destination_of(service), body, seconds, self._rules, None)
-
 
 def request_body(verb: str, parameters: Any, avro: AvroSchemas | None = None) -> bytes:
     """A request as JSON, with whatever parameters pydantic can write as such; or in a verb's Avro."""
