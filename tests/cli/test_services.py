@@ -9,14 +9,15 @@ from io import StringIO
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+import anyio
 import pytest
+from anyio.abc import TaskStatus
 from rich.console import Console
 
-from nebula import Responder, VerbError
+from nebula import Client, Responder
 from nebula.cli import counts, instances
 from nebula.cli.render import Output
 from nebula.rpc.discovery import Instance
-from nebula.rpc.verbs import Verb, VerbOptions
 from nebula.testing import TestClient
 from tests.cli.conftest import state
 from tests.cli.programs import NEBULA, environment, running
@@ -273,23 +274,28 @@ def test_what_a_service_is_called_for_has_a_table_of_its_own() -> None:
 
 @pytest.mark.anyio
 async def test_instances_that_answer_something_else_are_told_apart_from_those_that_count() -> None:
-    def answering(answer: Any) -> Any:
-        one = Responder("shop")
-        one._registry._entries.pop("stats")
-        one._registry.add(Verb(answer, VerbOptions(name="stats")))
-        return one
+    async def be(name: str, answer: Any, *, task_status: TaskStatus[None]) -> None:
+        """An instance that others wrote."""
+        queue = f"/queue/shop.{name}"
+        async with Client(client.url) as stranger, stranger.subscribe(queue) as requests:
+            instance = {"service": "shop", "name": name, "queue": queue}
+            await stranger.publish(f"X/nebula.services.shop.{name}", instance, headers={"ephemeral": "true"})
+            task_status.started()
+            async for request in requests:
+                asked = request.headers
+                about = {"neb-in-reply-to": asked["neb-reply-id"], "neb-response": "true"}
+                await stranger.publish(asked["neb-reply-to"], answer, headers=about)
 
-    async def without_verbs() -> dict[str, int]:
-        return {"busy": 1}
-
-    async def failing() -> None:
-        raise VerbError("no-counts", "I lost them")
-
-    output = Output(console=Console(file=StringIO()))
-    async with TestClient(Responder("shop"), answering(without_verbs), answering(failing)) as client:
+    file = StringIO()
+    output = Output(console=Console(file=file))
+    error = {"code": "no-counts", "message": "I lost them", "retryable": False}
+    async with TestClient(Responder("shop")) as client, anyio.create_task_group() as tasks:
+        await tasks.start(be, "i1", {"verb": "statsresponse", "parameters": {"busy": 1}})
+        await tasks.start(be, "i2", {"verb": "error", "parameters": error})
         is_told = await counts.show_stats(client, output, "shop", 5.0, None, by_instance=False)
+        tasks.cancel_scope.cancel()
 
-    found = json.loads(output.console.file.getvalue())  # type: ignore[attr-defined]
+    found = json.loads(file.getvalue())
     assert is_told
     assert (found["instances"], len(found["by_instance"]), found["missing"]) == (1, 1, [])
     assert sorted(found["failed"].values()) == [
