@@ -12,7 +12,7 @@ def test_page_of_brokers_has_the_table() -> None:
 
 
 def test_what_shows_a_lack_is_a_test_that_runs_over_the_brokers() -> None:
-    suites = ("rpc", "streams", "discovery", "jobs")
+    suites = ("rpc", "streams", "discovery", "jobs", "sync", "values")
     modules = [import_module(f"tests.foreign.test_{suite}_on_brokers") for suite in suites]
     names = {name for module in modules for name in vars(module)}
 

@@ -41,6 +41,8 @@ class Brand:
         destinations: what a caller may name as its reply destination. These brokers end the connection over
             one that they do not know, and a caller must not be able to end a service. None: any.
         requeues_on_unsubscribe: UNSUBSCRIBE gives back what was not acked.
+        requeues_on_nack: NACK gives a message out again.
+        durable: headers of the SUBSCRIBE that makes a durable subscription, beside ours, from its name.
         expiry: headers of a message that is worth nothing after so many milliseconds.
         job_prefix: what the destinations begin with that jobs' statuses are told on.
     """
@@ -50,13 +52,24 @@ class Brand:
     reply_to: Callable[[str], str] = str
     destinations: re.Pattern[str] | None = None
     requeues_on_unsubscribe: bool = True
+    requeues_on_nack: bool = True
+    durable: Callable[[str], dict[str, str]] = lambda _name: {}
     expiry: Callable[[int], dict[str, str]] = lambda milliseconds: {TIMEOUT: str(milliseconds)}
     job_prefix: str = JOB_TOPIC_PREFIX
+
+    def durable_headers(self, name: str | None) -> dict[str, str]:
+        """Headers of a SUBSCRIBE, beside ours; the name is None where it is not durable."""
+        return {} if name is None else self.durable(name)
 
     @property
     def has_last_values(self) -> bool:
         """There are destinations that keep their last message, and jobs' statuses are told on such."""
         return self.job_prefix == JOB_PREFIX
+
+    @property
+    def answers_verbs(self) -> bool:
+        """The broker has a service of its own, which knows schemas."""
+        return self.has_last_values
 
     def may_reply_to(self, destination: str) -> bool:
         """Whether an answer may be sent there."""
@@ -96,12 +109,16 @@ RABBITMQ = Brand(
     reply_to=_under_amq,
     destinations=re.compile(r"/(queue|topic|amq/queue|reply-queue)/[^/]+"),
     requeues_on_unsubscribe=False,
+    # The queue behind a topic's subscription goes with its connection, durable or not, unless it is told.
+    durable=lambda _name: {AUTO_DELETE: "false"},
     expiry=_expiration,
 )
 ACTIVEMQ = Brand(
     prefetch_count="activemq.prefetchSize",
     inbox_headers=(("activemq.exclusive", "true"),),
     destinations=re.compile(r"/(queue|topic|(remote-)?temp-(queue|topic))/.+"),
+    requeues_on_nack=False,
+    durable=lambda name: {"activemq.subscriptionName": name},
     expiry=_expires,
 )
 

@@ -14,7 +14,7 @@ import anyio.to_thread
 import structlog
 
 from nebula import headers as names
-from nebula.errors import AvroError, CallTimeout, ConnectionLost, NebulaError
+from nebula.errors import AvroError, CallTimeout, ConnectionLost, NebulaError, NoResponder
 from nebula.rpc.brokers import Brand, brand_of, no_last_values, whole_milliseconds
 from nebula.rpc.calling import request_body
 from nebula.rpc.chain import answering_chain, unless_sent
@@ -105,6 +105,8 @@ class Consumers:
         client = self._client
         assert client is not None
         brand, inbox = brand_of(client.server), f"{names.INBOX_PREFIX}{uuid4()}"
+        if not brand.answers_verbs:
+            raise NoResponder(names.REJECTED_NO_CONSUMER, queue)
         headers = brand.expiry(whole_milliseconds(_ASK_SECONDS)) | {
             "content-type": JSON_TYPE,
             names.REPLY_TO: brand.reply_to(inbox),
@@ -150,6 +152,7 @@ class Consumer:
         middleware = subscriber.options.middleware
         self._chain = answering_chain(middleware) if middleware else None
         self._trusts_sender = False
+        self._requeues_on_nack = True
         self._listener: Listener | None = None
         self.lane = Lane(self._serve, subscriber.options.concurrency)
         self.tally = Tally()
@@ -160,6 +163,7 @@ class Consumer:
         """SUBSCRIBE, see `Consumers.listen`."""
         one, brand = self.subscriber, brand_of(client.server)
         self._trusts_sender = client.is_nebula
+        self._requeues_on_nack = brand.requeues_on_nack
         if one.kind is DestinationKind.LAST_VALUE and not brand.has_last_values:
             raise no_last_values(one.destination, client.server)
         self._listener = await client.listen(
@@ -168,7 +172,7 @@ class Consumer:
             ack=AckMode.CLIENT_INDIVIDUAL,
             eager=one.options.eager,
             durable=one.options.durable,
-            headers=self._credit(brand),
+            headers=self._credit(brand) | brand.durable_headers(one.options.durable),
             timeout=_LISTEN_SECONDS,
         )
 
@@ -319,7 +323,8 @@ class Consumer:
         headers = message.headers
         # Who says only that it was delivered before would give it out for ever.
         is_counted = headers.get(names.REDELIVERED) != "true" or any(one in headers for one in _COUNTS)
-        return attempts_before(headers) + 1 >= self._max_attempts or not is_counted
+        is_over = attempts_before(headers) + 1 >= self._max_attempts
+        return is_over or not is_counted or not self._requeues_on_nack
 
     def _give_up(self, message: Message, reason: str) -> None:
         """Nobody will ever handle it."""

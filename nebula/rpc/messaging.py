@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
-from nebula.headers import NO_REPLY, PERSISTENT
+from nebula.errors import NoResponder
+from nebula.headers import NO_REPLY, PERSISTENT, REJECTED_NO_CONSUMER
 from nebula.rpc.brokers import whole_milliseconds
 from nebula.rpc.caller import Caller
 from nebula.rpc.calling import Asking, request_body
@@ -16,6 +17,7 @@ from nebula.rpc.envelope import JSON_TYPE, encode_free
 from nebula.rpc.last_values import LastValue
 from nebula.rpc.replies import reader_of
 from nebula.rpc.resolving import destination_of, resolve
+from nebula.rpc.resubscribing import options_for
 from nebula.rpc.retrying import CallRules
 from nebula.rpc.values import Schemas, Values, avro_body, subscribed
 from nebula.stomp.messages import SubscribeOptions
@@ -35,7 +37,14 @@ class Messaging(Asking):
 
     def __init__(self, caller: Caller, rules: CallRules) -> None:
         super().__init__(caller, rules)
-        self._schemas = Schemas(self.call_queue)
+        self._schemas = Schemas(self._ask_broker)
+
+    async def _ask_broker(self, queue: str, verb: str, parameters: Any, /) -> Any:
+        await self._caller.connected()
+        if not self._caller.brand.answers_verbs:
+            # The request would wait there for its whole time.
+            raise NoResponder(REJECTED_NO_CONSUMER, queue)
+        return await self.call_queue(queue, verb, parameters)
 
     # --- sending without an answer ---
 
@@ -153,7 +162,7 @@ class Messaging(Asking):
         opening: AbstractAsyncContextManager[Subscription] = (
             caller.subscriptions.subscribe(destination, options)
             if caller.options.reconnects
-            else self.stomp.subscribe(destination, **options)
+            else self.stomp.subscribe(destination, **options_for(caller.brand, options))
         )
         return opening if as_ is None else subscribed(opening, reader_of(as_), self._schemas)
 

@@ -10,12 +10,13 @@ import anyio
 import structlog
 
 from nebula.errors import ConnectionLost, NebulaError, ServerError, fresh
+from nebula.rpc.brokers import Brand, brand_of
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.messages import SubscribeOptions
 from nebula.stomp.subscription import Subscription
 from nebula.stomp.waiter import Waiter, new_waiter
 
-__all__ = ["LastingSubscription", "Subscriptions"]
+__all__ = ["LastingSubscription", "Subscriptions", "options_for"]
 
 _log = structlog.get_logger()
 
@@ -43,9 +44,9 @@ class LastingSubscription(Subscription):
         """The broker keeps what comes for it meanwhile."""
         return self._options.get("durable") is not None
 
-    async def begin(self) -> None:
+    async def begin(self, stomp: StompClient) -> None:
         """SUBSCRIBE for the first time. Raises as `StompClient.subscribe`."""
-        await self.open(self._destination, self._options)
+        await self.open(self._destination, options_for(brand_of(stomp.server), self._options))
 
     async def begin_again(self, stomp: StompClient, timeout: float) -> None:
         """SUBSCRIBE on a new connection; `lose` was called.
@@ -55,7 +56,7 @@ class LastingSubscription(Subscription):
             ConnectionLost, ServerError: the connection has ended, too.
         """
         self.attach(stomp.connection)
-        options = self._options.copy()
+        options = options_for(brand_of(stomp.server), self._options)
         if options.get("timeout") is None:
             # Nobody is there who could give up.
             options["timeout"] = timeout
@@ -86,6 +87,14 @@ class LastingSubscription(Subscription):
             raise fresh(self._failure)
         waiter: Waiter[None] = new_waiter()
         await self._wait_with(waiter, waiter.wait())
+
+
+def options_for(brand: Brand, options: SubscribeOptions) -> SubscribeOptions:
+    """The options of a subscription, a copy, with the headers that a brand of broker needs for them."""
+    copy = options.copy()
+    if (name := options.get("durable")) is not None:
+        copy["headers"] = {**(options.get("headers") or {}), **brand.durable_headers(name)}
+    return copy
 
 
 class _Connected(Protocol):
@@ -136,7 +145,7 @@ class Subscriptions:
         while True:
             stomp = await self._connected(options.get("timeout"))
             subscription = LastingSubscription(stomp, destination, options)
-            await subscription.begin()
+            await subscription.begin(stomp)
             # The connection may have ended between the answer and now, and whoever makes subscriptions again
             # did not know of this one.
             if self._is_alive(stomp):

@@ -50,6 +50,7 @@ LACKS: Final = (
             "test_stopped_service_finishes_what_it_began",
             "test_nobody_to_ask_is_told_at_once",
             "test_instance_that_dies_is_not_waited_for",
+            "test_errors_are_those_of_the_async_client",
         ),
     ),
     Lack(

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from tests.foreign.suites import suites_of
+from tests.foreign.suites import suite_of, suites_of
 from tests.rpc import (
     test_avro_bodies,
     test_calls_given_up,
     test_cancelling,
     test_client,
     test_deadlines,
+    test_lost_connections,
     test_overload,
     test_responder,
     test_rules,
+    test_stopping,
+    test_subscribers,
+    test_types,
 )
 from tests.rpc.idempotency import test_replays
 
 # The first one waits for the broker to be installed.
-pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.slow, pytest.mark.timeout(300)]
+
+_NOTHING_NEW = {"test_value_comes_back_through_a_stub": "a stub sends what calls by function send"}
 
 globals().update(
     suites_of(
@@ -31,7 +37,11 @@ globals().update(
         test_overload,
         test_replays,
         test_avro_bodies,
+        test_lost_connections,
+        test_stopping,
+        test_subscribers,
     )
+    | suite_of(test_types, without=_NOTHING_NEW)
 )
 
 
