@@ -46,8 +46,8 @@ check: $(TESTS) ## check format, lint, types and the layers of imports
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
 
-test-foreign: $(TESTS) ## run ours against RabbitMQ, and clients in six languages against ours (Debian: installs them)
-	@$(PYTHON) -m pytest -m foreign
+test-foreign: $(TESTS) ## run ours against RabbitMQ and ActiveMQ, and clients in six languages against ours (Debian: installs them)
+	@$(PYTHON) -m pytest -n $(WORKERS) -m foreign tests/foreign tests/recovery
 
 torture: $(TORTURES) ## kill the broker a thousand times, then feed it garbage (tens of minutes)
 	@$(PYTHON) -m tests.recovery --kills $(KILLS)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-from benchmarks.processes import Unavailable, free_port, running, wait_until
+from benchmarks.processes import Unavailable, alone, free_port, running, wait_until
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
@@ -170,9 +170,11 @@ def install(package: str) -> None:
         raise Unavailable(
             f"{package} is not installed: run `apt-get install {package}` as root, or this as root"
         )
-    with _services_stay_off():
-        _apt_get("update")
-        _apt_get("install", "-y", "--no-install-recommends", package)
+    with alone(), _services_stay_off():
+        # Whoever had its turn before may have installed it too.
+        if not debian_version(package):
+            _apt_get("update")
+            _apt_get("install", "-y", "--no-install-recommends", package)
 
 
 def _apt_get(*arguments: str) -> None:

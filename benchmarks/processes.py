@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -78,6 +79,15 @@ def wait_until(
             what = "ended" if process.poll() is not None else f"is not ready after {timeout:g} s"
             raise Unavailable(f"{Path(str(process.args[0])).name} {what}: {tail(log)}")  # type: ignore[index]
         time.sleep(0.05)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Wait for the turn of this process among all that install something for this checkout."""
+    # Any file that is in every checkout would do; a lock changes nothing in it.
+    with Path(__file__).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def cpu_seconds(pid: int) -> float:

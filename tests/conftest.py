@@ -10,6 +10,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it has no types
 
 _ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
+_FOREIGN_BROKERS = ("rabbitmq", "activemq")
 _OF_SPARK = ("tests/spark/", "tests/services/test_demo.py", "tests/services/test_flights.py")
 
 
@@ -40,11 +41,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 class _Sharing(LoadFileScheduling):  # type: ignore[misc]  # it has no types
     """Whole files for each worker, so that what a module shares is made once; one worker has all of Spark.
 
-    Spark takes the cores that there are and gigabytes besides: two of them would be in each other's way.
+    Spark takes the cores that there are and gigabytes besides: two of them would be in each other's way. And
+    a foreign broker takes seconds to start: one worker has all of it, whichever files it is in.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
+        if file.startswith("tests/foreign/"):
+            return next((broker for broker in _FOREIGN_BROKERS if broker in nodeid), file)
         return "spark" if file.startswith(_OF_SPARK) else file
 
 

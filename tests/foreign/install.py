@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from benchmarks import peers
-from benchmarks.processes import Unavailable
+from benchmarks.processes import Unavailable, alone
 
 
 def install_package(package: str) -> None:
@@ -35,12 +35,13 @@ def install_node_modules(folder: Path) -> None:
     Raises:
         Unavailable: npm cannot fetch it.
     """
-    lock = folder / "package-lock.json"
-    # npm writes it last; it is older than a lock that has changed since.
-    installed = folder / "node_modules" / ".package-lock.json"
-    if installed.exists() and installed.stat().st_mtime >= lock.stat().st_mtime:
-        return
-    command = ["npm", "ci", "--no-audit", "--no-fund"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Unavailable(f"{' '.join(command)} failed: {done.stderr.strip()[-600:]}")
+    with alone():
+        lock = folder / "package-lock.json"
+        # npm writes it last; it is older than a lock that has changed since.
+        installed = folder / "node_modules" / ".package-lock.json"
+        if installed.exists() and installed.stat().st_mtime >= lock.stat().st_mtime:
+            return
+        command = ["npm", "ci", "--no-audit", "--no-fund"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Unavailable(f"{' '.join(command)} failed: {done.stderr.strip()[-600:]}")
