@@ -1,4 +1,4 @@
-"""Tests that need foreign programs are where `make test-foreign` looks: it collects no others, to be quick."""
+"""Tests that need foreign programs are where `make test-foreign` looks: it collects no others."""
 
 from __future__ import annotations
 
