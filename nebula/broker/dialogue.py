@@ -141,9 +141,7 @@ class Dialogue:
             return None
         else:
             verdict = self._broker.refuse(plan, self._session, fields["destination"])
-        if frame.receipt is not None and not (
-            verdict is _ACCEPTED and type(plan) is Head and plan.is_quiet
-        ):
+        if frame.receipt is not None and not (verdict is _ACCEPTED and type(plan) is Head and plan.is_quiet):
             self._answer_send(frame.receipt, plan, verdict)
         return None
 
