@@ -25,7 +25,8 @@ _Out = Annotated[
     ),
 ]
 _AsJson = Annotated[
-    bool, Option("--json", help="Tell what was written as JSON; without -o the text itself as a JSON object.")
+    bool,
+    Option("--json", help="Tell what was written as JSON; without -o show the text as one line of JSON."),
 ]
 
 

@@ -12,8 +12,7 @@ from nebula.cli.instances import latency, looks
 from nebula.cli.live import screen
 from nebula.cli.render import Output, harmless
 from nebula.cli.tables import Column, number, table
-from nebula.errors import RemoteError
-from nebula.rpc.errors import UnexpectedReply
+from nebula.errors import NebulaError
 from nebula.rpc.statistics import merged, without_buckets
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ async def _look(client: Client, service: str, seconds: float) -> dict[str, Any]:
     for one in found.answers:
         try:
             told[one.instance.name] = _checked(one.value)
-        except (RemoteError, UnexpectedReply) as error:
+        except NebulaError as error:
             failed[one.instance.name] = str(error)
     if not found.answers and not found.missing:
         # One that does not make itself known is asked like any: whoever takes it answers.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Final, TypeVar
@@ -119,7 +118,7 @@ class _Hook:
             with anyio.fail_after(self._seconds):
                 run.is_well = await check() is not False
         # Whatever the hook does is its answer.
-        except Exception:
+        except (Exception, SystemExit):
             self._note_failure(run)
         finally:
             self._end(run)
@@ -131,11 +130,12 @@ class _Hook:
         def work() -> None:
             try:
                 run.is_well = check() is not False
-            # As above.
-            except Exception:
+            except (Exception, SystemExit):
                 self._note_failure(run)
-            with suppress(RuntimeError):  # the loop has ended meanwhile
+            try:
                 on_loop(partial(self._end, run))
+            except RuntimeError:  # that loop has ended; the next one may ask again
+                self._run = None
 
         name, context = f"check {self.name}", copy_context()
         threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()

@@ -55,10 +55,15 @@ class Tally:
             "errors": self.errors,
             "mean_seconds": self.seconds / ended if ended else 0.0,
             "longest_seconds": self.longest,
-            "p50_seconds": self.latency.quantile(0.5),
-            "p99_seconds": self.latency.quantile(0.99),
+            "p50_seconds": self._quantile(0.5),
+            "p99_seconds": self._quantile(0.99),
             "latency": self.latency.to_json(),
         }
+
+    def _quantile(self, share: float) -> float | None:
+        found = self.latency.quantile(share)
+        # The end of the step that it lies in, which may be above all that there was.
+        return None if found is None else min(found, self.longest)
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Tally:

@@ -150,6 +150,21 @@ async def test_hook_is_run_again_for_those_who_wait_if_whoever_ran_it_was_cancel
     assert (answers, len(runs)) == ([[]], 2)
 
 
+@pytest.mark.parametrize("is_plain", [True, False])
+async def test_hook_that_would_end_the_program_says_no(*, is_plain: bool) -> None:
+    checks = Checks("ready")
+
+    def plain_hook() -> None:
+        raise SystemExit
+
+    async def hook() -> None:
+        raise SystemExit
+
+    checks.declare(plain_hook if is_plain else hook)
+    with anyio.fail_after(10):
+        assert len(await checks.failing()) == 1
+
+
 async def test_hook_that_wants_an_argument_is_refused() -> None:
     def hook(about: str) -> bool:
         return True

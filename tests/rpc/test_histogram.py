@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.histogram import Histogram
-from nebula.rpc.statistics import Tally, merged, without_buckets
+from nebula.rpc.statistics import Tally, listener_to_json, merged, without_buckets
 
 
 def of(*seconds: float) -> Histogram:
@@ -127,8 +127,45 @@ def test_number_that_cannot_be_true_is_unexpected(field: str, number: float) -> 
         merged([odd])
 
 
+def listening(*seconds: float, unreadable: Any = 0) -> dict[str, Any]:
+    tally = Tally(requests=len(seconds), errors=1)
+    for each in seconds:
+        tally.add(each)
+    others = {"unreadable": unreadable, "given_up": 1, "waiting": 2}
+    return reply(0.5) | {"listens": [listener_to_json("/topic/news", "note", tally, others)]}
+
+
+def test_functions_that_are_called_for_messages_are_added_up_too() -> None:
+    (note,) = merged([listening(0.001, 0.001, unreadable=3), listening(1.0), reply(0.5)])["listens"]
+
+    assert (note["destination"], note["handler"]) == ("/topic/news", "note")
+    assert (note["messages"], note["errors"], note["unreadable"], note["given_up"]) == (3, 2, 3, 2)
+    assert (note["waiting"], note["longest_seconds"]) == (4, 1.0)
+    assert note["p50_seconds"] == pytest.approx(0.001, rel=1 / 16)
+
+
+@pytest.mark.parametrize("odd", [float("nan"), -1, "many", None])
+def test_listener_that_tells_no_counts_is_unexpected(odd: Any) -> None:
+    with pytest.raises(UnexpectedReply, match="stats"):
+        merged([listening(0.5, unreadable=odd)])
+
+
+@given(DURATIONS)
+def test_none_of_the_quantiles_is_above_the_longest(seconds: list[float]) -> None:
+    tally = Tally(requests=len(seconds))
+    for each in seconds:
+        tally.add(each)
+
+    told = tally.to_json()
+
+    assert told["p50_seconds"] <= told["p99_seconds"] <= told["longest_seconds"] == max(seconds)
+
+
 def test_people_and_programs_are_spared_the_buckets() -> None:
-    assert "latency" not in without_buckets(reply(0.5))["verbs"]["quote"]
+    shown = without_buckets(listening(0.5))
+
+    assert "latency" not in shown["verbs"]["quote"]
+    assert "latency" not in shown["listens"][0]
 
 
 def test_request_under_way_does_not_lower_the_mean() -> None:
