@@ -166,7 +166,7 @@ class Connections:
             self._over.set()
 
     def hold(self) -> None:
-        """For `live`, as it is entered: what it has begun by now is to have a graceful end by `leave`, too."""
+        """For `live`, as it is entered: what it has begun by now is ended gracefully by `leave`, too."""
         self._attempt = None
 
     async def _try(self, url: str | None, delay: float) -> None:
