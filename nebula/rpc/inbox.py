@@ -156,10 +156,12 @@ class Inbox:
         if self._shared is not None:
             self._shared.want()
         try:
+            # Read on until the answer is there: the caller may be who would take what comes before it.
             if wants_verdict:
                 call.receipt = self._client.post_with_receipt(destination, body, headers, call.on_receipt)
             else:
                 self._client.post(destination, body, headers)
+                call.receipt = self._client.keep_reading()
             if call.deadline < self._next_sweep:
                 self._sweep_earlier(call.deadline)
             return await call.waiter.wait()
@@ -172,8 +174,7 @@ class Inbox:
             raise
         finally:
             self._calls.pop(number, None)
-            if call.receipt:
-                self._client.forget(call.receipt)
+            self._client.forget(call.receipt)
             self._rest()
 
     def begin_stream(self, stream: Incoming, body: bytes, headers: dict[str, str]) -> None:
@@ -188,6 +189,7 @@ class Inbox:
         headers[REPLY_TO] = self._reply_to
         headers[REPLY_ID] = number
         if self.is_nebula:
+            # One receipt for a whole stream costs little, and streams are too long to be read for at any price.
             told = partial(self._on_stream_receipt, stream)
             self._client.post_with_receipt(stream.destination, body, headers, told)
         else:

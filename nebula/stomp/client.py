@@ -213,8 +213,15 @@ class StompClient:
         """
         return self.connection.post_with_receipt(destination, body, headers, on_receipt)
 
+    def keep_reading(self) -> str:
+        """Read what comes, however much waits in subscriptions, until told to `forget` what this returns.
+
+        For who waits for an answer that comes by a listener, perhaps behind messages that he would take next.
+        """
+        return self.connection.keep_reading()
+
     def forget(self, receipt: str) -> None:
-        """Call nobody when this RECEIPT comes, which was wanted on rejection only."""
+        """Wait no longer for what `keep_reading` named, or for a RECEIPT on rejection. Idempotent."""
         self.connection.forget(receipt)
 
     async def drain(self) -> None:

@@ -63,8 +63,8 @@ class ClientConnection:
         self._last_id = 0
         self._listeners: dict[str, Listener] = {}
         self._receipts: dict[str, Callable[[Receipt], None]] = {}
-        # Of what comes only if the broker rejects something; else these are forgotten.
-        self._rejections: dict[str, Callable[[Receipt], None]] = {}
+        # What those wait for who will say that they do no more; its RECEIPT, if any, is the bad news.
+        self._awaited: dict[str, Callable[[Receipt], None]] = {}
         self._waiters: set[Waiter[Any]] = set()
         self._end_reason = ""
         self._server_error: ServerError | None = None
@@ -100,16 +100,19 @@ class ClientConnection:
         self.check_alive()
         receipt = self.next_id()
         octets = self.protocol.send(destination, body, headers, receipt=receipt)
-        if RECEIPT_ON_REJECTION in headers:
-            self._rejections[receipt] = on_receipt
-        else:
-            self._expect(receipt, on_receipt)
+        self._expect(receipt, on_receipt, until_forgotten=RECEIPT_ON_REJECTION in headers)
         self.write(octets)
         return receipt
 
+    def keep_reading(self) -> str:
+        """See `StompClient.keep_reading`."""
+        name = self.next_id()
+        self._expect(name, lambda _: None, until_forgotten=True)
+        return name
+
     def forget(self, receipt: str) -> None:
-        """Call nobody when this RECEIPT comes."""
-        self._rejections.pop(receipt, None)
+        """See `StompClient.forget`."""
+        self._awaited.pop(receipt, None)
 
     async def ask(self, receipt: str, octets: bytes, timeout: float | None) -> Receipt:
         """Write a frame that bears this receipt id, and wait for its RECEIPT.
@@ -232,27 +235,33 @@ class ClientConnection:
         """Count octets that wait in a subscription for a task that takes them.
 
         The link is not read while more than `max_buffered_bytes` wait, until half of that is
-        gone. Not so while a receipt is awaited: the task that awaits it may be the one that
-        takes the messages, and the RECEIPT comes behind those that are under way.
+        gone. Not so while a receipt or an answer is awaited: the task that awaits it may be the one
+        that takes the messages, and it comes behind those that are under way.
         """
         self._buffered_bytes += change
         self._choose_reading()
+
+    @property
+    def _is_awaiting(self) -> bool:
+        return bool(self._receipts or self._awaited)
 
     def _choose_reading(self) -> None:
         if self._end_reason:
             return
         if self._is_reading:
-            if self._buffered_bytes > self._max_buffered_bytes and not self._receipts:
+            if self._buffered_bytes > self._max_buffered_bytes and not self._is_awaiting:
                 self._is_reading = False
                 self.protocol.heartbeat.pause()
                 self._link.pause_reading()
-        elif self._buffered_bytes <= self._max_buffered_bytes // 2 or self._receipts:
+        elif self._buffered_bytes <= self._max_buffered_bytes // 2 or self._is_awaiting:
             self._is_reading = True
             self.protocol.heartbeat.resume(monotonic())
             self._link.resume_reading()
 
-    def _expect(self, receipt: str, on_receipt: Callable[[Receipt], None]) -> None:
-        self._receipts[receipt] = on_receipt
+    def _expect(
+        self, receipt: str, on_receipt: Callable[[Receipt], None], *, until_forgotten: bool = False
+    ) -> None:
+        (self._awaited if until_forgotten else self._receipts)[receipt] = on_receipt
         if not self._is_reading:
             self._choose_reading()
 
@@ -288,7 +297,7 @@ class ClientConnection:
         self.protocol.end()
         self.ended.set()
         self._receipts.clear()
-        self._rejections.clear()
+        self._awaited.clear()
         self._link.close()
         for waiter in list(self._waiters):
             waiter.fail(self._loss())
@@ -376,7 +385,7 @@ class ClientConnection:
 
     def _settle(self, frame: Frame) -> None:
         name = frame.headers["receipt-id"]
-        on_receipt = self._receipts.pop(name, None) or self._rejections.pop(name, None)
+        on_receipt = self._receipts.pop(name, None) or self._awaited.pop(name, None)
         if on_receipt is None:
             # Whoever asked has given up, or had this answer. But where the server makes names up, those
             # that were asked for may never be answered.

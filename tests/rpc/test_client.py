@@ -171,6 +171,20 @@ async def test_call_fails_at_once_when_nobody_listens(client: Client) -> None:
     assert caught.value.destination == "/queue/nobody"
 
 
+async def test_call_of_who_has_much_to_read_before_is_answered(client: Client, shop: str) -> None:
+    queue = f"/queue/much-{uuid4().hex}"
+    large = b"x" * 8_000_000  # a connection reads two of them ahead
+    with anyio.fail_after(10):
+        async with client.stomp.subscribe(queue) as unread:
+            for _ in range(4):
+                await client.stomp.send(queue, large, receipt=True)
+            async for _ in unread:
+                with pytest.raises(NoResponder):
+                    await client.call("nobody", "ping")
+                assert await client.call(shop, "echo", {"value": 7}) == 7
+                break
+
+
 async def test_request_that_nobody_took_is_not_kept(client: Client) -> None:
     queue = f"/queue/nobody-{uuid4().hex}"
     with pytest.raises(NoResponder):

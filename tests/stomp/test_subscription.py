@@ -8,6 +8,7 @@ from anyio.abc import TaskGroup
 from structlog.testing import capture_logs
 
 from nebula.errors import ConnectionLost, LocalProtocolError, Refused, Rejected, ServerError
+from nebula.headers import RECEIPT_ON_REJECTION
 from nebula.stomp.client import AckMode, Message, StompClient, Subscription
 from nebula.stomp.link import Link, Receiver
 from tests.stomp.peer import Peer, broker, receipt_of
@@ -451,6 +452,27 @@ async def test_receipt_behind_a_flood_is_still_read() -> None:
         assert link.is_read()
 
         link.confirm()
+        deliver_large(link, 1)
+        assert not link.is_read()
+
+
+@pytest.mark.parametrize("is_told_of_rejections", [True, False])
+async def test_answer_behind_a_flood_is_still_read(*, is_told_of_rejections: bool) -> None:
+    link = FakeLink()
+    async with client_on(link) as client, client.subscribe("/queue/a"):
+        deliver_large(link, 6)
+        assert not link.is_read()
+
+        if is_told_of_rejections:
+            headers = {RECEIPT_ON_REJECTION: "true"}
+            awaited = client.post_with_receipt("/queue/b", b"", headers, lambda _: None)
+        else:
+            awaited = client.keep_reading()
+        assert link.is_read()
+        deliver_large(link, 6)
+        assert link.is_read()
+
+        client.forget(awaited)
         deliver_large(link, 1)
         assert not link.is_read()
 
