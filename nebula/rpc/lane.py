@@ -84,8 +84,8 @@ class Lane:
         self._is_waking = False
         self._is_closed = False
         self._give_back: GiveBack | None = None
-        # What was being handled when its connection was lost: it comes again, perhaps to us. By `id`, as bodies
-        # are not to be kept for this; one that takes over an id lets one more wait than may, once.
+        # What was being handled when its connection was lost: it comes again, perhaps to us. By `id`, as
+        # bodies are not to be kept for this; one that takes over an id lets one more wait than may, once.
         self._lost: set[int] = set()
         self._finished = anyio.Event()
 
