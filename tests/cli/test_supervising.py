@@ -125,7 +125,7 @@ async def test_worker_that_ends_is_started_again(doorbell: Doorbell) -> None:
 
 async def test_worker_that_cannot_even_start_is_given_up() -> None:
     supervisor = Supervisor(
-        [worker("import sys; sys.exit(2)"), worker(STAYS.replace("print", "str"))], Told()
+        [worker("import sys; sys.exit(2)"), worker("import signal; signal.pause()")], Told()
     )
 
     with anyio.fail_after(20):
