@@ -20,7 +20,7 @@ from nebula.errors import (
     ServerError,
     SettingsError,
 )
-from nebula.headers import ACCEPTED
+from nebula.headers import ACCEPTED, RECEIPT_ON_REJECTION
 from nebula.stomp.addresses import Address, parse_address
 from nebula.stomp.client_connection import ClientConnection
 from nebula.stomp.client_protocol import VERSIONS, ClientProtocol
@@ -165,6 +165,7 @@ class StompClient:
             timeout: seconds to wait for it, or for room in the link; None is for ever.
 
         Raises:
+            LocalProtocolError: `headers` has one that is not the caller's, or that makes a receipt uncertain.
             Rejected: the receipt says that the message had no effect.
             TimeoutError: no answer in time; it may still have its effect.
             ServerError: the broker answered ERROR and ended the connection.
@@ -178,6 +179,8 @@ class StompClient:
             with anyio.fail_after(timeout):
                 await connection.drain()
             return None
+        if RECEIPT_ON_REJECTION in headers:
+            raise LocalProtocolError("a receipt that comes on rejection only cannot be waited for")
         name = connection.next_id()
         frame = connection.protocol.send(destination, octets, headers, receipt=name)
         answer = await connection.ask(name, frame, timeout)

@@ -301,6 +301,9 @@ async def test_receipt_that_is_wanted_on_rejection_calls_back_until_it_is_forgot
         client.forget(client.post_with_receipt("/queue/a", b"", on_rejection, receipts.append))
         client.forget("unknown")
 
+        with pytest.raises(LocalProtocolError, match="waited for"):
+            await client.send("/queue/a", headers=on_rejection, receipt=True)
+
     assert [receipt.headers["receipt-id"] for receipt in receipts] == [first]
 
 
