@@ -16,11 +16,11 @@ from nebula.cli.bench import bench
 from nebula.cli.broker import broker
 from nebula.cli.calls import call, describe
 from nebula.cli.cert import cert, passcode
-from nebula.cli.contexts import contexts
 from nebula.cli.contracts import schema, stubs
 from nebula.cli.dlq import dlq
 from nebula.cli.exits import Exit, exit_of, sentence_of, silence_stdout, unwrapped
 from nebula.cli.jobs import cancel, jobs, watch
+from nebula.cli.named import contexts
 from nebula.cli.peers import connections, disconnect, sessions, topics
 from nebula.cli.queues import peek, purge, queues
 from nebula.cli.sending import pub, send

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from nebula.cli.options import AsJson
 from nebula.errors import SettingsError
 from nebula.stomp.addresses import BROKER_VARIABLE, parse_address
 
@@ -156,39 +155,3 @@ def complete_names(incomplete: str) -> list[str]:
     except SettingsError:
         return []
     return sorted(name for name in names if name.startswith(incomplete))
-
-
-def contexts(*, as_json: AsJson = False) -> None:
-    """Show the named brokers of this user, and which one counts where none is named.
-
-    \b
-    They stand in ~/.config/nebula/contexts.toml, or where NEBULA_CONTEXTS says:
-      default = "venue"
-
-      [contexts.venue]
-      broker = "stomps://broker.example"
-      ca = "venue-ca.pem"
-
-    Then each command knows it. Example: nebula call prices quote symbol=ABC --broker venue
-    """
-    from nebula.cli.render import Output
-
-    file = contexts_file()
-    found = read_contexts(file)
-    rows: list[dict[str, Any]] = [
-        {"name": name, "broker": _without_passcode(each.broker), "default": name == found.default}
-        for name, each in sorted(found.contexts.items())
-    ]
-    output = Output(as_json=as_json)
-    if output.is_for_people:
-        shown = [{**row, "default": "*" if row["default"] else ""} for row in rows]
-        output.rows(("name", "broker", "default"), shown, none=f"no contexts; {file} would have them")
-    else:
-        output.json_line(rows)
-
-
-def _without_passcode(url: str) -> str:
-    address = parse_address(url)
-    scheme = url.partition("://")[0]
-    login = "" if address.login is None else f"{address.login}@"
-    return f"{scheme}://{login}{address.place}"
