@@ -176,8 +176,9 @@ def _versions(brokers: Mapping[str, Broker]) -> dict[str, str]:
     found = {
         broker.name: broker.version for name, broker in brokers.items() if not name.startswith("nebula ")
     }
-    libraries = ["uvloop", "pydantic", *(["nats-py", "faststream"] if "nats" in brokers else [])]
-    return {**found, "Python": platform.python_version(), **{name: version(name) for name in libraries}}
+    frameworks = ["nats-py", "faststream", "faststream-stomp"] if "nats" in brokers else []
+    libraries = {name: version(name) for name in ["uvloop", "pydantic", *frameworks]}
+    return {**found, "Python": platform.python_version(), **libraries}
 
 
 if __name__ == "__main__":

@@ -90,6 +90,7 @@ def _rpc(in_flight: int) -> list[Contestant]:
         Contestant("NATS micro, pydantic", "nats", partial(many, kind="pydantic")),
         Contestant("NATS micro, bytes", "nats", partial(many, kind="bytes")),
         Contestant("FastStream on RabbitMQ", "rabbitmq", partial(rpc.faststream, in_flight=in_flight)),
+        Contestant("FastStream on ActiveMQ", "activemq", partial(rpc.faststream_stomp, in_flight=in_flight)),
     ]
 
 
@@ -376,7 +377,8 @@ ROWS = (
     Row(
         "rpc-64",
         "RPC end to end, 64 in flight",
-        "The same from 64 tasks on one connection. FastStream's `request` lets one at a time through.",
+        "The same from 64 tasks on one connection. FastStream's `request` lets one at a time through;"
+        " over STOMP it has none, and its user matches the replies.",
         "calls",
         _rpc(64),
         aim=0.8,

@@ -55,6 +55,12 @@ def faststream(broker: Broker, seconds: float, *, in_flight: int) -> Measurement
     return call_service(program, [*program, str(in_flight), str(seconds)], seconds)
 
 
+def faststream_stomp(broker: Broker, seconds: float, *, in_flight: int) -> Measurement:
+    """FastStream over STOMP, by faststream-stomp, whose users match replies themselves."""
+    program = [sys.executable, "-m", "benchmarks.rpc.with_faststream_stomp", str(broker.port)]
+    return call_service(program, [*program, str(in_flight), str(seconds)], seconds)
+
+
 def nebula(broker: Broker, seconds: float, *, in_flight: int, hosted: bool = False) -> Measurement:
     """Nebula's Client and Responder; `hosted`: the broker has the service in its own process."""
     service = None if hosted else [PROGRAM, "run", APP]
