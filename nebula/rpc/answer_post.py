@@ -65,6 +65,9 @@ class AnswerPost:
             headers[names.IN_REPLY_TO] = reply_id
         if answer.code is not None:
             headers[names.ERROR_CODE] = answer.code
+        expiry = self._brand.answer_expiry
+        if expiry is not None and (remaining := request.remaining) is not None:
+            headers |= expiry(remaining)
         assert self._post is not None
         self._post(destination, body, headers)
 

@@ -26,6 +26,8 @@ LONGEST_HEADER: Final = 2000
 
 _YEAR_SECONDS: Final = 365 * 86400.0
 
+_CLOCKS_APART: Final = 60.0
+
 # Names of services have no dot, see `Responder`.
 _OF_AN_INSTANCE: Final = re.compile(r"/queue/([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+")
 
@@ -44,6 +46,8 @@ class Brand:
         requeues_on_nack: NACK gives a message out again.
         durable: headers of the SUBSCRIBE that makes a durable subscription, beside ours, from its name.
         expiry: headers of a message that is worth nothing after so many milliseconds.
+        answer_expiry: headers of an answer whose requester waits for so many seconds more. None: what comes
+            too late goes with the inbox.
         job_prefix: what the destinations begin with that jobs' statuses are told on.
     """
 
@@ -55,6 +59,7 @@ class Brand:
     requeues_on_nack: bool = True
     durable: Callable[[str], dict[str, str]] = lambda _name: {}
     expiry: Callable[[int], dict[str, str]] = lambda milliseconds: {TIMEOUT: str(milliseconds)}
+    answer_expiry: Callable[[float], dict[str, str]] | None = None
     job_prefix: str = JOB_TOPIC_PREFIX
 
     def durable_headers(self, name: str | None) -> dict[str, str]:
@@ -102,6 +107,11 @@ def _expires(milliseconds: int) -> dict[str, str]:
     return {TIMEOUT: str(milliseconds), "expires": str(int(time.time() * 1000) + milliseconds)}
 
 
+def _expires_later(seconds: float) -> dict[str, str]:
+    # Only so that it does not stay for ever: nobody's answer is to be lost over two clocks.
+    return {"expires": str(int((time.time() + seconds + _CLOCKS_APART) * 1000))}
+
+
 NEBULA = Brand(job_prefix=JOB_PREFIX)
 OTHER = Brand()
 # Its UNSUBSCRIBE leaves what was not acked with the connection, where nobody can get it.
@@ -120,6 +130,7 @@ ACTIVEMQ = Brand(
     requeues_on_nack=False,
     durable=lambda name: {"activemq.subscriptionName": name},
     expiry=_expires,
+    answer_expiry=_expires_later,
 )
 
 

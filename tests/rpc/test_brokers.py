@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import pytest
 
+from nebula.rpc.answer_post import AnswerPost
+from nebula.rpc.answers import Answer
 from nebula.rpc.brokers import ACTIVEMQ, NEBULA, OTHER, RABBITMQ, Brand, brand_of, whole_milliseconds
+from nebula.rpc.context import Request
+from nebula.rpc.envelope import Envelope
 
 
 @pytest.mark.parametrize(
@@ -31,6 +36,22 @@ def test_each_brand_is_told_the_time_in_its_own_way() -> None:
     assert RABBITMQ.expiry(50) == {"neb-timeout": "50", "expiration": "50"}
     expires = int(ACTIVEMQ.expiry(50)["expires"])
     assert before + 50 <= expires <= int(time.time() * 1000) + 50
+
+
+def test_answers_do_not_stay_for_ever_where_inboxes_outlive_their_readers() -> None:
+    posted: list[Mapping[str, str]] = []
+    post = AnswerPost(1000)
+    before = time.time()
+    for brand in (ACTIVEMQ, RABBITMQ, NEBULA):
+        post.connect(lambda _to, _body, headers: posted.append(headers), brand)
+        for deadline in (time.monotonic() + 5, None):
+            headers = {"neb-reply-to": "/queue/a", "neb-reply-id": "1"}
+            request = Request(Envelope(verb="v"), headers, destination="/queue/shop", deadline=deadline)
+            post.send(request, Answer("success"))
+
+    assert ["expires" in headers for headers in posted] == [True, *[False] * 5]
+    # A minute more than its requester waits: the clocks may differ.
+    assert before + 64 < int(posted[0]["expires"]) / 1000 < time.time() + 66
 
 
 def test_repliers_on_rabbitmq_are_told_a_queue_that_they_do_not_declare() -> None:
