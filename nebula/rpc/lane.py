@@ -22,14 +22,16 @@ class Worker:
     Attributes:
         lane: whose it is.
         request: what it handles, or None.
+        is_lost: that came by a connection that is lost since.
         scope: what it runs in. Cancelling it ends the request that is being handled, and only that.
     """
 
-    __slots__ = ("lane", "request", "scope")
+    __slots__ = ("is_lost", "lane", "request", "scope")
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.request: Request | None = None
+        self.is_lost = False
         self.scope: anyio.CancelScope
 
 
@@ -84,9 +86,6 @@ class Lane:
         self._is_waking = False
         self._is_closed = False
         self._give_back: GiveBack | None = None
-        # What was being handled when its connection was lost: it comes again, perhaps to us. By `id`, as
-        # bodies are not to be kept for this; one that takes over an id lets one more wait than may, once.
-        self._lost: set[int] = set()
         self._finished = anyio.Event()
 
     @property
@@ -121,14 +120,17 @@ class Lane:
         self._wake_one()
 
     def _is_full(self, most: int) -> bool:
-        # What comes again does not wait beside itself.
-        lost = sum(id(worker.request) in self._lost for worker in self.workers)
+        # What is lost comes again, perhaps to us, and does not wait beside itself.
+        lost = sum(worker.is_lost for worker in self.workers)
         return self.waiting + self.busy - lost >= most
 
     def lose(self) -> None:
         """The connection is lost: what came by it and waits is forgotten, as it comes again."""
         self._waiting = deque(one for one in self._waiting if not one[0].subscription.is_closed)
-        self._lost = {id(worker.request) for worker in self.workers if worker.request is not None}
+        for worker in self.workers:
+            # Once answered it does not come again, though its providers may be closing.
+            if worker.request is not None:
+                worker.is_lost = True
 
     def close(self, give_back: GiveBack | None = None) -> None:
         """Begin nothing more.
@@ -195,6 +197,7 @@ class Lane:
     async def _work_in(self, worker: Worker) -> None:
         scope = worker.scope
         while not scope.cancel_called:
+            worker.is_lost = False
             if not self._waiting:
                 await self._rest()
                 self._is_waking = False

@@ -15,6 +15,8 @@ import pytest
 
 from nebula.errors import CallTimeout, RemoteError
 from nebula.rpc.client import Client
+from nebula.rpc.context import Request
+from nebula.rpc.envelope import parse
 from nebula.rpc.gates import MOST_ASIDE, Gate
 from nebula.rpc.lane import Lane, Worker
 from nebula.rpc.responder import Responder
@@ -120,6 +122,46 @@ def test_place_of_one_that_was_called_and_lost_is_free() -> None:
     gate.lose()
 
     assert gate.enter(message())
+
+
+# --- one queue's workers ---
+
+
+@pytest.mark.anyio
+async def test_what_is_handled_after_a_loss_counts_again_for_what_may_wait() -> None:
+    first, again, more = message(), message(), message()
+    begun: list[Message] = []
+    refused: list[Message] = []
+    may_end = anyio.Semaphore(0)
+    # The same for all: a request may well get the memory of one that was lost.
+    request = Request(parse("text/plain", b"verb: stay"), {}, destination="/queue/a")
+
+    async def serve(message: Message, arrived: float, worker: Worker) -> None:
+        worker.request = request
+        begun.append(message)
+        await may_end.acquire()
+        worker.request = None
+
+    def refuse(message: Message, arrived: float) -> bool:
+        refused.append(message)
+        return True
+
+    one = Lane(serve, 1, max_waiting=0, refuse=refuse)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one.run, 0)
+            await anyio.wait_all_tasks_blocked()
+            one.put(first)
+            await anyio.wait_all_tasks_blocked()
+            one.lose()
+            one.put(again)
+            may_end.release()
+            await anyio.wait_all_tasks_blocked()
+            one.put(more)
+            one.close()
+
+    assert begun == [first, again]
+    assert refused == [more]
 
 
 # --- over the wire ---
