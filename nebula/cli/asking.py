@@ -1,4 +1,4 @@
-"""One question to a broker, from a command that is not async itself."""
+"""How a command that is not async itself talks to a broker."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import anyio
 
+from nebula import logs
 from nebula.rpc.client import Client
 
 T = TypeVar("T")
@@ -24,4 +25,14 @@ def ask(url: str | None, question: Callable[[Client], Awaitable[T]]) -> T:
         async with Client(url, reconnect=False) as client:
             return await question(client)
 
+    return converse(main)
+
+
+def converse(main: Callable[[], Awaitable[T]]) -> T:
+    """Run what talks to a broker, with the log on stderr, from errors on.
+
+    Unconfigured, it would be on stdout, among the command's JSON. What is less than an error the command says
+    itself: a lost connection is what it fails with.
+    """
+    logs.configure(logs.Level.ERROR)
     return anyio.run(main)

@@ -36,9 +36,12 @@ _UNREACHED = (CallTimeout, ConnectionLost, Refused, Rejected, ServerError)
 
 
 def unwrapped(failure: Exception) -> Exception:
-    """The failure itself, or the only one in it: what runs in task groups comes wrapped."""
-    while isinstance(failure, ExceptionGroup) and len(failure.exceptions) == 1:
-        failure = failure.exceptions[0]
+    """The failure itself; of what task groups wrap, the only one, or the first where all were foreseen."""
+    if not isinstance(failure, ExceptionGroup):
+        return failure
+    found = [unwrapped(each) for each in failure.exceptions]
+    if len(found) == 1 or all(isinstance(each, NebulaError) for each in found):
+        return found[0]
     return failure
 
 

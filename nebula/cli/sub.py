@@ -54,8 +54,7 @@ def sub(
         raise BadParameter(
             "--durable and --client-id go together: the one names what the other comes back for"
         )
-    import anyio
-
+    from nebula.cli.asking import converse
     from nebula.stomp.client import AckMode, StompClient
 
     output = Output(as_json=as_json)
@@ -71,7 +70,7 @@ def sub(
                 if mode is not AckMode.AUTO:
                     message.ack()
 
-    anyio.run(read)
+    converse(read)
 
 
 def facts_of(message: Message) -> dict[str, Any]:

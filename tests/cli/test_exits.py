@@ -47,6 +47,13 @@ def test_failure_that_comes_wrapped_is_found_where_it_is_alone() -> None:
     assert unwrapped(two) is two
 
 
+def test_of_failures_that_were_all_foreseen_the_first_is_told() -> None:
+    first, second = CallTimeout("x"), ServerError("y")
+    wrapped = ExceptionGroup("", [first])
+
+    assert unwrapped(ExceptionGroup("", [wrapped, ExceptionGroup("", [second, first])])) is first
+
+
 @pytest.mark.parametrize("command", ["services", "top"])
 def test_reader_that_has_gone_ends_a_command_without_a_word(url: str, command: str) -> None:
     words = ("services", "--watch") if command == "services" else ("top", "--interval", "0.2")
