@@ -50,7 +50,6 @@ LACKS: Final = (
             "test_stopped_service_finishes_what_it_began",
             "test_nobody_to_ask_is_told_at_once",
             "test_instance_that_dies_is_not_waited_for",
-            "test_errors_are_those_of_the_async_client",
         ),
     ),
     Lack(
@@ -123,7 +122,6 @@ LACKS: Final = (
         (
             "test_calls_made_while_one_instance_stops_are_answered_by_the_other",
             "test_what_waited_for_a_worker_or_its_turn_goes_to_the_other_uncounted",
-            "test_messages_of_a_queue_go_to_the_other_instance_while_one_stops",
         ),
     ),
     Lack(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nebula.rpc.discovery import presence
 from tests.foreign.suites import suite_of, suites_of
 from tests.rpc.discovery import test_presence, test_scatter
 
@@ -18,6 +19,12 @@ _ONLY_OURS = {
 }
 
 globals().update(suite_of(test_presence, without=_ONLY_OURS) | suites_of(test_scatter))
+
+
+@pytest.fixture(autouse=True)
+def all_are_asked_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changes is seen by asking again, every two seconds otherwise."""
+    monkeypatch.setattr(presence, "_ASK_EVERY", 0.1)
 
 
 @pytest.fixture(scope="session", params=["rabbitmq", "activemq"])

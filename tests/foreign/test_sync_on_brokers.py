@@ -11,6 +11,7 @@ from tests.rpc import test_sync
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300)]
 
 _ONLY_OURS = {
+    "test_errors_are_those_of_the_async_client": "it asks for nobody, which lasts its whole time elsewhere",
     "test_options_are_those_of_the_async_client": "it asks for nobody, which lasts its whole time elsewhere",
     "test_subscription_gives_its_snapshot_and_what_changes": "last values, and a snapshot that never ends",
     "test_durable_subscription_is_paused_and_removed": "last values",

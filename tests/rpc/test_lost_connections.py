@@ -30,7 +30,7 @@ from tests.rpc.conftest import Serving
 
 pytestmark = pytest.mark.anyio
 
-_DEADLINE = 6.0
+_DEADLINE = 20.0
 
 
 class Mill:

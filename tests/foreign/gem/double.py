@@ -90,11 +90,14 @@ class Recorder:
         self.port: int = self._listener.getsockname()[1]
         self.octets = b""
         self._came = threading.Condition()
+        self._connection: socket.socket | None = None
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
-    def close(self) -> None:
-        """Wait until the peer has gone."""
+    def close(self, *, hangs_up: bool = False) -> None:
+        """Wait until the peer has gone, or end the connection."""
+        if hangs_up and self._connection is not None:
+            self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join(_SECONDS)
         self._listener.close()
 
@@ -111,6 +114,7 @@ class Recorder:
         # A peer that is killed leaves without a word.
         with suppress(OSError):
             connection, _ = self._listener.accept()
+            self._connection = connection
             with connection:
                 connection.settimeout(_SECONDS)
                 self._converse(connection)
@@ -128,13 +132,13 @@ class Recorder:
 
 
 @contextmanager
-def recording(answer: Callable[[str, str], str]) -> Iterator[Recorder]:
-    """Record for a block, and until the peer has gone."""
+def recording(answer: Callable[[str, str], str], *, hangs_up: bool = False) -> Iterator[Recorder]:
+    """Record for a block, and until the peer has gone; `hangs_up`: it does not go by itself."""
     recorder = Recorder(answer)
     try:
         yield recorder
     finally:
-        recorder.close()
+        recorder.close(hangs_up=hangs_up)
 
 
 def header(frame: str, name: str) -> str:

@@ -245,7 +245,7 @@ def test_requester_fails_on_such_an_answer_to_connect(gem: Gem, connected: str, 
 def test_requester_that_wants_beats_fails_where_connected_has_none(gem: Gem) -> None:
     connected = f"CONNECTED\nsession:{SESSION}\nversion:1.2\n\n\0"
     headers = {"accept-version": "1.2", "host": "localhost", "heart-beat": "1000,1000"}
-    with recording(Answering(connected=connected)) as recorder, pytest.raises(Raised):
+    with recording(Answering(connected=connected), hangs_up=True) as recorder, pytest.raises(Raised):
         ask(gem, recorder, connect_headers=headers)
 
 
