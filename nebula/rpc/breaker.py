@@ -63,7 +63,11 @@ class Circuits:
         now: seconds of any clock that does not jump.
     """
 
-    def __init__(self, breaker: Breaker, now: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        breaker: Breaker,
+        now: Callable[[], float] = lambda: monotonic(),  # noqa: PLW0108  # looked up each time: tests move it
+    ) -> None:
         self._breaker = breaker
         self._now = now
         # Only of targets that failed since they last answered; in the order of their last failures.

@@ -13,7 +13,8 @@ import pytest
 import trio.testing
 
 import nebula
-from nebula.errors import CallTimeout, NebulaError, RemoteError
+from nebula.errors import CallTimeout, CircuitOpen, NebulaError, NoResponder, RemoteError
+from nebula.rpc.breaker import Breaker
 from nebula.rpc.cache import Cache
 from nebula.rpc.client import Client
 from nebula.rpc.errors import VerbError
@@ -198,6 +199,40 @@ async def test_kept_answers_grow_old_too() -> None:
         assert await client.call("prices", "quote") == 1
         await clock.advance(61)
         assert await client.call("prices", "quote") == 2
+
+
+async def test_circuit_is_open_no_longer_than_its_seconds() -> None:
+    once = Breaker(failures=1, seconds=60)
+    async with virtual_clock() as clock, TestClient(breaker=once) as client:
+        with pytest.raises(NoResponder):
+            await client.call("nobody", "quote")
+        with pytest.raises(CircuitOpen):
+            await client.call("nobody", "quote")
+        await clock.advance(61)
+        with pytest.raises(NoResponder):
+            await client.call("nobody", "quote")
+
+
+# Made before any clock is moved, as the services of programs are.
+shop = Responder("shop", idempotency_window=600)
+taken: list[str] = []
+
+
+@shop.verb
+async def take(item: str) -> int:
+    taken.append(item)
+    return len(taken)
+
+
+async def test_answer_to_a_key_is_kept_no_longer_than_its_window(anyio_backend_name: str) -> None:
+    taken.clear()
+    async with virtual_clock() as clock, TestClient(shop) as client:
+        keyed = client.with_options(idempotency_key=anyio_backend_name)
+        assert await keyed.call(take, "cup") == 1
+        await clock.advance(540)
+        assert await keyed.call(take, "cup") == 1
+        await clock.advance(61)
+        assert await keyed.call(take, "cup") == 2
 
 
 async def test_clock_is_taken_back_at_the_end() -> None:
