@@ -52,7 +52,7 @@ class Responder(Listens):
 
     Args:
         name: letters, digits, `-`, `_`. Callers ask for the service by it.
-        version: of the service, in words of its own; those who look who is there are told.
+        version: of the service, in words of its own; `describe` tells it, and those who look who is there.
         client_id: names the session of its durable subscriptions, see `on`: for one process at a time.
         queues: where requests are taken from, `/queue/<name>` by default; names or destinations. The first
             is the service's address. Each has workers and threads of its own, so that slow requests on one
@@ -306,6 +306,7 @@ class Responder(Listens):
         verbs = [{**one.describe(), "queue": self._announced_at(one)} for one in entries]
         return {
             "service": self.name,
+            **({"version": self.version} if self.version else {}),
             "queues": list(self.destinations),
             "idempotency": str(self._replays.reach),
             "verbs": verbs,

@@ -16,8 +16,10 @@ from nebula.rpc.asyncapi import asyncapi_document
 from nebula.rpc.avro_bodies import MESSAGE, in_avro
 from nebula.rpc.envelope import JSON_TYPE, encode
 from nebula.rpc.errors import VerbError
+from nebula.rpc.responder import Responder
 from nebula.rpc.signature import Signature
 from nebula.rpc.verbs import Verb
+from nebula.testing import TestClient
 from tests.rpc import depot
 
 OFFICIAL = json.loads((Path(__file__).parent / "asyncapi" / "schema-3.0.0.json").read_text())
@@ -51,6 +53,17 @@ def test_official_schema_refuses_what_is_no_document(document: dict[str, Any]) -
     broken["components"]["schemas"]["Order"]["properties"]["symbol"]["minLength"] = "one"
 
     assert faults(OFFICIAL, broken)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("version", "shown"), [("1.2", "1.2"), ("", "0.0.0")])
+async def test_version_is_what_the_service_tells(version: str, shown: str) -> None:
+    app = Responder("versioned", version=version)
+    async with TestClient(app) as client:
+        described = await client.call("versioned", "describe")
+
+    assert asyncapi_document(described)["info"] == {"title": "versioned", "version": shown}
+    assert ("version" in described) is bool(version)
 
 
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
