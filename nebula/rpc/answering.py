@@ -148,12 +148,12 @@ class Answerer:
         """
         return self._answer_busy(message, arrived, _FULL)
 
-    def turn_away(self, message: Message, arrived: float) -> None:
+    def turn_away(self, message: Message, arrived: float) -> bool:
         """Answer `busy` at once, as the service is stopping.
 
-        A request that asks for no answer stays unacked: others get it when the connection ends.
+        False, and nothing done, for a request that asks for no answer.
         """
-        self._answer_busy(message, arrived, _STOPPING)
+        return self._answer_busy(message, arrived, _STOPPING)
 
     def empty_gates(self) -> None:
         """Give what was set aside back to its lanes: they are closed."""

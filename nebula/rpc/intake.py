@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import structlog
 
 from nebula import headers as names
-from nebula.errors import Refused
+from nebula.errors import ConnectionLost, Refused
 from nebula.rpc.answering import Answerer
 from nebula.rpc.cancelling import cancel_topics
+from nebula.rpc.envelope import BOO
 from nebula.rpc.lane import GiveBack, Lane, give_back
 from nebula.stomp.client import AckMode, Listener, Message, StompClient
 
@@ -118,8 +120,9 @@ class Intake:
         self._listeners.append(listener)
 
     def _take_own(self, message: Message) -> None:
-        # Credit never waits for a worker: there may be none left but those that wait for it.
-        if self._answerer.streams.take_credit(message):
+        # Credit never waits for a worker: there may be none left but those that wait for it. Nor does what
+        # is sent to see whether anybody listens: it must not keep credit from coming, see `_turn_away`.
+        if message.body == BOO or self._answerer.streams.take_credit(message):
             message.ack()
         else:
             self.lanes[self._own].put(message)
@@ -165,7 +168,18 @@ class Intake:
         if is_own and self._has_jobs:
             # The next process of this name answers it.
             return None
-        return give_back if may_drain and not is_own else self._answerer.turn_away
+        if is_own:
+            return self._turn_away
+        # What wants no answer stays unacked: others get it when the connection ends.
+        return give_back if may_drain else self._answerer.turn_away
+
+    def _turn_away(self, message: Message, arrived: float) -> None:
+        """Settle a message of our own queue: nobody else will ever get it."""
+        if not self._answerer.turn_away(message, arrived):
+            # Unacked ones would use up what the broker sends ahead, and no credit would come any more.
+            _log.info("request dropped, the service is stopping", queue=self._own)
+            with suppress(ConnectionLost):
+                message.ack()
 
     def close(self) -> None:
         """The connection is over: begin nothing more."""

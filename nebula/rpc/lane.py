@@ -137,7 +137,7 @@ class Lane:
 
         Args:
             give_back: is given what waits and what still comes, each with the time of its coming; None: it
-                stays unacked, and others get it when the connection ends. Synchronous.
+                stays unacked, and comes again when the connection has ended. Synchronous.
         """
         self._is_closed = True
         self._give_back = give_back

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,9 +13,10 @@ import anyio
 import pytest
 
 from nebula.errors import RemoteError
-from nebula.headers import DELIVERY_COUNT
+from nebula.headers import DELIVERY_COUNT, NO_REPLY
 from nebula.rpc.client import Client
 from nebula.rpc.context import Request
+from nebula.rpc.envelope import BOO
 from nebula.rpc.responder import Responder
 from tests.rpc.scripted import brokers, header
 from tests.stomp.peer import Peer, receipt_of
@@ -23,6 +25,9 @@ pytestmark = pytest.mark.anyio
 
 # Calls while one stops: more than that one would have fetched before it stopped.
 _CALLS = 300
+
+# More than any queue here is sent before the first of it is acked.
+_AHEAD = 500
 
 
 class Duo:
@@ -56,6 +61,14 @@ class Duo:
                 self.is_held.set()
                 await self.go_on.wait()
             return number
+
+        @app.verb
+        async def numbers(most: int) -> AsyncIterator[int]:
+            for item in range(most):
+                yield item
+
+        if "state" in self.options:
+            app.job(engine=None, name="report")(held)
 
         @app.on(f"/queue/{self.name}.orders")
         async def order(item: int) -> None:
@@ -179,6 +192,33 @@ async def test_request_to_an_instance_that_stops_is_answered_busy(broker_url: st
 
     assert caught.value.code == "busy"
     assert caught.value.retryable
+
+
+@pytest.mark.parametrize("has_jobs", [False, True])
+async def test_stream_goes_on_whatever_an_instance_that_stops_is_sent_beside(
+    broker_url: str, client: Client, tmp_path: Path, *, has_jobs: bool
+) -> None:
+    duo = Duo(concurrency=2, **({"state": tmp_path} if has_jobs else {}))
+    first = anyio.CancelScope()
+
+    async with duo.running(broker_url, 0, first):
+        (instance,) = await client.services(duo.name)
+        assert instance.queue is not None
+        async with client.stream(duo.name, "numbers", 100, credit=2) as items:
+            found = [await anext(items)]
+            first.cancel()
+            while await client.services(duo.name):
+                await anyio.lowlevel.checkpoint()
+            # Credit comes behind them.
+            for _ in range(_AHEAD):
+                if has_jobs:
+                    # The next process of its name answers requests. This is none.
+                    await client.stomp.send(instance.queue, BOO)
+                else:
+                    await client.publish(instance.queue, {"verb": "which"}, headers={NO_REPLY: "true"})
+            found += [item async for item in items]
+
+    assert found == list(range(100))
 
 
 async def test_call_is_withdrawn_from_an_instance_that_stops(broker_url: str, client: Client) -> None:

@@ -24,7 +24,7 @@ from nebula.errors import (
 )
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.presence import Presence, watching
-from nebula.rpc.envelope import JSON_TYPE, encode
+from nebula.rpc.envelope import BOO, TEXT_TYPE
 from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.stomp.client import StompClient
 
@@ -222,9 +222,10 @@ class Scatter(Generic[T]):
         """Wait until an instance that left has answered, or lost its queue and with it all it has begun."""
         # Only where the broker tells who listens.
         while stomp.is_nebula and self._waiting.get(waiting.instance.destination) is waiting:
-            headers = {"content-type": JSON_TYPE, names.NO_REPLY: "true", names.REQUIRE_CONSUMERS: "true"}
+            # It asks the broker, and nothing of the instance, which has to answer what it has begun.
+            headers = {"content-type": TEXT_TYPE, names.REQUIRE_CONSUMERS: "true"}
             try:
-                await stomp.send(waiting.queue, encode(JSON_TYPE, "ping"), headers, receipt=True)
+                await stomp.send(waiting.queue, BOO, headers, receipt=True)
             except Rejected as error:
                 if error.verdict == names.REJECTED_NO_CONSUMER:
                     waiting.scope.cancel()

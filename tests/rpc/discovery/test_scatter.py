@@ -19,6 +19,7 @@ from nebula.rpc.breaker import Breaker
 from nebula.rpc.chain import Call, MakeCall
 from nebula.rpc.client import Client
 from nebula.rpc.discovery import Instance
+from nebula.rpc.envelope import BOO
 from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.responder import Responder
 from tests.rpc.conftest import RunningBroker, Serving
@@ -253,6 +254,23 @@ async def test_instance_that_is_known_but_gone_is_missing_at_once(client: Client
         found = await client.call_all(service, "quick", timeout=60)
 
     assert found.missing == [one]
+
+
+async def test_instance_that_left_is_asked_for_nothing_while_it_may_be_answering(client: Client) -> None:
+    service = f"herd-{uuid4().hex}"
+    one = Instance(service, "i1", queue=f"/queue/{service}.i1")
+    assert one.queue is not None
+    await client.stomp.send(one.destination, one.to_json(), {names.EPHEMERAL: "true"}, receipt=True)
+
+    with anyio.fail_after(5):
+        async with client.stomp.subscribe(one.queue) as asked, client.call_all(service, "quick", timeout=60):
+            question = await anext(asked)
+            await client.stomp.send(one.destination, b"", {names.EPHEMERAL: "true"}, receipt=True)
+            look = await anext(asked)
+
+    assert b"quick" in question.body
+    # What the protocol has everybody skip.
+    assert look.body == BOO
 
 
 async def test_service_that_nobody_runs_gives_no_answers(client: Client) -> None:
