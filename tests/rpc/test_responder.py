@@ -313,8 +313,9 @@ async def test_request_whose_time_is_over_is_not_run(serving: Serving, client: C
         tasks.start_soon(partial(client.call, app.name, "wait"))
         with anyio.fail_after(5):
             await gate.entered.wait()
+            # Long enough to come to the service, which has to see for itself that it is over.
             with pytest.raises(CallTimeout):
-                await client.with_options(timeout=0.05).call(run)
+                await client.with_options(timeout=0.3).call(run)
             gate.opened.set()
             stats = await client.call(app.name, "stats")
 
