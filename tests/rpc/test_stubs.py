@@ -12,7 +12,7 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import anyio
@@ -22,9 +22,20 @@ from pydantic import BaseModel
 from nebula.rpc.client import Client
 from nebula.rpc.errors import VerbError
 from nebula.rpc.stubs.module import write_stubs
+from nebula.rpc.verbs import Verb
 from tests.rpc import depot
 from tests.rpc.conftest import Serving
 from tests.rpc.test_types import imported
+
+T = TypeVar("T")
+
+
+class Box(BaseModel, Generic[T]):
+    value: T
+
+
+class Tree(BaseModel):
+    branches: list[Tree] = []
 
 
 def description(**verb: Any) -> dict[str, Any]:
@@ -202,6 +213,41 @@ def test_verbs_of_the_framework_are_left_out(told: dict[str, Any], stub: ModuleT
 
 def test_same_description_gives_the_same_text(told: dict[str, Any]) -> None:
     assert write_stubs(told) == write_stubs(told | {"verbs": told["verbs"][::-1]})
+
+
+def get(symbol: str) -> depot.Order: ...  # type: ignore[empty-body]
+
+
+def change(value: depot.Order) -> depot.Order: ...  # type: ignore[empty-body]
+
+
+def change_all(value: list[depot.Order]) -> list[depot.Order]: ...  # type: ignore[empty-body]
+
+
+def move(value: depot.Point) -> depot.Point: ...  # type: ignore[empty-body]
+
+
+def fill(value: Box[depot.Point]) -> Box[depot.Point]: ...  # type: ignore[empty-body]
+
+
+def turn(value: depot.Side) -> depot.Side: ...  # type: ignore[empty-body]
+
+
+def grow(value: Tree) -> Tree: ...  # type: ignore[empty-body]
+
+
+def test_what_one_verb_answers_another_takes() -> None:
+    verbs = [Verb(one).describe() for one in (get, change, change_all, move, fill, turn, grow)]
+    module = ast.parse(write_stubs({"service": "shop", "queues": ["/queue/shop"], "verbs": verbs}))
+
+    written = [node for node in module.body if isinstance(node, ast.AsyncFunctionDef)]
+    results = {one.name: ast.unparse(one.returns or ast.Name("?")) for one in written}
+    taken = {one.name: ast.unparse(one.args.args[0].annotation or ast.Name("?")) for one in written}
+    assert taken.pop("get") == "str"
+    assert results.pop("get") == "Order"
+    assert results == taken
+    assert results["turn"] == "Side"
+    assert {one.name for one in module.body if isinstance(one, ast.ClassDef)} >= {"BoxPoint", "Tree"}
 
 
 @pytest.mark.slow

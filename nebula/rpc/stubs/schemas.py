@@ -57,14 +57,17 @@ def values_of(schema: Schema) -> list[Any]:
     return schema.get("enum") or ([schema["const"]] if "const" in schema else [])
 
 
-def identity_of(definitions: Mapping[str, Schema], name: str) -> str:
-    """The same text for definitions that mean the same type, whether of what is sent or of what comes back.
+def identity_of(definitions: Mapping[str, Schema], schema: Schema, name: str = "") -> str:
+    """The same text for schemas that mean the same type, whether of what is sent or of what comes back.
 
     With all that they refer to: two models may differ in no more than the model of a field. What is required
-    is left out, as a reply has a field also where a request needs none.
+    is left out, as a reply has a field also where a request needs none. The title counts, and without one the
+    name of the definition: a result that is a model as a whole has that in place of a reference to it.
     """
-    reached = {one: _normal(schema) for one, schema in reachable(definitions, name).items()}
-    return digest([name, reached])
+    itself = {key: value for key, value in schema.items() if key != "$defs"}
+    referred_to = reachable(definitions, *references(itself))
+    reached = {one: _normal(definition) for one, definition in referred_to.items()}
+    return digest([schema.get("title", name), _normal(itself), reached])
 
 
 def digest(value: Any) -> str:
@@ -73,10 +76,10 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def reachable(definitions: Mapping[str, Schema], name: str) -> dict[str, Schema]:
-    """A definition and all that it refers to, by name."""
+def reachable(definitions: Mapping[str, Schema], *names: str) -> dict[str, Schema]:
+    """Definitions and all that they refer to, by name."""
     found: dict[str, Schema] = {}
-    to_do = [name]
+    to_do = list(names)
     while to_do:
         one = to_do.pop()
         if one not in found and one in definitions:

@@ -146,6 +146,9 @@ class Types:
             return self._referred(referred(schema["$ref"]), scope)
         if schema.get("format") == "decimal":
             return self._format("decimal")
+        if ENUM_NAMES in schema and is_named_enum(schema):
+            # A result that is an enumeration as a whole; whatever may be a literal just as well has no names.
+            return self._class(schema, identity_of(scope.definitions, schema), scope)
         values = values_of(schema)
         if values and all(isinstance(value, str | int | None) for value in values):
             return f"{self._use('typing', 'Literal')}[{', '.join(map(plain, values))}]"
@@ -188,7 +191,7 @@ class Types:
 
     def _object(self, schema: Schema, scope: Scope) -> str:
         if is_model(schema) and "properties" in schema:
-            return self._class(schema, identity_of({"": schema, **scope.definitions}, ""), scope)
+            return self._class(schema, identity_of(scope.definitions, schema), scope)
         inner = schema.get("additionalProperties")
         key = self.expression(schema.get("propertyNames", {"type": "string"}), scope)
         return f"dict[{key if key != 'Any' else 'str'}, {self.expression(inner, scope)}]"
@@ -204,7 +207,7 @@ class Types:
             return scope.names[name]
         definition = scope.definitions.get(name, {})
         if is_model(definition) or is_named_enum(definition) or "title" in definition:
-            return self._class(definition, identity_of(scope.definitions, name), scope, name)
+            return self._class(definition, identity_of(scope.definitions, definition, name), scope, name)
         # A type's other name, such as a recursive one of JSON itself: inside itself it may be anything.
         scope.names[name] = self._use("typing", "Any")
         scope.names[name] = self.expression(definition, scope)
