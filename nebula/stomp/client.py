@@ -69,7 +69,8 @@ class StompClient:
         connect_timeout: seconds for everything up to CONNECTED.
         disconnect_timeout: seconds to wait for the RECEIPT of DISCONNECT.
         limits: what a frame of the broker's may be at most.
-        max_buffered_bytes: what may wait in subscriptions before the broker is read no further.
+        max_buffered_bytes: what may wait in subscriptions before the broker is read no further; four times as
+            much while a receipt or an answer is awaited.
         tls: whom to trust and our own certificate, for `stomps://` and `wss://`; None is what the environment
             says, see `TlsOptions.from_environment`.
         link: opens what carries the octets, instead of a connection to the address.
@@ -217,7 +218,7 @@ class StompClient:
         return self.connection.post_with_receipt(destination, body, headers, on_receipt)
 
     def keep_reading(self) -> str:
-        """Read what comes, however much waits in subscriptions, until told to `forget` what this returns.
+        """Let four times `max_buffered_bytes` wait in subscriptions, until told to `forget` what this returns.
 
         For who waits for an answer that comes by a listener, perhaps behind messages that he would take next.
         """

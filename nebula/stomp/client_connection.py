@@ -27,6 +27,9 @@ log = structlog.get_logger()
 # moment later they have been.
 _SECOND_LOOK = 0.05
 
+# So many times `max_buffered_bytes` may wait while an answer is awaited: more than a broker sends ahead of it.
+_WHILE_AWAITING = 4
+
 
 class ClientConnection:
     """What is open on one connection: receipts awaited, listeners, octets buffered.
@@ -235,25 +238,24 @@ class ClientConnection:
         """Count octets that wait in a subscription for a task that takes them.
 
         The link is not read while more than `max_buffered_bytes` wait, until half of that is
-        gone. Not so while a receipt or an answer is awaited: the task that awaits it may be the one
-        that takes the messages, and it comes behind those that are under way.
+        gone. While a receipt or an answer is awaited it may be four times as much: the task that awaits
+        it may be the one that takes the messages, and it comes behind those that are under way.
         """
         self._buffered_bytes += change
         self._choose_reading()
 
-    @property
-    def _is_awaiting(self) -> bool:
-        return bool(self._receipts or self._awaited)
-
     def _choose_reading(self) -> None:
         if self._end_reason:
             return
+        bound = self._max_buffered_bytes
+        if self._receipts or self._awaited:
+            bound *= _WHILE_AWAITING
         if self._is_reading:
-            if self._buffered_bytes > self._max_buffered_bytes and not self._is_awaiting:
+            if self._buffered_bytes > bound:
                 self._is_reading = False
                 self.protocol.heartbeat.pause()
                 self._link.pause_reading()
-        elif self._buffered_bytes <= self._max_buffered_bytes // 2 or self._is_awaiting:
+        elif self._buffered_bytes <= bound // 2:
             self._is_reading = True
             self.protocol.heartbeat.resume(monotonic())
             self._link.resume_reading()

@@ -477,6 +477,20 @@ async def test_answer_behind_a_flood_is_still_read(*, is_told_of_rejections: boo
         assert not link.is_read()
 
 
+async def test_flood_before_an_answer_is_read_up_to_four_times_as_far() -> None:
+    link = FakeLink()
+    async with client_on(link) as client, client.subscribe("/queue/a") as subscription:
+        client.keep_reading()
+        deliver_large(link, 18)
+        assert link.is_read()
+
+        deliver_large(link, 1)
+        assert not link.is_read()
+
+        await take(subscription, 10)
+        assert link.is_read()
+
+
 async def test_consumer_slower_than_its_broker_gets_every_message() -> None:
     count = 500
 
