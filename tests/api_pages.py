@@ -153,7 +153,8 @@ def _heads(thing: griffe.Object) -> Iterator[str]:
             yield _prefix(thing) + _folded(each.signature())
     elif isinstance(thing, griffe.Attribute):
         is_alias = str(thing.annotation) == "TypeAlias"
-        yield f"{thing.name} = {thing.value}" if is_alias else f"{thing.name}: {thing.annotation}"
+        value = str(thing.value).replace("'", '"')  # as the formatter has it, which looks at pages, too
+        yield f"{thing.name} = {value}" if is_alias else f"{thing.name}: {thing.annotation}"
 
 
 def _is_of_interest(base: Any) -> bool:
