@@ -10,7 +10,6 @@ from typing import Any, Final
 from uuid import uuid4
 
 import anyio
-import anyio.to_thread
 import structlog
 
 from nebula import headers as names
@@ -21,6 +20,7 @@ from nebula.rpc.chain import answering_chain, unless_sent
 from nebula.rpc.context import Request, Surroundings, attempts_before
 from nebula.rpc.envelope import JSON_TYPE, Envelope, content_type_of, media_of, text_of
 from nebula.rpc.errors import UnexpectedReply, VerbError
+from nebula.rpc.in_thread import call_in_thread
 from nebula.rpc.injection import Provided
 from nebula.rpc.lane import Lane, Worker, give_back
 from nebula.rpc.listening import DestinationKind, Subscriber
@@ -299,9 +299,7 @@ class Consumer:
             await verb.invoke(arguments, request)
         else:
             # A thread cannot be stopped: at the end of the service it is left to itself.
-            await anyio.to_thread.run_sync(
-                verb.invoke, arguments, request, limiter=self.lane.limiter, abandon_on_cancel=True
-            )
+            await call_in_thread(self.lane.limiter, partial(verb.invoke, arguments, request))
 
     def _failed(self, message: Message) -> bool:
         self.tally.errors += 1

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import anyio
-import anyio.to_thread
 from anyio import CancelScope
 
 from nebula import headers as names
@@ -19,6 +18,7 @@ from nebula.rpc.deadlines import AMBIENT
 from nebula.rpc.envelope import Envelope
 from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency.replaying import Replays
+from nebula.rpc.in_thread import call_in_thread
 from nebula.rpc.injection import Plan, Provided
 from nebula.rpc.lane import Worker
 from nebula.rpc.rules import AnswerRules
@@ -138,9 +138,7 @@ class Handling:
             # Nor does it free its worker when nobody waits for it any more: threads would pile up.
             request.scope = None
             # A thread cannot be stopped: at the end of the service it is left to itself.
-            result = await anyio.to_thread.run_sync(
-                verb.invoke, arguments, request, limiter=limiter, abandon_on_cancel=True
-            )
+            result = await call_in_thread(limiter, partial(verb.invoke, arguments, request))
             # It may have seen the end of its time before the sweep did.
             if request.cancelled:
                 request.end(Ending.EXPIRED)

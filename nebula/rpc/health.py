@@ -30,7 +30,8 @@ _SECONDS: Final = 5.0
 class Checks:
     """Hooks of one kind, asked together.
 
-    `async def` hooks run on the event loop, plain ones in threads. A hook runs once at a time: whoever asks
+    `async def` hooks run on the event loop, and so do those that return an awaitable, once one of them has;
+    plain ones in threads. A hook runs once at a time: whoever asks
     meanwhile gets that run's outcome. So a hook that hangs holds one thread, however often it is asked for.
 
     Args:
@@ -85,6 +86,7 @@ class _Hook:
     def __init__(self, check: Check, kind: str, seconds: float) -> None:
         self.name = getattr(check, "__name__", type(check).__name__)
         self._check = check
+        self._is_async = inspect.iscoroutinefunction(check)
         self._kind = kind
         self._seconds = seconds
         self._run: _Run | None = None
@@ -95,15 +97,15 @@ class _Hook:
             run = self._run
             if run is None:
                 run = self._run = _Run(self._seconds)
-                if inspect.iscoroutinefunction(self._check):
-                    await self._ask(run, self._check)
+                if self._is_async:
+                    await self._ask(run)
                 else:
-                    self._begin_thread(run, self._check)
+                    self._begin_thread(run)
             if run.is_well is None:
                 await self._wait(run)
             if run.is_well is not None:
                 return run.is_well
-            # Whoever ran it was cancelled: somebody else does.
+            # Whoever ran it was cancelled, or it belongs on the loop: it is run again.
 
     async def _wait(self, run: _Run) -> None:
         with anyio.CancelScope(deadline=run.deadline) as in_time:
@@ -113,23 +115,31 @@ class _Hook:
             run.is_well = False
             _log.warning("check hangs", kind=self._kind, check=self.name, seconds=self._seconds)
 
-    async def _ask(self, run: _Run, check: Callable[[], Awaitable[bool | None]]) -> None:
+    async def _ask(self, run: _Run) -> None:
         try:
             with anyio.fail_after(self._seconds):
-                run.is_well = await check() is not False
+                said = self._check()
+                run.is_well = (await said if inspect.isawaitable(said) else said) is not False
         # Whatever the hook does is its answer.
         except (Exception, SystemExit):
             self._note_failure(run)
         finally:
             self._end(run)
 
-    def _begin_thread(self, run: _Run, check: Check) -> None:
+    def _begin_thread(self, run: _Run) -> None:
         """Run it in a thread of its own, which nobody waits for at the end of the program."""
         on_loop = call_soon_from_thread()
 
         def work() -> None:
             try:
-                run.is_well = check() is not False
+                said = self._check()
+                if inspect.isawaitable(said):
+                    # A lambda, a decorated one, an object: only its result tells.
+                    self._is_async = True
+                    if inspect.iscoroutine(said):
+                        said.close()
+                else:
+                    run.is_well = said is not False
             except (Exception, SystemExit):
                 self._note_failure(run)
             try:

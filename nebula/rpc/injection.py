@@ -16,6 +16,7 @@ import anyio.to_thread
 import structlog
 
 from nebula.rpc.hints import hints_of, is_any_of, name_of
+from nebula.rpc.in_thread import call_in_thread
 
 __all__ = ["Dependency", "Depends", "Plan", "Provided"]
 
@@ -160,8 +161,7 @@ class Provided:
             case _Kind.COROUTINE:
                 return await step.provider(**given)
             case _Kind.VALUE:
-                call = partial(step.provider, **given)
-                return await anyio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
+                return await call_in_thread(self._limiter, partial(step.provider, **given))
             case _Kind.ASYNC_GENERATOR:
                 return await self._open.enter_async_context(asynccontextmanager(step.provider)(**given))
             case _Kind.GENERATOR:

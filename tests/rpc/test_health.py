@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
@@ -39,6 +40,28 @@ async def test_false_and_an_exception_are_not_well_and_all_else_is() -> None:
 
     assert await app.not_ready() == ["database", "cache"]
     assert await app.not_live() == []
+
+
+class Database:
+    async def ping(self) -> bool:
+        return False
+
+    async def __call__(self) -> bool:
+        return False
+
+
+def unmarked(function: Callable[[], Awaitable[bool]]) -> Callable[[], Awaitable[bool]]:
+    """What a plain decorator makes: only its result says that it is async."""
+    return lambda: function()
+
+
+@pytest.mark.parametrize("hook", [lambda: Database().ping(), Database(), unmarked(Database())])
+async def test_hook_whose_result_has_to_be_awaited_is_awaited(hook: Callable[[], Awaitable[bool]]) -> None:
+    app = Responder("prices")
+    app.ready(hook)
+
+    for _ in range(2):
+        assert len(await app.not_ready()) == 1
 
 
 async def test_decorator_returns_the_hook_itself() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -116,6 +116,13 @@ def in_a_thread(request: Request) -> str:
     return f"plain {request.verb}"
 
 
+def around_a_task(request: Request) -> Awaitable[str]:
+    async def in_it() -> str:
+        return f"around {request.verb}"
+
+    return in_it()
+
+
 async def yielded() -> AsyncIterator[str]:
     yield "async yielded"
 
@@ -127,6 +134,7 @@ def yielded_plainly() -> Iterator[str]:
 PROVIDERS: dict[str, Any] = {
     "async seen": in_a_task,
     "plain seen": in_a_thread,
+    "around seen": around_a_task,
     "async yielded": yielded,
     "plain yielded": yielded_plainly,
     "seenseen": Doubling(),

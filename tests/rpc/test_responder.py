@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import types
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any
 from uuid import uuid4
 
@@ -158,6 +159,34 @@ async def test_included_functions_and_methods_answer(serving: Serving, client: C
     async with serving(app):
         assert await client.call(app.name, "price.quote", 2) == 6
         assert await client.service(app.name).call(prices.quote, 2) == 6
+
+
+@pytest.mark.anyio
+async def test_async_handler_in_a_plain_decorator_is_awaited(serving: Serving, client: Client) -> None:
+    def logged(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return inner
+
+    app, heard = fresh(), anyio.Event()
+
+    @app.verb
+    @logged
+    async def double(number: int) -> int:
+        return 2 * number
+
+    @app.on(f"/topic/{app.name}")
+    @logged
+    async def hear(word: str) -> None:
+        heard.set()
+
+    async with serving(app):
+        assert await client.call(app.name, "double", 2) == 4
+        await client.publish(f"/topic/{app.name}", "hello")
+        with anyio.fail_after(5):
+            await heard.wait()
 
 
 @pytest.mark.anyio
