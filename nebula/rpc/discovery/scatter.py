@@ -147,6 +147,10 @@ class Scatter(Generic[T]):
         while not self._answers:
             if self._failure is not None:
                 raise self._failure
+            if self._block is None:
+                raise RuntimeError(
+                    "nobody was asked: `async with client.call_all(…) as answers:`, or await it"
+                )
             if not self._waiting:
                 raise StopAsyncIteration
             self._moved = anyio.Event()

@@ -273,6 +273,13 @@ async def test_instance_that_left_is_asked_for_nothing_while_it_may_be_answering
     assert look.body == BOO
 
 
+async def test_answers_of_what_was_not_entered_are_no_empty_list(client: Client) -> None:
+    answers = client.call_all("herd", "quick")
+
+    with pytest.raises(RuntimeError, match="async with"):
+        await anext(aiter(answers))
+
+
 async def test_service_that_nobody_runs_gives_no_answers(client: Client) -> None:
     found = await client.call_all(f"herd-{uuid4().hex}", "quick")
 
