@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -22,7 +24,7 @@ from nebula.host.apps import AppThread
 from nebula.host.embedding import BrokerThread
 from nebula.host.own_verbs import own_responder
 from nebula.host.pipe import join
-from nebula.stomp.addresses import Address
+from nebula.stomp.addresses import Address, parse_address
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.link import Link
 from nebula.stomp.memory_links import listening_in_memory
@@ -84,6 +86,9 @@ class RunningBroker:
         self._transport = transport
         self._name = uuid4().hex
         self._running = ExitStack()
+        # Of the listener for `tcp` and `tls`, once it has listened: its peers come again to the same address.
+        self._port = 0
+        self._certificate: tuple[Path, Path] | None = None
         self.memory_url = f"memory://{self._name}"
         self.url = self.memory_url if transport == "memory" else ""
         self.urls: list[str] = []
@@ -96,7 +101,7 @@ class RunningBroker:
     def start(self) -> Self:
         """Begin; returns when it can be connected to, some hundredths of a second later.
 
-        After `stop` it can be started again: as a new broker, in memory at the same address.
+        After `stop` it can be started again: as a new broker at the same address, with the same certificate.
 
         Raises:
             OSError: an address cannot be had.
@@ -104,7 +109,7 @@ class RunningBroker:
         """
         with ExitStack() as running:
             if self._made is None:
-                assembly = Assembly(self._effective_settings(running), _log_failure)
+                assembly = Assembly(self._effective_settings(), _log_failure)
                 self.server = assembly.server
                 self._start_thread(running)
                 verbs = AppThread(own_responder(assembly), self.server)
@@ -116,6 +121,7 @@ class RunningBroker:
             self.urls = list(self.server.urls)
             if self.urls and (self._transport != "memory" or self._made is not None):
                 self.url = self.urls[0]
+                self._port = parse_address(self.url).port
             self._running = running.pop_all()
         return self
 
@@ -145,26 +151,31 @@ class RunningBroker:
 
     # --- what it is made from ---
 
-    def _effective_settings(self, running: ExitStack) -> BrokerSettings:
+    def _effective_settings(self) -> BrokerSettings:
         given = self._settings
         listeners = given.listener if "listener" in given.model_fields_set else ()
         if self._transport == "tcp":
-            listeners = (ListenerSettings(port=0), *listeners)
+            listeners = (ListenerSettings(port=self._port), *listeners)
         elif self._transport == "tls":
-            listeners = (self._tls_listener(running), *listeners)
+            listeners = (self._tls_listener(), *listeners)
         # A test must not write into the user's own store.
         store = "memory" if given.data is None else given.store
         # Not validated again: what programs may not do, listen nowhere, is what is wanted here.
         return given.model_copy(update={"listener": listeners, "store": store})
 
-    def _tls_listener(self, running: ExitStack) -> ListenerSettings:
-        folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="nebula-")))
+    def _tls_listener(self) -> ListenerSettings:
+        certificate, key = self._certificate or self._make_certificate()
+        # Without a CA for clients a listener of TLS wants to be told that anybody may come in.
+        return ListenerSettings(port=self._port, tls_cert=certificate, tls_key=key, anonymous=True)
+
+    def _make_certificate(self) -> tuple[Path, Path]:
+        folder = Path(tempfile.mkdtemp(prefix="nebula-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         authority = make_authority("a CA for tests", _DAYS)
         ca, _ = authority.certificate.write(folder, "ca")
-        certificate, key = authority.issue_server(["127.0.0.1", "localhost"], _DAYS).write(folder, "server")
         self.tls = TlsOptions(ca=ca)
-        # Without a CA for clients a listener of TLS wants to be told that anybody may come in.
-        return ListenerSettings(port=0, tls_cert=certificate, tls_key=key, anonymous=True)
+        self._certificate = authority.issue_server(["127.0.0.1", "localhost"], _DAYS).write(folder, "server")
+        return self._certificate
 
 
 @asynccontextmanager

@@ -40,6 +40,21 @@ async def test_environment_names_the_broker_for_the_test(nebula_broker: RunningB
     assert os.environ["NEBULA_BROKER"] == nebula_broker.url
 
 
+@pytest.mark.parametrize("nebula_transport", ["memory", "tcp", "tls"])
+async def test_broker_that_is_started_again_is_found_where_it_was(
+    nebula_broker: RunningBroker,
+    nebula_client: Client,
+    nebula_serve: Callable[..., AbstractAsyncContextManager[None]],
+) -> None:
+    nebula_broker.stop()
+    nebula_broker.start()
+
+    async with nebula_serve(app), Client() as another:
+        assert await another.call(greet, "Ada") == "hello, Ada"
+        # This one connects again after a delay.
+        assert await nebula_client.with_options(timeout=30).call(greet, "Ada") == "hello, Ada"
+
+
 @pytest.mark.parametrize("nebula_settings", [{"destination": [{"pattern": "/queue/s", "max_messages": 1}]}])
 async def test_broker_has_the_settings_that_were_given(nebula_client: Client) -> None:
     await nebula_client.publish("/queue/s", 1)
