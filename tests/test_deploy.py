@@ -248,7 +248,8 @@ def test_unit_gives_what_the_limits_of_the_broker_take() -> None:
     memory = re.fullmatch(r"(\d+)G", broker["Service.MemoryMax"][0])
     assert memory is not None
 
-    assert int(broker["Service.LimitNOFILE"][0]) >= limits.max_connections + limits.max_http_requests + 1000
+    files = limits.max_connections + limits.max_http_requests + limits.max_http_calls
+    assert int(broker["Service.LimitNOFILE"][0]) >= files + 1000
     # What Python needs for itself and for what it has freed comes on top.
     assert int(memory[1]) * 2**30 >= 1.5 * (limits.max_memory_bytes + limits.max_transit_bytes)
     assert int(broker["Service.TimeoutStopSec"][0]) >= 2 * limits.drain_seconds

@@ -61,12 +61,21 @@ def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) ->
     apps = [find_app(target) for target in settings.app]
     logs.configure(settings.log_level)
     gc.set_threshold(*_GC_THRESHOLDS)
-    _raise_file_limit(settings.limits.max_connections + _OTHER_FILES)
+    _raise_file_limit(_files_of(settings))
     _run(_serve_broker(settings, apps, on_listening))
 
 
+def _files_of(settings: BrokerSettings) -> int:
+    """How many may be open at once: a connection is one, and so is what comes to a listener for HTTP."""
+    limits, has_http = settings.limits, settings.http is not None
+    pages = sum(each.http for each in settings.listener) + has_http
+    calls = sum(each.calls for each in settings.listener) + (has_http and settings.http_calls)
+    beside = pages * limits.max_http_requests + calls * limits.max_http_calls
+    return limits.max_connections + beside + _OTHER_FILES
+
+
 def _raise_file_limit(wanted: int) -> None:
-    """Let the process open as many files, as far as it may: a connection is one."""
+    """Let the process open as many files, as far as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < possible:

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from nebula.broker.settings import BrokerSettings
+from nebula.cli.programs import _files_of
 from nebula.sync import Client
 from tests.cli.programs import DEADLINE, environment, nebula, running
 
@@ -237,3 +239,17 @@ def test_process_may_open_as_many_files_as_there_may_be_connections(
 
     assert done.stdout.splitlines()[-1] == f"{limit} 500"
     assert ("few files may be open" in done.stdout + done.stderr) == warns
+
+
+def test_requests_by_http_and_calls_hold_files_of_their_own_at_each_listener() -> None:
+    limits = {"max_connections": 1000, "max_http_requests": 100, "max_http_calls": 10}
+    two = [{"http": True, "calls": True}, {}]
+
+    def files(**more: object) -> int:
+        return _files_of(BrokerSettings.model_validate({"limits": limits, **more}))
+
+    alone = files()
+    assert alone >= 1000
+    assert files(http=0) == alone + 100
+    assert files(http=0, http_calls=True) == alone + 110
+    assert files(http=0, listener=two) == alone + 210
