@@ -15,7 +15,7 @@ from nebula.rpc.envelope import ERROR, JSON_TYPE, SUCCESS
 from nebula.rpc.errors import CODES
 from nebula.rpc.signature import PARAMETER_NAME
 from nebula.rpc.stubs.names import class_name
-from nebula.rpc.stubs.schemas import REFERENCE, Schema, digest, reachable, referred
+from nebula.rpc.stubs.schemas import REFERENCE, Definitions, Schema, digest, referred
 
 __all__ = ["VERSION", "asyncapi_document"]
 
@@ -193,16 +193,18 @@ class _Schemas:
     def of(self, schema: Schema, name: str) -> dict[str, str]:
         """Take in a schema with its definitions under a key of its own, and give what refers to it."""
         definitions: Mapping[str, Schema] = schema.get("$defs", {})
-        given = {one: self._name(definitions, one) for one in definitions}
+        graph = Definitions(definitions, is_exact=True)
+        given = {
+            one: self._name(definitions[one], one, digest([one, graph.reached([one])])) for one in definitions
+        }
         for one, component in given.items():
             self.components[component] = _own_form(definitions[one], given)
         self.components[name] = _own_form(schema, given)
         return {"$ref": f"{_COMPONENTS}{name}"}
 
-    def _name(self, definitions: Mapping[str, Schema], one: str) -> str:
-        identity = digest([one, reachable(definitions, one)])
+    def _name(self, definition: Schema, one: str, identity: str) -> str:
         if identity not in self._known:
-            title = _key(class_name(str(definitions[one].get("title") or one)))
+            title = _key(class_name(str(definition.get("title") or one)))
             taken, name, number = set(self._known.values()), title, 2
             while name in taken:
                 name, number = f"{title}{number}", number + 1

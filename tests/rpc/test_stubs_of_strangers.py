@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import keyword
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from nebula.rpc.asyncapi import asyncapi_document
 from nebula.rpc.stubs.module import write_stubs
 
 # What code of a stub may call, import and define. All else in it are names and values.
@@ -182,6 +184,43 @@ def test_default_that_fits_no_branch_is_not_looked_for_without_end() -> None:
         write_stubs(
             told_with(parameters={"type": "object", "properties": {"x": value}, "$defs": schema["$defs"]})
         )
+
+
+class Walked(dict[str, Any]):
+    """A schema that knows how often it was walked."""
+
+    times = 0
+
+    def items(self) -> Any:
+        Walked.times += 1
+        return super().items()
+
+
+def all_through_one(models: int) -> dict[str, Any]:
+    """Models that refer to one another through the first."""
+    definitions = {
+        f"d{one}": Walked(type="object", title=f"M{one}", properties={"first": {"$ref": "#/$defs/d0"}})
+        for one in range(1, models)
+    }
+    first = {f"f{one}": {"$ref": f"#/$defs/d{one}"} for one in range(1, models)}
+    definitions["d0"] = Walked(type="object", title="M0", properties=first)
+    return told_with(result={"$ref": "#/$defs/d0", "$defs": definitions})
+
+
+@pytest.mark.parametrize("write", [write_stubs, asyncapi_document])
+def test_models_that_refer_to_one_another_are_each_walked_a_few_times(write: Callable[..., object]) -> None:
+    times = []
+    for models in (20, 80):
+        Walked.times = 0
+        write(all_through_one(models))
+        times.append(Walked.times)
+
+    assert times[1] <= 4 * times[0]
+
+
+def test_very_many_models_that_refer_to_one_another_are_refused() -> None:
+    with pytest.raises(ValueError, match="its types would take more than"):
+        write_stubs(all_through_one(1_100))
 
 
 @pytest.mark.parametrize(

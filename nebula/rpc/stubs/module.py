@@ -43,7 +43,7 @@ def write_stubs(description: Mapping[str, Any]) -> str:
         first.text()
         return _Module(description, first.class_names).text()
     except RecursionError:
-        raise ValueError("its schemas refer to themselves, or are nested, without end") from None
+        raise ValueError("its schemas are nested too deeply, or refer to themselves without end") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 Schema = Mapping[str, Any]
@@ -57,35 +57,58 @@ def values_of(schema: Schema) -> list[Any]:
     return schema.get("enum") or ([schema["const"]] if "const" in schema else [])
 
 
-def identity_of(definitions: Mapping[str, Schema], schema: Schema, name: str = "") -> str:
+class Definitions:
+    """The `$defs` of a schema, each of which is walked once, however many others refer to it.
+
+    Args:
+        definitions: by name.
+        is_exact: two that differ at all have two digests; else those that `identity_of` takes for one type
+            have the same.
+    """
+
+    def __init__(self, definitions: Mapping[str, Schema], *, is_exact: bool) -> None:
+        self._definitions = definitions
+        self._is_exact = is_exact
+        self._walked: dict[str, tuple[str, frozenset[str]]] = {}
+
+    def reached(self, names: Iterable[str]) -> dict[str, str]:
+        """Digests of these and of all that they refer to, by name."""
+        found: dict[str, str] = {}
+        to_do = list(names)
+        while to_do:
+            one = to_do.pop()
+            if one not in found and one in self._definitions:
+                found[one], referred_to = self._walk(one)
+                to_do += referred_to
+        return found
+
+    def _walk(self, name: str) -> tuple[str, frozenset[str]]:
+        if name not in self._walked:
+            one = self._definitions[name]
+            meant = one if self._is_exact else _normal(one)
+            self._walked[name] = digest(meant), frozenset(references(one))
+        return self._walked[name]
+
+
+def identity_of(schema: Schema, reached: Mapping[str, str], name: str = "") -> str:
     """The same text for schemas that mean the same type, whether of what is sent or of what comes back.
 
     With all that they refer to: two models may differ in no more than the model of a field. What is required
     is left out, as a reply has a field also where a request needs none. The title counts, and without one the
     name of the definition: a result that is a model as a whole has that in place of a reference to it.
+
+    Args:
+        schema: without the definitions.
+        reached: what it refers to, as `Definitions.reached` gives it.
+        name: of the definition, where it is one.
     """
-    itself = {key: value for key, value in schema.items() if key != "$defs"}
-    referred_to = reachable(definitions, *references(itself))
-    reached = {one: _normal(definition) for one, definition in referred_to.items()}
-    return digest([schema.get("title", name), _normal(itself), reached])
+    return digest([schema.get("title", name), _normal(schema), reached])
 
 
 def digest(value: Any) -> str:
     """A short text that is the same for the same value of JSON."""
     # The value itself may be as large as the whole description, and is kept for each definition in it.
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def reachable(definitions: Mapping[str, Schema], *names: str) -> dict[str, Schema]:
-    """Definitions and all that they refer to, by name."""
-    found: dict[str, Schema] = {}
-    to_do = list(names)
-    while to_do:
-        one = to_do.pop()
-        if one not in found and one in definitions:
-            found[one] = definitions[one]
-            to_do += references(definitions[one])
-    return found
 
 
 def references(node: Any) -> Iterator[str]:

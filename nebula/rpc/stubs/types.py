@@ -10,11 +10,13 @@ from nebula.rpc.adapting import DEPRECATED_BECAUSE, ENUM_NAMES
 from nebula.rpc.stubs.layout import broken, docstring, plain, quoted
 from nebula.rpc.stubs.names import Names, class_name, field_name, member_name, unique
 from nebula.rpc.stubs.schemas import (
+    Definitions,
     Schema,
     identity_of,
     is_model,
     is_named_enum,
     limits_of,
+    references,
     referred,
     values_of,
 )
@@ -41,7 +43,7 @@ _LONG: Final = 66
 # each, would fill the memory by a kilobyte.
 _MOST_WRITTEN: Final = 10_000_000
 
-# What the search for a default's type counts as, at each definition that it comes through.
+# What each definition counts as that is come through to tell types apart, or to find the type of a default.
 _STEP: Final = 10
 
 
@@ -71,6 +73,15 @@ class Scope:
         self.definitions: Mapping[str, Schema] = schema.get("$defs", {})
         self.suffix = suffix
         self.names: dict[str, str] = {}
+        self._graph = Definitions(self.definitions, is_exact=False)
+
+    def identity_of(self, schema: Schema, name: str = "") -> str:
+        """See `nebula.rpc.stubs.schemas.identity_of`."""
+        itself = {key: value for key, value in schema.items() if key != "$defs"}
+        reached = self._graph.reached(references(itself))
+        # Where all refer to all, this is the square of what the service said.
+        self.types.spend(_STEP * len(reached))
+        return identity_of(itself, reached, name)
 
     def of_reference(self, reference: str, value: Any) -> Expression | None:
         """See `nebula.rpc.stubs.values.Named`."""
@@ -148,7 +159,7 @@ class Types:
             return self._format("decimal")
         if ENUM_NAMES in schema and is_named_enum(schema):
             # A result that is an enumeration as a whole; whatever may be a literal just as well has no names.
-            return self._class(schema, identity_of(scope.definitions, schema), scope)
+            return self._class(schema, scope.identity_of(schema), scope)
         values = values_of(schema)
         if values and all(isinstance(value, str | int | None) for value in values):
             return f"{self._use('typing', 'Literal')}[{', '.join(map(plain, values))}]"
@@ -191,7 +202,7 @@ class Types:
 
     def _object(self, schema: Schema, scope: Scope) -> str:
         if is_model(schema) and "properties" in schema:
-            return self._class(schema, identity_of(scope.definitions, schema), scope)
+            return self._class(schema, scope.identity_of(schema), scope)
         inner = schema.get("additionalProperties")
         key = self.expression(schema.get("propertyNames", {"type": "string"}), scope)
         return f"dict[{key if key != 'Any' else 'str'}, {self.expression(inner, scope)}]"
@@ -207,7 +218,7 @@ class Types:
             return scope.names[name]
         definition = scope.definitions.get(name, {})
         if is_model(definition) or is_named_enum(definition) or "title" in definition:
-            return self._class(definition, identity_of(scope.definitions, definition, name), scope, name)
+            return self._class(definition, scope.identity_of(definition, name), scope, name)
         # A type's other name, such as a recursive one of JSON itself: inside itself it may be anything.
         scope.names[name] = self._use("typing", "Any")
         scope.names[name] = self.expression(definition, scope)
