@@ -1,7 +1,7 @@
 """A service's metrics, as Prometheus scrapes them.
 
-Read off when somebody asks. Labels are the service and its verbs, which its owner chose: whatever callers
-do, there are as many series.
+Read off when somebody asks. Labels of ours are the service and its verbs, which its owner chose: whatever
+callers do, there are as many series. What the program counts itself is shown with them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -19,11 +19,15 @@ from nebula.rpc.statistics import Tally
 # Upper bounds of latencies, in seconds: from an answer at once to one that people no longer wait for.
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
+# What Prometheus's library has in its registry by itself. The process is told of anyway.
+_BUILT_IN: Final = ("process_", "python_")
+
 
 def service_metrics(app: Responder) -> bytes:
-    """All metrics of a service that runs or will, in Prometheus's text format."""
+    """All metrics of a service that runs or will, and of its program, in Prometheus's text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ServiceCollector(app))
+    registry.register(_ProgramCollector())
     ProcessCollector(registry=registry)
     return generate_latest(registry)
 
@@ -56,6 +60,13 @@ class ServiceCollector(Collector):
             unanswered.add_metric([service, reason], count)
         yield unanswered
         yield from _of_verbs(service, stats.tallies)
+
+
+class _ProgramCollector(Collector):
+    """Hands on what middleware and the program itself count in Prometheus's usual registry."""
+
+    def collect(self) -> Iterator[Metric]:
+        return (family for family in REGISTRY.collect() if not family.name.startswith(_BUILT_IN))
 
 
 def _of_verbs(service: str, tallies: Mapping[str, Tally]) -> Iterator[Metric]:

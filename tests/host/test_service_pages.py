@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from prometheus_client import REGISTRY, Counter
 
 from nebula.errors import SettingsError
 from nebula.host.service_pages import pages_served
@@ -86,6 +87,20 @@ async def test_metrics_count_requests_errors_and_times_of_each_verb(broker_url: 
     assert 'nebula_service_ready{service="measured"} 1.0' in text
 
 
+async def test_what_the_program_counts_is_among_the_metrics_and_the_process_once() -> None:
+    counter = Counter("lamps_sold", "By us.")
+    try:
+        counter.inc(3)
+        async with pages_served(Responder("prices"), "127.0.0.1", 0) as url:
+            _, text = await ask(f"{url}/metrics")
+    finally:
+        REGISTRY.unregister(counter)
+
+    assert "lamps_sold_total 3.0\n" in text
+    assert text.count("# TYPE process_open_fds ") == 1
+    assert "python_info" not in text
+
+
 async def test_nothing_else_is_there() -> None:
     async with pages_served(Responder("prices"), "127.0.0.1", 0) as url:
         assert await ask(f"{url}/") == (404, "nothing is here\n")
@@ -109,6 +124,6 @@ async def test_page_lists_what_is_shown(broker_url: str) -> None:  # noqa: F811
         text = (await ask(f"{url}/metrics"))[1]
         tasks.cancel_scope.cancel()
 
-    shown = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP nebula_")}
+    shown = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP nebula_service_")}
     page = Path(__file__).parents[2] / "docs" / "reference" / "service-metrics.md"
     assert shown == set(re.findall(r"^\| `(nebula_\w+)`", page.read_text(), re.MULTILINE))

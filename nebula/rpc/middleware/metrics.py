@@ -1,6 +1,6 @@
 """How many requests or calls there were, how long they took, and which errors: for Prometheus.
 
-What a service counts anyway, without any of this, is on `nebula run --http`.
+`nebula run --http` shows what is in the usual registry, beside what a service counts without any of this.
 """
 
 from __future__ import annotations
