@@ -111,6 +111,7 @@ class Answerer:
         """
         self._answers.connect(post, brand)
         self._trusts_sender = trusts_sender
+        self._handling.connect(counts_failures=trusts_sender)
 
     async def serve(self, message: Message, arrived: float, worker: Worker) -> None:
         """Deal with one message of a request queue: answer and ACK it.

@@ -151,7 +151,7 @@ class Consumer:
         self._acks_early = subscriber.options.ack == "early"
         middleware = subscriber.options.middleware
         self._chain = answering_chain(middleware) if middleware else None
-        self._trusts_sender = False
+        self._is_ours = False
         self._requeues_on_nack = True
         self._listener: Listener | None = None
         self.lane = Lane(self._serve, subscriber.options.concurrency)
@@ -162,7 +162,7 @@ class Consumer:
     async def listen(self, client: StompClient) -> None:
         """SUBSCRIBE, see `Consumers.listen`."""
         one, brand = self.subscriber, brand_of(client.server)
-        self._trusts_sender = client.is_nebula
+        self._is_ours = client.is_nebula
         self._requeues_on_nack = brand.requeues_on_nack
         if one.kind is DestinationKind.LAST_VALUE and not brand.has_last_values:
             raise no_last_values(one.destination, client.server)
@@ -212,7 +212,7 @@ class Consumer:
         if message.subscription.is_closed and self.subscriber.comes_again:
             return
         # A handler that kills its process must not do so for ever, see D.37.
-        if self._is_queue and attempts_before(message.headers) >= self._max_attempts:
+        if self._is_queue and self._failures_of(message) >= self._max_attempts:
             self._give_up(message, _NEVER_HANDLED)
             return
         try:
@@ -257,7 +257,7 @@ class Consumer:
             Envelope(self.subscriber.verb.name, body),
             message.headers,
             destination=message.destination,
-            principal=message.headers.get(names.SENDER) if self._trusts_sender else None,
+            principal=message.headers.get(names.SENDER) if self._is_ours else None,
             around=self._around,
         )
         self.tally.requests += 1
@@ -320,9 +320,16 @@ class Consumer:
     def _is_last(self, message: Message) -> bool:
         headers = message.headers
         # Who says only that it was delivered before would give it out for ever.
-        is_counted = headers.get(names.REDELIVERED) != "true" or any(one in headers for one in _COUNTS)
-        is_over = attempts_before(headers) + 1 >= self._max_attempts
+        is_counted = (
+            self._is_ours
+            or headers.get(names.REDELIVERED) != "true"
+            or any(one in headers for one in _COUNTS)
+        )
+        is_over = self._failures_of(message) + 1 >= self._max_attempts
         return is_over or not is_counted or not self._requeues_on_nack
+
+    def _failures_of(self, message: Message) -> int:
+        return attempts_before(message.headers, only_failed=self._is_ours)
 
     def _give_up(self, message: Message, reason: str) -> None:
         """Nobody will ever handle it."""

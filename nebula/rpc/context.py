@@ -160,9 +160,13 @@ AnyRequest: TypeAlias = Request[Never]
 """What handlers with any kind of state take, for type checkers."""
 
 
-def attempts_before(headers: Mapping[str, str]) -> int:
-    """How often the request was delivered before, as far as the broker tells."""
+def attempts_before(headers: Mapping[str, str], *, only_failed: bool = False) -> int:
+    """How often the request was delivered before, as far as the broker tells.
+
+    Args:
+        only_failed: the broker counts the deliveries that failed: what it has not counted was given back.
+    """
     text = headers.get(names.DELIVERY_COUNT) or headers.get(_RABBITMQ_COUNT)
     if text is not None and (count := whole_number(text, _MOST_DIGITS)) is not None:
         return count
-    return 1 if headers.get(names.REDELIVERED) == "true" else 0
+    return 1 if headers.get(names.REDELIVERED) == "true" and not only_failed else 0

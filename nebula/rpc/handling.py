@@ -60,6 +60,11 @@ class Handling:
         self._replays = replays
         self._streams = streams
         self._answers = answers
+        self._counts_failures = False
+
+    def connect(self, *, counts_failures: bool) -> None:
+        """Say whether the broker counts the deliveries that failed, and no others."""
+        self._counts_failures = counts_failures
 
     # Not async itself: a coroutine less for each request.
     def begin(
@@ -73,7 +78,8 @@ class Handling:
             VerbError: it is not to be handled.
         """
         # D.37: a handler that kills its process must not do so for ever.
-        if attempts_before(request.headers) >= self._rules.max_attempts:
+        failed = attempts_before(request.headers, only_failed=self._counts_failures)
+        if failed >= self._rules.max_attempts:
             times = f"delivered {self._rules.max_attempts} times without an answer"
             raise VerbError("too-many-attempts", times)
         if not verb.may_be_called_by(request.principal):

@@ -189,7 +189,7 @@ class Inbox:
         headers[REPLY_TO] = self._reply_to
         headers[REPLY_ID] = number
         if self.is_nebula:
-            # One receipt for a whole stream costs little, and streams are too long to be read for at any price.
+            # One receipt for a whole stream costs little.
             told = partial(self._on_stream_receipt, stream)
             self._client.post_with_receipt(stream.destination, body, headers, told)
         else:

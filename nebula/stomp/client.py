@@ -210,7 +210,7 @@ class StompClient:
 
         It is called at most once, synchronously, in the order of the broker's receipts, and never if the
         connection ends first (`on_lost` tells of that). It must not raise. With `receipt-on-rejection` among
-        the headers our broker says nothing of what it accepts: `forget` it, once it does not matter any more.
+        the headers our broker says nothing of what it accepts: `forget` it once it does not matter any more.
 
         Returns:
             The receipt's id.

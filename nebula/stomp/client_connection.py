@@ -27,7 +27,7 @@ log = structlog.get_logger()
 # moment later they have been.
 _SECOND_LOOK = 0.05
 
-# So many times `max_buffered_bytes` may wait while an answer is awaited: more than a broker sends ahead of it.
+# So many times `max_buffered_bytes` may wait while an answer is awaited: brokers send less ahead of it.
 _WHILE_AWAITING = 4
 
 

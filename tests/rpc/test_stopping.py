@@ -31,9 +31,10 @@ _AHEAD = 500
 
 
 class Duo:
-    """Two instances of one service. The verb `held` stays until it is let go."""
+    """Two instances of one service. The verb `held` stays until it is let go; messages may fail at the second."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, fails: bool = False, **options: Any) -> None:
+        self.fails = fails
         self.name = f"duo-{uuid4().hex}"
         self.options = options
         self.is_held, self.go_on = anyio.Event(), anyio.Event()
@@ -76,6 +77,8 @@ class Duo:
             if number == 0:
                 self.is_held.set()
                 await self.go_on.wait()
+            elif self.fails:
+                raise ValueError(item)
 
         return app
 
@@ -131,7 +134,7 @@ async def test_calls_made_while_one_instance_stops_are_answered_by_the_other(
 async def test_what_waited_for_a_worker_or_its_turn_goes_to_the_other_uncounted(
     broker_url: str, client: Client
 ) -> None:
-    duo, first, second = Duo(concurrency=2), anyio.CancelScope(), anyio.CancelScope()
+    duo, first, second = Duo(concurrency=2, max_attempts=1), anyio.CancelScope(), anyio.CancelScope()
     answers: list[int] = []
 
     async def ask(number: int) -> None:
@@ -152,7 +155,7 @@ async def test_what_waited_for_a_worker_or_its_turn_goes_to_the_other_uncounted(
 
     assert answers == [1] * 19 + [0]
     assert sorted(duo.handled) == list(range(20))
-    # Three of those would be `too-many-attempts`.
+    # One of those would be `too-many-attempts`.
     assert duo.counts == {None}
 
 
@@ -173,6 +176,25 @@ async def test_messages_of_a_queue_go_to_the_other_instance_while_one_stops(
             duo.go_on.set()
 
     assert sorted(duo.handled) == [0, 1, 2]
+
+
+async def test_message_that_an_instance_gave_back_may_fail_as_often_as_any_other(
+    broker_url: str, client: Client
+) -> None:
+    duo, first, second = Duo(fails=True, max_attempts=3), anyio.CancelScope(), anyio.CancelScope()
+    queue = f"/queue/{duo.name}.orders"
+
+    async with duo.running(broker_url, 0, first):
+        for item in range(3):
+            await client.publish(queue, item)
+        await duo.is_held.wait()
+        async with duo.running(broker_url, 1, second):
+            first.cancel()
+            while (await client.call(duo.name, "stats"))["listens"][0]["given_up"] < 2:
+                await anyio.lowlevel.checkpoint()
+            duo.go_on.set()
+
+    assert sorted(duo.handled) == [0, *[1] * 3, *[2] * 3]
 
 
 async def test_request_to_an_instance_that_stops_is_answered_busy(broker_url: str, client: Client) -> None:
@@ -198,8 +220,8 @@ async def test_request_to_an_instance_that_stops_is_answered_busy(broker_url: st
 async def test_stream_goes_on_whatever_an_instance_that_stops_is_sent_beside(
     broker_url: str, client: Client, tmp_path: Path, *, has_jobs: bool
 ) -> None:
-    duo = Duo(concurrency=2, **({"state": tmp_path} if has_jobs else {}))
-    first = anyio.CancelScope()
+    options: dict[str, Any] = {"state": tmp_path} if has_jobs else {}
+    duo, first = Duo(concurrency=2, **options), anyio.CancelScope()
 
     async with duo.running(broker_url, 0, first):
         (instance,) = await client.services(duo.name)
