@@ -13,7 +13,7 @@ import structlog
 from cachetools import TLRUCache
 from pydantic_core import from_json
 
-from nebula.errors import CallTimeout, NebulaError
+from nebula.errors import CallTimeout, NebulaError, fresh
 from nebula.rpc.avro_bodies import AvroBody, read_message
 from nebula.rpc.envelope import content_type_of, dump_json
 from nebula.rpc.replies import Reply
@@ -180,18 +180,17 @@ class Cache:
         # Behind the question: who forgets an answer does so for all who asked.
         key = _json([destination, verb, *question, "" if self._is_shared else asker])
         if key in self._flights:
-            began = monotonic()
-            try:
-                with anyio.fail_after(timeout):
-                    reply = await self._follow(key)
-            except TimeoutError:
-                raise CallTimeout(
-                    f"{destination} did not answer in time, as somebody else asked it"
-                ) from None
+            until = monotonic() + timeout
+            reply = None
+            with anyio.move_on_after(timeout) as in_time:
+                reply = await self._follow(key)
             if reply is not None:
                 self.hits += 1
                 return reply
-            timeout -= monotonic() - began
+            timeout = until - monotonic()
+            # Also where the other call ended in the last moment: the store cannot be asked in no time.
+            if in_time.cancelled_caught or timeout <= 0:
+                raise CallTimeout(f"{destination} did not answer in time, as somebody else asked it")
         return await self._lead(key, seconds, ask, timeout)
 
     async def _follow(self, key: str) -> Reply | None:
@@ -199,7 +198,7 @@ class Cache:
         while (flight := self._flights.get(key)) is not None:
             await flight.has_ended.wait()
             if flight.error is not None:
-                raise flight.error.with_traceback(None)
+                raise fresh(flight.error)
             if flight.reply is not None:
                 return flight.reply
         return None
