@@ -83,12 +83,12 @@ def _seconds(fields: Mapping[str, Any]) -> float | None:
 class Withdrawn:
     """Remembers cancels of requests that have not come yet, so that those never start.
 
-    Bounded: of more than 10,000 the oldest are forgotten, and their requests run.
+    Bounded: of more than 10,000, whosever, the oldest are forgotten, and their requests run.
     """
 
     def __init__(self) -> None:
         # By reply destination, id and principal; when it may be forgotten. The principal is part of the
-        # key so that nobody can push out, or make up, what another principal withdrew.
+        # key so that nobody can make up what another principal withdrew.
         self._until: dict[tuple[str, str, str | None], float] = {}
 
     def __len__(self) -> int:
