@@ -105,8 +105,10 @@ async def test_plain_hook_that_hangs_holds_one_thread_and_is_asked_anew_when_it_
         assert (answers, len(runs)) == ([["database"]] * 20, 1)
         database_is_back.set()
         runs[0].join()
-        while len(runs) < 2:
-            assert await checks.failing() == []
+        failing = ["database"]
+        # Each time it has 10 ms, which a loaded machine may need for the thread alone.
+        while len(runs) < 2 or failing:
+            failing = await checks.failing()
 
 
 @pytest.mark.parametrize("is_plain", [True, False])
