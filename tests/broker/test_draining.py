@@ -123,6 +123,27 @@ def test_who_drains_is_no_consumer_any_more(broker: BrokerHarness) -> None:
     assert results(carol) == [None]
 
 
+def test_who_drains_gets_nothing_more_when_rights_change_either(broker: BrokerHarness) -> None:
+    bob, _ = consumer(broker)
+    bob.say(DRAIN)
+    broker.broker.review(None, broker.now)
+    broker.connect().publish(QUEUE, "3")
+
+    assert bob.bodies() == []
+
+
+def test_drain_of_an_inbox_is_an_unsubscribe(broker: BrokerHarness) -> None:
+    inbox = "/queue/nebula.inbox.1"
+    bob = broker.connect()
+    bob.subscribe(inbox, "exclusive:true", INDIVIDUAL)
+    bob.publish(inbox, "1")
+    (message,) = bob.received()
+    bob.say(DRAIN)
+    bob.ack(message, "receipt:a")
+
+    assert results(bob) == ["ignored"]
+
+
 def test_auto_delete_queue_stays_until_its_drain_has_ended(broker: BrokerHarness) -> None:
     bob, (message,) = consumer(broker, "auto-delete:true", bodies=1)
     bob.say(DRAIN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ _AHEAD = 500
 
 
 class Duo:
-    """Two instances of one service. The verb `held` stays until it is let go; messages may fail at the second."""
+    """Two instances of one service. The verb `held` stays until it is let go; orders may fail at the second."""
 
     def __init__(self, *, fails: bool = False, **options: Any) -> None:
         self.fails = fails
@@ -195,6 +195,32 @@ async def test_message_that_an_instance_gave_back_may_fail_as_often_as_any_other
             duo.go_on.set()
 
     assert sorted(duo.handled) == [0, *[1] * 3, *[2] * 3]
+
+
+async def test_instance_that_stops_alone_leaves_messages_of_a_queue_as_they_were(
+    broker_url: str, client: Client
+) -> None:
+    duo, first = Duo(), anyio.CancelScope()
+    queue = f"/queue/{duo.name}.orders"
+
+    async with duo.running(broker_url, 0, first):
+        (instance,) = await client.services(duo.name)
+        assert instance.queue is not None
+        for item in range(4):
+            await client.publish(queue, item)
+        await duo.is_held.wait()
+        first.cancel()
+        # Until it says that it is stopping.
+        with suppress(RemoteError):
+            while True:
+                await client.call(instance.queue, "which")
+        duo.go_on.set()
+    async with client.stomp.subscribe(queue) as rest:
+        with anyio.fail_after(5):
+            found = [await anext(rest) for _ in range(3)]
+
+    assert [one.body for one in found] == [b"1", b"2", b"3"]
+    assert [one.headers.get(DELIVERY_COUNT) for one in found] == [None] * 3
 
 
 async def test_request_to_an_instance_that_stops_is_answered_busy(broker_url: str, client: Client) -> None:
