@@ -13,8 +13,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nebula import Responder, VerbError
-from nebula.stomp.client import StompClient
+from nebula import Client, Depends, Responder, VerbError, lifespan_state
 from services.venue.bodies import AVRO, Bodies, tombstone
 from services.venue.controller import Update
 from services.venue.invariants import Reading
@@ -22,7 +21,8 @@ from services.venue.records import Record
 from services.venue.store import read_values
 from services.venue.topics import Topic, game_topic, gmid_of, machine_topic
 
-app = Responder("venue")
+# One connection for all requests, beside the service's own, to read the store by.
+app = Responder("venue", lifespan=Client)
 
 # They become parts of globs, where an asterisk would name every machine.
 Gmid = Annotated[str, Field(pattern=r"^\w+$")]
@@ -60,27 +60,28 @@ class Machines(BaseModel):
 
 
 @app.verb
-async def meters(gmid: Gmid) -> MachineMeters:
+async def meters(gmid: Gmid, *, store: Client = Depends(lifespan_state)) -> MachineMeters:
     """The latest reading of a machine."""
-    readings = await _readings(gmid)
+    readings = await _readings(store, gmid)
     if not readings:
         raise VerbError("not-found", f"no machine {gmid!r} has published a reading")
     return MachineMeters.model_validate(readings[0], from_attributes=True)
 
 
 @app.verb
-async def turnover(machines: Machines) -> int:
+async def turnover(machines: Machines, *, store: Client = Depends(lifespan_state)) -> int:
     """All money bet on a range of machines since their last RAM clear."""
-    return sum(reading.turnover for reading in await _readings("*") if machines.has(reading.gmid))
+    readings = await _readings(store, "*")
+    return sum(reading.turnover for reading in readings if machines.has(reading.gmid))
 
 
 @app.verb
-async def enable(gmid: Gmid, game: GameId) -> None:
+async def enable(gmid: Gmid, game: GameId, *, store: Client = Depends(lifespan_state)) -> None:
     """Have a machine offer a game.
 
     Answered when the desire is written down; the machine follows later, as its detected configuration tells.
     """
-    destination, detected = await _detected(gmid, game)
+    destination, detected = await _detected(store, gmid, game)
     supported = sorted({*detected["activeDenoms"], *detected["disabledDenoms"]})
     desired = {name: value for name, value in detected.items() if name != "disabledDenoms"}
     update = Update(destination, Topic.GAME_DESIRED, {**desired, "activeDenoms": supported})
@@ -89,26 +90,26 @@ async def enable(gmid: Gmid, game: GameId) -> None:
 
 
 @app.verb
-async def disable(gmid: Gmid, game: GameId) -> None:
+async def disable(gmid: Gmid, game: GameId, *, store: Client = Depends(lifespan_state)) -> None:
     """Have a machine offer a game no longer; answered as `enable` is."""
-    destination, _ = await _detected(gmid, game)
+    destination, _ = await _detected(store, gmid, game)
     await app.publish(destination, tombstone(destination), headers=AVRO)
 
 
-async def _readings(gmid: str) -> list[Reading]:
-    found = await _records(machine_topic("*", gmid, Topic.METERS))
+async def _readings(store: Client, gmid: str) -> list[Reading]:
+    found = await _records(store, machine_topic("*", gmid, Topic.METERS))
     return [Reading.of(gmid_of(destination), record) for destination, record in found.items()]
 
 
-async def _detected(gmid: str, game: str) -> tuple[str, Record]:
+async def _detected(store: Client, gmid: str, game: str) -> tuple[str, Record]:
     """Where the desired configuration of a game goes, and what the game was found to be."""
-    for destination, record in (await _records(game_topic("*", gmid, game, Topic.GAME_DETECTED))).items():
+    found = await _records(store, game_topic("*", gmid, game, Topic.GAME_DETECTED))
+    for destination, record in found.items():
         return destination.replace(Topic.GAME_DETECTED, Topic.GAME_DESIRED), record
     raise VerbError("not-found", f"machine {gmid} has no game {game}")
 
 
-async def _records(pattern: str) -> dict[str, Record]:
-    async with StompClient() as client:
-        values = await read_values(client, pattern)
+async def _records(store: Client, pattern: str) -> dict[str, Record]:
+    values = await read_values(store, pattern)
     records = ((destination, _bodies().decode(body)) for destination, body in values.items())
     return {destination: record for destination, record in records if record is not None}

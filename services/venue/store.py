@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from nebula.stomp.client import AckMode, StompClient
+from nebula import Client
+from nebula.stomp.client import AckMode
 
 
-async def read_values(client: StompClient, pattern: str) -> dict[str, bytes]:
+async def read_values(client: Client, pattern: str) -> dict[str, bytes]:
     """The present values of all destinations that a glob names, by destination.
 
     Args:

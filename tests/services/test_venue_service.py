@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from nebula import Client, RemoteError, embedded
+from nebula.testing import serving
 from services.venue.app import app, disable, enable, meters
 from services.venue.bodies import AVRO, Bodies
 from services.venue.controller import SiteController, Update
@@ -31,16 +33,17 @@ def venue() -> Venue:
 
 @asynccontextmanager
 async def floor(venue: Venue, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
-    """A broker that hosts the service, and whose store knows all of a venue after some rounds."""
+    """A broker whose store knows all of a venue after some rounds, and the service."""
     controller = SiteController(venue)
     updates = controller.open(_NOON)
     for second in range(1, 20):
         updates += controller.poll(_NOON + second * 1000)
     with anyio.fail_after(_SECONDS):
-        async with embedded(app) as url, Client(url) as client:
+        async with embedded() as url:
             monkeypatch.setenv("NEBULA_BROKER", url)
-            await publish(client, updates)
-            yield client
+            async with serving(url, app), Client(url) as client:
+                await publish(client, updates)
+                yield client
 
 
 async def publish(client: Client, updates: list[Update]) -> None:
@@ -52,7 +55,7 @@ async def publish(client: Client, updates: list[Update]) -> None:
 
 async def desires(client: Client) -> dict[str, Record | None]:
     """What the store holds of games that somebody desires."""
-    values = await read_values(client.stomp, pattern_of(Topic.GAME_DESIRED))
+    values = await read_values(client, pattern_of(Topic.GAME_DESIRED))
     return {destination: Bodies().decode(body) for destination, body in values.items()}
 
 
@@ -70,6 +73,18 @@ async def test_meters_are_those_of_the_latest_reading(venue: Venue, monkeypatch:
     assert (answer.gmid, answer.turnover, answer.wins) == ("GM000102", own.turnover, own.wins)
     assert answer.credits - answer.debits == venue.ledger.net("GM000102")
     assert own.turnover > 0
+
+
+async def test_service_connects_no_more_often_the_more_it_is_asked(
+    venue: Venue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with capture_logs() as logs:
+        async with floor(venue, monkeypatch) as client:
+            for _ in range(3):
+                await client.call(meters, "GM000102")
+
+    # The client's own, the service's, and that by which it reads.
+    assert [log["event"] for log in logs].count("session opened") == 3
 
 
 async def test_turnover_is_the_sum_over_a_range_of_machines(
