@@ -11,14 +11,14 @@ import anyio
 import pytest
 from pydantic_core import from_json
 
-from nebula.errors import CallTimeout, RemoteError
+from nebula.errors import CallTimeout, NoResponder, RemoteError
 from nebula.rpc.client import Client
 from nebula.rpc.deadlines import AMBIENT
 from nebula.rpc.errors import VerbError
 from nebula.rpc.responder import Responder
 from nebula.stomp.client import Message, StompClient
 from tests.rpc.conftest import Serving
-from tests.rpc.scripted import brokers, header, request, welcome
+from tests.rpc.scripted import answer_to, brokers, header, request, welcome
 from tests.stomp.peer import Peer
 
 pytestmark = pytest.mark.anyio
@@ -127,6 +127,41 @@ async def test_call_whose_time_is_over_is_not_withdrawn(
             await until(cancels)
 
     assert [from_json(one.body) for one in cancels] == [{"last": True}]
+
+
+async def test_calls_leave_nothing_awaited_however_they_end(
+    client: Client, broker_url: str, serving: Serving, anyio_backend_name: str
+) -> None:
+    service = f"ended-{anyio_backend_name}"
+    with anyio.fail_after(5):
+        async with serving(Responder(f"{service}-not")):
+            await client.call(f"{service}-not", "ping")
+        with pytest.raises(NoResponder):
+            await client.call(service, "work")
+        async with hearing(broker_url, service):
+            with pytest.raises(CallTimeout):
+                await client.call(service, "work", timeout=0.02)
+            with anyio.move_on_after(0.02):
+                await client.call(service, "work")
+
+    # For as long as something is, the client reads beyond its bound.
+    assert client.stomp.connection._awaited == {}
+
+
+@pytest.mark.parametrize(("server", "asks"), [("nebula/0", True), ("RabbitMQ/4", False)])
+async def test_call_asks_for_a_receipt_that_only_a_rejection_brings(server: str, *, asks: bool) -> None:
+    frames: list[str] = []
+
+    async def script(peer: Peer) -> None:
+        await welcome(peer, server)
+        frames.append(await request(peer))
+        await peer.say(answer_to(frames[0], 5))
+
+    async with brokers(script) as url, Client(url, reconnect=False) as client:
+        assert await client.call("shop", "price") == 5
+
+    assert ("\nreceipt:" in frames[0]) is asks
+    assert ("\nreceipt-on-rejection:true\n" in frames[0]) is asks
 
 
 async def test_start_and_questions_to_the_broker_are_not_withdrawn() -> None:
