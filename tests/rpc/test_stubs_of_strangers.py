@@ -218,8 +218,17 @@ def test_models_that_refer_to_one_another_are_each_walked_a_few_times(write: Cal
     assert times[1] <= 4 * times[0]
 
 
+def test_models_nested_deeper_than_python_goes_are_refused_as_that() -> None:
+    definitions: dict[str, Any] = {
+        f"d{one}": {"type": "object", "title": f"M{one}", "properties": {"p": {"$ref": f"#/$defs/d{one + 1}"}}}
+        for one in range(1_000)
+    }
+    with pytest.raises(ValueError, match="nested too deeply"):
+        write_stubs(told_with(result={"$ref": "#/$defs/d0", "$defs": definitions}))
+
+
 def test_very_many_models_that_refer_to_one_another_are_refused() -> None:
-    with pytest.raises(ValueError, match="its types would take more than"):
+    with pytest.raises(ValueError, match="refer to one another too often"):
         write_stubs(all_through_one(1_100))
 
 

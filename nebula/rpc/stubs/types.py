@@ -129,10 +129,12 @@ class Types:
         return text
 
     def spend(self, characters: int) -> None:
-        """Count what was written. Raises ValueError when it is too much."""
+        """Count what was written, or come through. Raises ValueError when it is too much."""
         self._written += characters
         if self._written > _MOST_WRITTEN:
-            raise ValueError(f"its types would take more than {_MOST_WRITTEN} characters")
+            raise ValueError(
+                f"its types would take more than {_MOST_WRITTEN} characters, or refer to one another too often"
+            )
 
     @property
     def class_names(self) -> set[str]:
