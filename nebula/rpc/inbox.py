@@ -195,6 +195,8 @@ class Inbox:
         else:
             self._client.post(stream.destination, body, headers)
         self._streams[number] = stream
+        # As for a call: its items and signs of life come behind what its reader has to take yet.
+        stream.awaited = self._client.keep_reading()
         stream.begin(self, number)
         if self._shared is not None:
             self._shared.want()
@@ -213,7 +215,8 @@ class Inbox:
             withdraw_from: a queue of the service, or None.
             seconds: until the stream would have ended anyway, None for never.
         """
-        self._streams.pop(number, None)
+        if (stream := self._streams.pop(number, None)) is not None:
+            self._client.forget(stream.awaited)
         self._rest()
         if withdraw_from is not None:
             withdraw(self._client, withdraw_from, self._reply_to, number, seconds)

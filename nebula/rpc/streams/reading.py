@@ -56,11 +56,13 @@ class Incoming:
     Attributes:
         destination: where the request went.
         deadline: when it wants to be looked at, see `look`.
+        awaited: what its inbox reads on for, see `StompClient.keep_reading`.
     """
 
     def __init__(self, destination: str, credit: int, timeout: float | None, brand: Brand = NEBULA) -> None:
         now = monotonic()
         self.destination = destination
+        self.awaited = ""
         self.flow = Inflow(credit)
         self._brand = brand
         self.is_dropped = False
