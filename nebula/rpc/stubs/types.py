@@ -133,7 +133,7 @@ class Types:
         self._written += characters
         if self._written > _MOST_WRITTEN:
             raise ValueError(
-                f"its types would take more than {_MOST_WRITTEN} characters, or refer to one another too often"
+                f"its types would take more than {_MOST_WRITTEN} characters, or refer to each other too often"
             )
 
     @property
