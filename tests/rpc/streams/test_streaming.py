@@ -282,16 +282,21 @@ async def read_quietly(stream: AsyncIterator[Any]) -> None:
 # --- beside a subscription ---
 
 
-async def test_stream_of_who_has_much_to_read_before_comes(client: Client, prices: str) -> None:
+async def test_stream_of_who_has_much_to_read_beside_goes_on(
+    client: Client, broker_url: str, prices: str
+) -> None:
     queue = f"/queue/much-{uuid4().hex}"
     big = b"x" * 8_000_000  # a connection reads two of them ahead
     with anyio.fail_after(10):
-        async with client.stomp.subscribe(queue) as unread:
-            for _ in range(4):
-                await client.stomp.send(queue, big, receipt=True)
-            await anext(unread)
-            assert await read(client.stream(endless), most=1000) == list(range(1000))
+        async with StompClient(broker_url) as other, client.stomp.subscribe(queue):
+            items = client.stream(prices, "endless", credit=10)
+            found = await read(items, most=1)
+            for _ in range(3):
+                await other.send(queue, big, receipt=True)
+            await read(items, most=1000, into=found)
+            await items.aclose()
 
+    assert found == list(range(1000))
     assert client.stomp.connection._awaited == {}
 
 
