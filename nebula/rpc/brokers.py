@@ -83,7 +83,9 @@ class Brand:
     def service_of(self, destination: str) -> str | None:
         """The service whose instance alone listens there, as it tells its callers; None: it is no such queue.
 
-        A peer may name any destination as its own. This is one that it cannot do much harm by.
+        A peer may name any destination as its own. Only names of this form are believed: no topic, inbox or
+        queue of a service as such. Another queue whose name has a dot may be meant all the same; what it can
+        get by this is empty objects.
         """
         plain = "/queue/" + destination.rpartition("/")[2]
         found = _OF_AN_INSTANCE.fullmatch(plain)
