@@ -15,10 +15,10 @@ from tests.cli.programs import DEADLINE, NEBULA, environment, running
 
 
 @pytest.fixture
-def shop(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def shop(folder: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A broker that hosts the shop, to be killed, and its address."""
     words = ("broker", "--port", "0", "--app", "shop:app")
-    with running(*words, cwd=folder, env=state(folder)) as (broker, line):
+    with running(*words, cwd=folder, env=state(tmp_path)) as (broker, line):
         yield broker, line["url"]
 
 
