@@ -136,8 +136,9 @@ async def test_calls_leave_nothing_awaited_however_they_end(
     with anyio.fail_after(5):
         async with serving(Responder(f"{service}-not")):
             await client.call(f"{service}-not", "ping")
-        with pytest.raises(NoResponder):
-            await client.call(service, "work")
+        # Not all brokers say so.
+        with pytest.raises((NoResponder, CallTimeout)):
+            await client.call(service, "work", timeout=0.5)
         async with hearing(broker_url, service):
             with pytest.raises(CallTimeout):
                 await client.call(service, "work", timeout=0.02)
