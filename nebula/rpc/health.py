@@ -30,9 +30,9 @@ _SECONDS: Final = 5.0
 class Checks:
     """Hooks of one kind, asked together.
 
-    `async def` hooks run on the event loop, and so do those that return an awaitable, once one of them has;
-    plain ones in threads. A hook runs once at a time: whoever asks
-    meanwhile gets that run's outcome. So a hook that hangs holds one thread, however often it is asked for.
+    `async def` hooks run on the event loop, plain ones in threads. One that turns out to return an awaitable
+    is called again on the loop, from then on always. A hook runs once at a time: whoever asks meanwhile gets
+    that run's outcome. So a hook that hangs holds one thread, however often it is asked for.
 
     Args:
         kind: what they answer for, in the log.
