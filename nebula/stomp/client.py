@@ -218,7 +218,7 @@ class StompClient:
         return self.connection.post_with_receipt(destination, body, headers, on_receipt)
 
     def keep_reading(self) -> str:
-        """Let four times `max_buffered_bytes` wait in subscriptions, until told to `forget` what this returns.
+        """Let four times `max_buffered_bytes` wait in subscriptions, until told to `forget` what it returns.
 
         For who waits for an answer that comes by a listener, perhaps behind messages that he would take next.
         """
