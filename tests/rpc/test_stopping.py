@@ -219,7 +219,8 @@ async def test_instance_that_stops_alone_leaves_messages_of_a_queue_as_they_were
         with anyio.fail_after(5):
             found = [await anext(rest) for _ in range(3)]
 
-    assert [one.body for one in found] == [b"1", b"2", b"3"]
+    # Other brokers do not promise the order of what comes back.
+    assert sorted(one.body for one in found) == [b"1", b"2", b"3"]
     assert [one.headers.get(DELIVERY_COUNT) for one in found] == [None] * 3
 
 
