@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it has no types
 
 _ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
@@ -24,6 +25,12 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """Async tests run on asyncio with uvloop, and on trio. Override it where only one makes sense."""
     backend: tuple[str, dict[str, Any]] = request.param
     return backend
+
+
+def pytest_configure() -> None:
+    """Log plain tracebacks: drawing one with all its variables takes seconds, and nothing else is done then."""
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
 @pytest.hookimpl(hookwrapper=True)

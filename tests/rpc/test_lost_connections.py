@@ -340,6 +340,9 @@ async def test_service_that_came_back_hears_of_withdrawn_calls(
     way.drop_connection()
     with anyio.fail_after(_DEADLINE):
         await client.call(mill.name, "quick", wait_for_responder=10, timeout=10)
+        # It makes itself known when it hears of withdrawn calls already.
+        while not await client.services(mill.name):
+            await anyio.lowlevel.checkpoint()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.call, mill.name, "slow", "given up")
             await mill.until_runs(1)
