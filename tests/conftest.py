@@ -28,7 +28,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 def pytest_configure() -> None:
-    """Log plain tracebacks: drawing one with all its variables takes seconds, and nothing else is done then."""
+    """Log plain tracebacks: drawing one with all its variables takes seconds in which nothing else is done."""
     renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
