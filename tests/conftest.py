@@ -28,7 +28,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 def pytest_configure() -> None:
-    """Log plain tracebacks: drawing one with all its variables takes seconds in which nothing else is done."""
+    """Log plain tracebacks: drawing one with its variables takes seconds, in which nothing else is done."""
     renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
