@@ -204,7 +204,8 @@ def test_very_many_chunks_of_one_read_take_several_turns(monkeypatch: pytest.Mon
         assert browser.answer()[0] == 200
         assert browser.rest() == b"x" * CHUNKS
         counting.cancel()
-    assert max(reading.events.values()) <= 500
+    # What is left of one read and the beginning of the next one may fall into one turn.
+    assert max(reading.events.values()) <= 2 * 400
 
 
 def test_body_of_a_stranger_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
