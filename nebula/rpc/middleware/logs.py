@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import Any
 
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from nebula.errors import NebulaError, RemoteError
 from nebula.rpc.answers import Answer
 from nebula.rpc.chain import Call, CallNext, MakeCall
 from nebula.rpc.context import Request
-from nebula.rpc.errors import VerbError
+from nebula.rpc.middleware.outcomes import Outcome
 
 __all__ = ["log_calls", "log_requests"]
 
@@ -27,45 +25,26 @@ async def log_requests(request: Request, call_next: CallNext) -> Answer:
     """
     known = {"service": request.service, "verb": request.verb, "request_id": request.reply_id}
     known["principal"] = request.principal
-    began, code = monotonic(), "cancelled"
+    outcome = Outcome()
     with bound_contextvars(**{name: value for name, value in known.items() if value is not None}):
         try:
-            answer = await call_next(request)
-        except VerbError as error:
-            code = error.code
-            raise
-        except Exception:
-            code = "internal"
-            raise
-        else:
-            code = answer.code or ""
-            return answer
+            return await outcome.of_request(request, call_next)
         finally:
-            seconds = round(monotonic() - began, 6)
-            if code:
-                _log.info("request failed", code=code, seconds=seconds)
-            else:
-                _log.info("request answered", seconds=seconds)
+            _tell("request", outcome)
 
 
 async def log_calls(call: Call, call_next: MakeCall) -> Any:
     """Log how each call ended, and after how many seconds: `Client(middleware=[log_calls])`."""
-    began, code = monotonic(), "cancelled"
+    outcome = Outcome()
     try:
-        result = await call_next(call)
-    except (RemoteError, VerbError) as error:
-        code = error.code
-        raise
-    except NebulaError as error:
-        code = type(error).__name__
-        raise
-    else:
-        code = ""
-        return result
+        return await outcome.of_call(call, call_next)
     finally:
-        known = {"kind": call.kind, "service": call.service, "verb": call.verb}
-        seconds = round(monotonic() - began, 6)
-        if code:
-            _log.info("call failed", code=code, seconds=seconds, **known)
-        else:
-            _log.info("call answered", seconds=seconds, **known)
+        _tell("call", outcome, kind=call.kind, service=call.service, verb=call.verb)
+
+
+def _tell(what: str, outcome: Outcome, **known: str) -> None:
+    seconds = round(outcome.seconds, 6)
+    if outcome.code:
+        _log.info(f"{what} failed", code=outcome.code, seconds=seconds, **known)
+    else:
+        _log.info(f"{what} answered", seconds=seconds, **known)

@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import Any, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
-from nebula.errors import NebulaError, RemoteError
 from nebula.rpc.answers import Answer
 from nebula.rpc.chain import Call, CallNext, MakeCall
 from nebula.rpc.context import Request
-from nebula.rpc.errors import VerbError
+from nebula.rpc.middleware.outcomes import Outcome
 
 __all__ = ["MeasureCalls", "MeasureRequests"]
 
@@ -39,12 +37,12 @@ class _Measures:
         )
         self._names: set[tuple[str, ...]] = set()
 
-    def add(self, service: str, verb: str, began: float, code: str) -> None:
+    def add(self, service: str, verb: str, outcome: Outcome) -> None:
         labels = self._bounded(service, verb)
         self._total.labels(*labels).inc()
-        self._seconds.labels(*labels).observe(monotonic() - began)
-        if code:
-            self._errors.labels(*self._bounded(*labels, code)).inc()
+        self._seconds.labels(*labels).observe(outcome.seconds)
+        if outcome.code:
+            self._errors.labels(*self._bounded(*labels, outcome.code)).inc()
 
     def _bounded(self, *names: str) -> tuple[str, ...]:
         if names not in self._names:
@@ -69,20 +67,11 @@ class MeasureRequests:
 
     async def __call__(self, request: Request, call_next: CallNext) -> Answer:
         """See `Middleware`."""
-        began, code = monotonic(), "cancelled"
+        outcome = Outcome()
         try:
-            answer = await call_next(request)
-        except VerbError as error:
-            code = error.code
-            raise
-        except Exception:
-            code = "internal"
-            raise
-        else:
-            code = answer.code or ""
-            return answer
+            return await outcome.of_request(request, call_next)
         finally:
-            self._measures.add(request.service, request.verb, began, code)
+            self._measures.add(request.service, request.verb, outcome)
 
 
 class MeasureCalls:
@@ -100,17 +89,8 @@ class MeasureCalls:
 
     async def __call__(self, call: Call, call_next: MakeCall) -> Any:
         """See `CallMiddleware`."""
-        began, code = monotonic(), "cancelled"
+        outcome = Outcome()
         try:
-            result = await call_next(call)
-        except (RemoteError, VerbError) as error:
-            code = error.code
-            raise
-        except NebulaError as error:
-            code = type(error).__name__
-            raise
-        else:
-            code = ""
-            return result
+            return await outcome.of_call(call, call_next)
         finally:
-            self._measures.add(call.service, call.verb, began, code)
+            self._measures.add(call.service, call.verb, outcome)

@@ -1,0 +1,57 @@
+"""How a request or a call ended, for middleware that tells of it."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any
+
+from nebula.errors import NebulaError, RemoteError
+from nebula.rpc.answers import Answer
+from nebula.rpc.chain import Call, CallNext, MakeCall
+from nebula.rpc.context import Request
+from nebula.rpc.errors import VerbError
+
+__all__ = ["Outcome"]
+
+
+class Outcome:
+    """What became of one request or call, from now on.
+
+    Attributes:
+        code: of its error; empty where there was none, `cancelled` until it has ended otherwise.
+    """
+
+    def __init__(self) -> None:
+        self.code = "cancelled"
+        self._began = monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return monotonic() - self._began
+
+    async def of_request(self, request: Request, call_next: CallNext) -> Answer:
+        """Have a request answered; see `CallNext`."""
+        try:
+            answer = await call_next(request)
+        except VerbError as error:
+            self.code = error.code
+            raise
+        except Exception:
+            self.code = "internal"
+            raise
+        self.code = answer.code or ""
+        return answer
+
+    async def of_call(self, call: Call, call_next: MakeCall) -> Any:
+        """Have a call made. Where there is no answer, the code is the name of the exception."""
+        try:
+            result = await call_next(call)
+        except (RemoteError, VerbError) as error:
+            self.code = error.code
+            raise
+        except NebulaError as error:
+            self.code = type(error).__name__
+            raise
+        self.code = ""
+        return result
