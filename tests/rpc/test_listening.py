@@ -23,6 +23,7 @@ from nebula.rpc.context import Request
 from nebula.rpc.injection import Depends
 from nebula.rpc.responder import Responder
 from nebula.testing import Faults, RunningBroker, TestClient
+from tests.rpc.heard import Heard
 from tests.rpc.scripted import brokers, header
 from tests.rpc.test_asyncapi import OFFICIAL, faults
 from tests.stomp.peer import Peer
@@ -36,25 +37,6 @@ READING = Schema({"type": "record", "name": "egm.Meter_v1", "fields": [{"name": 
 
 class Meter(BaseModel):
     cents: int
-
-
-class Heard:
-    """What handlers were given, in order."""
-
-    def __init__(self) -> None:
-        self.all: list[Any] = []
-        self._more = anyio.Event()
-
-    def __call__(self, one: Any) -> None:
-        self.all.append(one)
-        self._more.set()
-        self._more = anyio.Event()
-
-    async def until(self, count: int) -> list[Any]:
-        with anyio.fail_after(_DEADLINE):
-            while len(self.all) < count:
-                await self._more.wait()
-        return self.all
 
 
 @pytest.fixture

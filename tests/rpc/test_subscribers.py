@@ -20,6 +20,7 @@ from nebula.rpc.injection import Depends
 from nebula.rpc.responder import Responder
 from nebula.testing import Faults
 from tests.rpc.conftest import Serving
+from tests.rpc.heard import Heard
 
 pytestmark = pytest.mark.anyio
 
@@ -28,25 +29,6 @@ _DEADLINE = 20.0
 
 class Meter(BaseModel):
     cents: int
-
-
-class Heard:
-    """What handlers were given, in order."""
-
-    def __init__(self) -> None:
-        self.all: list[Any] = []
-        self._more = anyio.Event()
-
-    def __call__(self, one: Any) -> None:
-        self.all.append(one)
-        self._more.set()
-        self._more = anyio.Event()
-
-    async def until(self, count: int) -> list[Any]:
-        with anyio.fail_after(_DEADLINE):
-            while len(self.all) < count:
-                await self._more.wait()
-        return self.all
 
 
 def fresh(**options: Any) -> Responder:
