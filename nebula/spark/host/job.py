@@ -19,10 +19,10 @@ from nebula.rpc.jobs.context import Job
 from nebula.rpc.signature import job_signature
 from nebula.spark import lines
 from nebula.spark.failures import Failure, describe, may_be_engine_loss
-from nebula.spark.host_context import SparkJob
-from nebula.spark.host_results import Results
-from nebula.spark.host_session import Session, java_object
-from nebula.spark.host_status import active_tasks, cancel_group, group_of
+from nebula.spark.host.context import SparkJob
+from nebula.spark.host.results import Results
+from nebula.spark.host.session import Session, java_object
+from nebula.spark.host.status import active_tasks, cancel_group, group_of
 
 # A cancel is told within a tenth of a second, whether the job's own code has ended by then or not.
 _CANCEL_PATIENCE_SECONDS = 0.05

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from nebula.spark import lines
 from nebula.spark.failures import describe
-from nebula.spark.host_session import CannotStart, Session
-from nebula.spark.host_status import group_of
+from nebula.spark.host.session import CannotStart, Session
+from nebula.spark.host.status import group_of
 from nebula.spark.processes import kill_engine
 
 if TYPE_CHECKING:
-    from nebula.spark.host_job import RunningJob
+    from nebula.spark.host.job import RunningJob
 
 _BEAT_SECONDS = 1.0
 _PROGRESS_SECONDS = 0.25
@@ -116,7 +116,7 @@ class Host:
 
     def _run(self, submit: lines.Submit) -> None:
         # Imported late: it needs PySpark, and a host without says so in a sentence.
-        from nebula.spark.host_job import RunningJob
+        from nebula.spark.host.job import RunningJob
 
         assert self._session is not None  # the service submits only after Ready
         assert self._config is not None

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from nebula.rpc.jobs.context import Job
 from nebula.spark import lines
-from nebula.spark.host_results import Results
-from nebula.spark.host_session import Session, java_object
-from nebula.spark.host_status import TaskCounter, group_of, tag_of
+from nebula.spark.host.results import Results
+from nebula.spark.host.session import Session, java_object
+from nebula.spark.host.status import TaskCounter, group_of, tag_of
 from nebula.spark.progress import Meter, Tasks
 
 
