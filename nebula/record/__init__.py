@@ -1,0 +1,1 @@
+"""Messages into Avro container files, without loss and without doubles."""

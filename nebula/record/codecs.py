@@ -1,0 +1,118 @@
+"""How the blocks of an Avro container file are compressed ("Object Container Files", "Required Codecs")."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
+
+from nebula.errors import AvroError, SettingsError
+
+MAX_BLOCK_BYTES: Final = 256 * 1024 * 1024
+"""What a block may be unpacked. A writer of ours stays far below; a file of who knows whom may not."""
+
+_ZSTD_LEVEL: Final = 1
+_DEFLATE_LEVEL: Final = 1
+_RAW: Final = -zlib.MAX_WBITS  # Avro's deflate has neither zlib's header nor its checksum
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One way to compress a block.
+
+    Attributes:
+        name: in the file's header.
+        compress: the octets of a block.
+        decompress: the reverse. Raises AvroError for what is not so compressed, or is too much.
+    """
+
+    name: str
+    compress: Callable[[bytes], bytes]
+    decompress: Callable[[bytes], bytes]
+
+
+def codec_named(name: str) -> Codec:
+    """`null`, `deflate` or `zstandard`.
+
+    Raises:
+        SettingsError: no codec is called so, or what it needs is not installed. Says what to install.
+    """
+    if name == "zstandard":
+        return _zstandard()
+    found = _BUILT_IN.get(name)
+    if found is None:
+        raise SettingsError(f"the codec {name!r} is not one of null, deflate, zstandard")
+    return found
+
+
+def _deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(_DEFLATE_LEVEL, zlib.DEFLATED, _RAW)
+    return packer.compress(data) + packer.flush()
+
+
+def _inflate(data: bytes) -> bytes:
+    unpacker = zlib.decompressobj(_RAW)
+    try:
+        unpacked = unpacker.decompress(data, MAX_BLOCK_BYTES)
+    except zlib.error as error:
+        raise AvroError("a block is not deflated") from error
+    return _whole(unpacked, is_whole=unpacker.eof)
+
+
+def _whole(unpacked: bytes, *, is_whole: bool) -> bytes:
+    if not is_whole:
+        raise AvroError(f"a block ends too soon, or is more than {MAX_BLOCK_BYTES} bytes")
+    return unpacked
+
+
+_BUILT_IN: Final = {
+    "null": Codec("null", bytes, bytes),
+    "deflate": Codec("deflate", _deflate, _inflate),
+}
+
+
+class _Unpacker(Protocol):
+    """What we use of a decompressor."""
+
+    eof: bool
+
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _Zstd(Protocol):
+    """What we use of the module, which Python has from 3.14 on."""
+
+    ZstdError: type[Exception]
+
+    def compress(self, data: bytes, level: int) -> bytes: ...
+
+    def ZstdDecompressor(self) -> _Unpacker: ...  # noqa: N802
+
+
+def _zstandard() -> Codec:
+    zstd = _zstd_module()
+
+    def decompress(data: bytes) -> bytes:
+        unpacker = zstd.ZstdDecompressor()
+        try:
+            unpacked = unpacker.decompress(data, MAX_BLOCK_BYTES)
+        except zstd.ZstdError as error:
+            raise AvroError("a block is not of zstandard") from error
+        return _whole(unpacked, is_whole=unpacker.eof)
+
+    return Codec("zstandard", lambda data: zstd.compress(data, _ZSTD_LEVEL), decompress)
+
+
+def _zstd_module() -> _Zstd:
+    try:
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+    except ImportError as error:
+        raise SettingsError(
+            "the codec zstandard needs backports.zstd: pip install 'nebula-rpc[zstd]', or take deflate"
+        ) from error
+    return cast("_Zstd", zstd)

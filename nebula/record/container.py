@@ -1,0 +1,409 @@
+"""Avro object container files of data that are encoded already: nothing is decoded to be written.
+
+A file is a header (schema, codec, a random sync marker) and blocks; each block says how many data it holds
+and how many octets it has, and ends with the marker. So a file that was cut anywhere is good up to its last
+whole block, and may be read in parts that begin at blocks ("Object Container Files" of the specification).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, Self
+
+from nebula.avro.varints import read_long, write_long
+from nebula.errors import AvroError
+from nebula.record.codecs import Codec, codec_named
+
+MAGIC: Final = b"Obj\x01"
+SYNC_BYTES: Final = 16
+BLOCK_BYTES: Final = 64 * 1024
+"""What a block holds before it is compressed, by default: readers split files between blocks."""
+
+_USUAL_HEADER_BYTES: Final = 32 * 1024
+_MAX_HEADER_BYTES: Final = 4 * 1024 * 1024
+_LONGEST_LONG: Final = 10
+
+
+class ContainerError(AvroError):
+    """A file is not a whole container.
+
+    Attributes:
+        path: of the file.
+        offset: of the octet from which on it is none: what lies before is good.
+    """
+
+    def __init__(self, path: Path, offset: int, problem: str) -> None:
+        super().__init__(f"{path}: {problem}, from octet {offset}")
+        self.path = path
+        self.offset = offset
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a container says of itself.
+
+    Attributes:
+        metadata: all of it, among it `avro.schema` and `avro.codec`.
+        sync: the marker behind each block.
+        end_bytes: of how many octets the header is: where the first block begins.
+    """
+
+    metadata: Mapping[str, bytes]
+    sync: bytes
+    end_bytes: int
+
+    @property
+    def schema(self) -> str:
+        """The writer's schema, as JSON."""
+        return self.metadata["avro.schema"].decode()
+
+    @property
+    def codec(self) -> str:
+        """The name of the codec."""
+        return self.metadata.get("avro.codec", b"null").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Where a block is.
+
+    Attributes:
+        offset: of its first octet in the file.
+        count: of its data.
+        data_offset: where its data begin, compressed.
+        size_bytes: of its data, compressed.
+    """
+
+    offset: int
+    count: int
+    data_offset: int
+    size_bytes: int
+
+    @property
+    def end(self) -> int:
+        """The offset behind it."""
+        return self.data_offset + self.size_bytes + SYNC_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What is left of a file that was cut.
+
+    Attributes:
+        count: of the data in its whole blocks.
+        size_bytes: of the file now.
+        removed_bytes: that were behind its last whole block.
+    """
+
+    count: int
+    size_bytes: int
+    removed_bytes: int
+
+
+class ContainerWriter:
+    """Writes a new container file.
+
+    Nothing that was appended is lost by an error of the disk: the file is cut back to its last whole block,
+    and what was appended waits in memory until `flush_block` or `sync` is called again. Not safe to be called
+    from two threads at once.
+
+    Args:
+        path: of the file; it must not exist.
+        schema: the writer's schema, as JSON. What is appended must be data of it: this is not checked.
+        codec: `null`, `deflate` or `zstandard`.
+        block_bytes: a block is written when it holds this many, uncompressed.
+        metadata: more of it for the header; names that begin with `avro.` are Avro's.
+
+    Raises:
+        SettingsError: there is no such codec here.
+        OSError: the file cannot be made.
+
+    Attributes:
+        path: of the file.
+        count: of all data appended.
+        written: how many of them are in whole blocks of the file.
+        size_bytes: of the file, up to its last whole block.
+        buffered_bytes: that wait for their block, uncompressed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        schema: str,
+        *,
+        codec: str = "deflate",
+        block_bytes: int = BLOCK_BYTES,
+        metadata: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self.path = path
+        self._codec: Codec = codec_named(codec)
+        self._block_bytes = block_bytes
+        self._sync = os.urandom(SYNC_BYTES)
+        self._data: list[bytes] = []
+        self.count = self.written = self.size_bytes = self.buffered_bytes = 0
+        everything = {**(metadata or {}), "avro.schema": schema.encode(), "avro.codec": codec.encode()}
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            self._write(_encode_header(everything, self._sync))
+        except BaseException:
+            os.close(self._file)
+            path.unlink()
+            raise
+
+    def append(self, datum: bytes) -> None:
+        """Take a datum; written with its block. Raises OSError if that is full and cannot be written."""
+        self._data.append(datum)
+        self.count += 1
+        self.buffered_bytes += len(datum)
+        if self.buffered_bytes >= self._block_bytes:
+            self.flush_block()
+
+    def flush_block(self) -> None:
+        """Write what waits as one block, whole or not at all. Raises OSError."""
+        if not self._data:
+            return
+        data = self._codec.compress(b"".join(self._data))
+        head = write_long(len(self._data)) + write_long(len(data))
+        self._write(b"%b%b%b" % (head, data, self._sync))
+        self.written = self.count
+        self._data.clear()
+        self.buffered_bytes = 0
+
+    def sync(self) -> None:
+        """As `flush_block`; then make what the file holds durable (its name: `sync_folder`). Raises OSError."""
+        self.flush_block()
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """As `flush_block`; then close the file. Idempotent. Raises OSError: it is still open then."""
+        if self._file >= 0:
+            self.flush_block()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file without what waits. Idempotent."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def _write(self, octets: bytes) -> None:
+        rest, position = memoryview(octets), self.size_bytes
+        try:
+            while rest:
+                # By position: what a failed try left behind the last whole block is written over.
+                done = os.pwrite(self._file, rest, position)
+                rest, position = rest[done:], position + done
+        except OSError:
+            os.ftruncate(self._file, self.size_bytes)
+            raise
+        self.size_bytes = position
+
+
+class ContainerReader:
+    """Finds the blocks of a file, by their heads only: nothing is decompressed or decoded.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        ContainerError: it is no container, or its header is cut.
+        OSError: it cannot be read.
+
+    Attributes:
+        path: of the file.
+        header: what it says of itself.
+        size_bytes: of the file when it was opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # Buffered for little more than heads: their data are skipped.
+        self._file: BinaryIO = path.open("rb", buffering=4096)
+        try:
+            self.size_bytes = os.fstat(self._file.fileno()).st_size
+            self.header = self._read_header()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def blocks(self, start: int = 0, end: int | None = None) -> Iterator[Block]:
+        """The blocks that begin at offsets from `start` on and before `end`, in order.
+
+        Args:
+            start: a block's offset; 0 is the first one.
+            end: None is the end of the file.
+
+        Raises:
+            ContainerError: the file does not go on with a whole block.
+        """
+        position = start or self.header.end_bytes
+        end = self.size_bytes if end is None else min(end, self.size_bytes)
+        while position < end:
+            block = self._block(position)
+            yield block
+            position = block.end
+
+    def read(self, block: Block) -> bytes:
+        """The data of a block, decompressed. Raises ContainerError if they are not so compressed."""
+        self._file.seek(block.data_offset)
+        try:
+            return codec_named(self.header.codec).decompress(self._file.read(block.size_bytes))
+        except AvroError as error:
+            raise ContainerError(self.path, block.offset, str(error)) from error
+
+    def part(self, start: int, end: int) -> bytes:
+        """A container of its own, in memory: the header and the octets between two blocks' offsets.
+
+        For who decodes whole files, and is to have a part of one.
+        """
+        self._file.seek(0)
+        head = self._file.read(self.header.end_bytes)
+        self._file.seek(start)
+        return head + self._file.read(end - start)
+
+    def splits(self, most_bytes: int) -> list[tuple[int, int]]:
+        """Parts of whole blocks, of so many octets or one block each: where they begin and end.
+
+        Raises:
+            ContainerError: as `blocks`.
+        """
+        parts: list[tuple[int, int]] = []
+        start = end = self.header.end_bytes
+        for block in self.blocks():
+            if block.end - start > most_bytes and end > start:
+                parts.append((start, end))
+                start = end
+            end = block.end
+        if end > start:
+            parts.append((start, end))
+        return parts
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _block(self, offset: int) -> Block:
+        self._file.seek(offset)
+        head = self._file.read(2 * _LONGEST_LONG)
+        try:
+            count, position = read_long(head, 0)
+            size, position = read_long(head, position)
+        except AvroError as error:
+            raise ContainerError(self.path, offset, "no block begins here") from error
+        block = Block(offset, count, offset + position, size)
+        # A block of nothing would be no progress for who counts.
+        if count <= 0 or size < 0 or block.end > self.size_bytes:
+            raise ContainerError(self.path, offset, "the block is cut, or none")
+        self._file.seek(block.end - SYNC_BYTES)
+        if self._file.read(SYNC_BYTES) != self.header.sync:
+            raise ContainerError(self.path, offset, "the block does not end with the file's sync marker")
+        return block
+
+    def _read_header(self) -> Header:
+        octets = self._file.read(_USUAL_HEADER_BYTES)
+        if not octets.startswith(MAGIC):
+            raise ContainerError(self.path, 0, "no Avro container file")
+        try:
+            return self._decode_header(octets)
+        except ContainerError:
+            rest = self._file.read(_MAX_HEADER_BYTES)
+            if not rest:
+                raise
+            return self._decode_header(octets + rest)
+
+    def _decode_header(self, octets: bytes) -> Header:
+        try:
+            metadata, position = _decode_map(octets, len(MAGIC))
+        except AvroError as error:
+            raise ContainerError(self.path, 0, f"its header is none ({error})") from error
+        sync = octets[position : position + SYNC_BYTES]
+        if len(sync) < SYNC_BYTES or "avro.schema" not in metadata:
+            raise ContainerError(self.path, 0, "its header is cut, or has no schema")
+        return Header(metadata, sync, position + SYNC_BYTES)
+
+
+def cut(path: Path) -> Cut:
+    """Cut a file at its last whole block, and make that durable. What is whole is left as it is.
+
+    Raises:
+        ContainerError: its header is not whole: there is nothing to be kept.
+        OSError: it cannot be read, or not cut.
+    """
+    count, end = 0, 0
+    with ContainerReader(path) as reader:
+        end, size = reader.header.end_bytes, reader.size_bytes
+        try:
+            for block in reader.blocks():
+                count, end = count + block.count, block.end
+        except ContainerError as error:
+            end = error.offset
+    if end < size:
+        truncate(path, end)
+    return Cut(count, end, size - end)
+
+
+def truncate(path: Path, size_bytes: int) -> None:
+    """Cut a file at an offset, and make that durable. Raises OSError."""
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.ftruncate(file, size_bytes)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable. Raises OSError."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _encode_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
+    entries = [_encode_bytes(key.encode()) + _encode_bytes(value) for key, value in metadata.items()]
+    return b"%b%b%b\0%b" % (MAGIC, write_long(len(entries)), b"".join(entries), sync)
+
+
+def _encode_bytes(octets: bytes) -> bytes:
+    return write_long(len(octets)) + octets
+
+
+def _decode_map(octets: bytes, position: int) -> tuple[dict[str, bytes], int]:
+    found: dict[str, bytes] = {}
+    count, position = read_long(octets, position)
+    while count:
+        if count < 0:  # then the block's octets are counted, too
+            count = -count
+            _, position = read_long(octets, position)
+        for _ in range(count):
+            key, position = _decode_bytes(octets, position)
+            found[key.decode(errors="replace")], position = _decode_bytes(octets, position)
+        count, position = read_long(octets, position)
+    return found, position
+
+
+def _decode_bytes(octets: bytes, position: int) -> tuple[bytes, int]:
+    size, position = read_long(octets, position)
+    if not 0 <= size <= len(octets) - position:
+        raise AvroError("it ends too soon")
+    return octets[position : position + size], position + size
