@@ -173,7 +173,7 @@ class ContainerWriter:
         self.buffered_bytes = 0
 
     def sync(self) -> None:
-        """As `flush_block`; then make what the file holds durable (its name: `sync_folder`). Raises OSError."""
+        """As `flush_block`; then make the contents durable (the name: `sync_folder`). Raises OSError."""
         self.flush_block()
         os.fdatasync(self._file)
 
