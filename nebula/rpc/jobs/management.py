@@ -58,14 +58,30 @@ class _JobVerbs:
 
     async def list_(
         self,
-        state: JobState | None = None,
+        state: JobState | list[JobState] | None = None,
         verb: str | None = None,
         owner: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        text: str | None = None,
         limit: Annotated[int, Field(ge=1, le=_MOST_LISTED)] = 50,
         before: str | None = None,
     ) -> dict[str, Any]:
-        """List jobs, the latest first; `next` of the answer as `before` gives the page after it."""
-        chosen, ulid = JobFilter(state, verb, owner), None if before is None else self._ulid(before)
+        """List jobs, the latest first; `next` of the answer as `before` gives the page after it.
+
+        Args:
+            state: or states, any of which will do.
+            verb: what was asked for.
+            owner: the principal that asked.
+            since: only those accepted at this time or later, in seconds since the epoch.
+            until: only those accepted before this time.
+            text: only those whose note or error has it, in upper or lower case.
+            limit: how many at most.
+            before: a job; only those accepted before it.
+        """
+        states = tuple(state) if isinstance(state, list) else None if state is None else (state,)
+        chosen = JobFilter(states, verb, owner, since, until, text)
+        ulid = None if before is None else self._ulid(before)
         records = await self._service.read(lambda registry: registry.page(chosen, limit, ulid))
         listed = [self._listed(record) for record in records]
         return {"jobs": listed, "next": listed[-1]["job"] if len(listed) == limit else None}

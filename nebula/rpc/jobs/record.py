@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nebula.headers import TRACEPARENT, TRACESTATE
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, TaskCounts
 from nebula.rpc.jobs.states import END_STATES, JobState
 
-__all__ = ["JobRecord", "LogLine"]
+__all__ = ["JobRecord", "JobStep", "LogLine"]
 
 
 class LogLine(NamedTuple):
-    """A line of a job's log; `at` in seconds since the epoch."""
+    """A line of a job's log; `at` in seconds since the epoch.
+
+    A job's lines are numbered from 1 as they are written, so that a reader knows which it has seen, and
+    which are gone. What is not written yet has no number.
+    """
 
     at: float
     text: str
+    number: int = 0
+
+
+class JobStep(NamedTuple):
+    """A step of a run: number from 1, of how many, name; when it began and ended, or None."""
+
+    number: int
+    total: int
+    name: str
+    started_at: float
+    ended_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +54,10 @@ class JobRecord:
         ends_as: for one that is cancelling: cancelled or timed_out.
         incarnation: the start of the engine that it was handed to.
         traceparent, tracestate: of the request (W3C Trace Context).
+        steps: of the last run, those that have begun; of very many the last ones.
+        counters: see `Progress`.
+        rerun_of: the job whose parameters it was given, by ULID.
+        is_owed: it has ended, and `notify` is a queue that has not confirmed it.
     """
 
     id: str
@@ -67,6 +87,10 @@ class JobRecord:
     incarnation: str | None = None
     traceparent: str | None = None
     tracestate: str | None = None
+    steps: tuple[JobStep, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
+    rerun_of: str | None = None
+    is_owed: bool = False
 
     @property
     def trace(self) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from nebula.rpc.jobs.record import JobRecord, LogLine
+from nebula.rpc.jobs.record import JobRecord, JobStep, LogLine
 from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.states import (
     END_STATES,
@@ -27,24 +28,47 @@ REGISTRY_FILE: Final = "jobs.sqlite"
 # A job that logs in a loop must not fill the disk.
 MAX_LOG_LINES: Final = 1000
 
-_VERSION: Final = 2
+_VERSION: Final = 3
+
+_LINES: Final = """
+CREATE TABLE lines (job TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NULL, text TEXT NOT NULL,
+    PRIMARY KEY (job, number)) WITHOUT ROWID;
+"""
+_INDICES: Final = """
+CREATE INDEX job_verbs ON jobs (verb, number);
+CREATE INDEX job_owners ON jobs (owner, number);
+CREATE INDEX job_times ON jobs (accepted_at);
+CREATE INDEX jobs_owed ON jobs (number) WHERE is_owed;
+"""
 
 # From each version to the next: what it lacks.
 _UPGRADES: Final = {
     1: "ALTER TABLE jobs ADD COLUMN traceparent; ALTER TABLE jobs ADD COLUMN tracestate;",
+    2: f"""
+        ALTER TABLE jobs ADD COLUMN steps;
+        ALTER TABLE jobs ADD COLUMN counters;
+        ALTER TABLE jobs ADD COLUMN rerun_of;
+        ALTER TABLE jobs ADD COLUMN is_owed;
+        ALTER TABLE lines RENAME TO old_lines;
+        {_LINES}
+        INSERT INTO lines SELECT job, row_number() OVER (PARTITION BY job ORDER BY number), at, text
+            FROM old_lines;
+        DROP TABLE old_lines;
+        {_INDICES}
+    """,
 }
 
 # One column for each field of a record, so that a new field is one line in one place.
 _COLUMNS: Final = tuple(one.name for one in fields(JobRecord))
-_JSON_COLUMNS: Final = frozenset({"parameters", "step", "tasks", "output", "error"})
+_JSON_COLUMNS: Final = frozenset({"parameters", "step", "tasks", "output", "error", "steps", "counters"})
 
 _SCHEMA: Final = f"""
 CREATE TABLE jobs (number INTEGER PRIMARY KEY, {", ".join(_COLUMNS)});
 CREATE UNIQUE INDEX job_ids ON jobs (id);
 CREATE UNIQUE INDEX job_keys ON jobs (owner, verb, dedupe) WHERE dedupe IS NOT NULL;
 CREATE INDEX job_states ON jobs (state);
-CREATE TABLE lines (number INTEGER PRIMARY KEY, job TEXT NOT NULL, at REAL NOT NULL, text TEXT NOT NULL);
-CREATE INDEX job_lines ON lines (job, number);
+{_LINES}
+{_INDICES}
 PRAGMA user_version = {_VERSION};
 """
 
@@ -59,12 +83,30 @@ _OLD: Final = f"""
 """  # noqa: S608
 
 
-class JobFilter(NamedTuple):
-    """Which jobs to list; None asks for any."""
+# In what is looked for they are signs like any other.
+_LIKE_SIGNS: Final = re.compile(r"[%_~]")
+_QUOTED: Final = r"~\g<0>"
+_ESCAPED: Final = "ESCAPE '~'"
 
-    state: JobState | None = None
+
+class JobFilter(NamedTuple):
+    """Which jobs to list; None asks for any. Times are seconds since the epoch.
+
+    Attributes:
+        states: any of these.
+        verb: the one that was asked for.
+        owner: the principal that asked.
+        since: accepted then or later.
+        until: accepted before.
+        text: is in their note or their error, in upper or lower case.
+    """
+
+    states: tuple[JobState, ...] | None = None
     verb: str | None = None
     owner: str | None = None
+    since: float | None = None
+    until: float | None = None
+    text: str | None = None
 
 
 class JobRegistry:
@@ -172,9 +214,7 @@ class JobRegistry:
             limit: how many at most.
             before: only those accepted before this one.
         """
-        wanted = {name: value for name, value in chosen._asdict().items() if value is not None}
-        clauses = [f"{name} = ?" for name in wanted]
-        values = list(wanted.values())
+        clauses, values = _conditions(chosen)
         if before is not None:
             clauses.append("number < (SELECT number FROM jobs WHERE id = ?)")
             values.append(before)
@@ -186,10 +226,19 @@ class JobRegistry:
         """The jobs that ended before this time, and the oldest beyond `keep`; never an open one."""
         return list(map(_record, self._db.execute(_OLD, (ended_before, keep))))
 
-    def lines(self, job: str, limit: int) -> list[LogLine]:
-        """The last lines of a job's log, the oldest first."""
-        query = "SELECT at, text FROM lines WHERE job = ? ORDER BY number DESC LIMIT ?"
-        return [LogLine(*row) for row in self._db.execute(query, (job, limit))][::-1]
+    def owed_jobs(self, limit: int) -> list[JobRecord]:
+        """Some of the jobs whose end `notify` has not confirmed, the oldest first."""
+        return list(
+            map(_record, self._db.execute(f"{_SELECT} WHERE is_owed ORDER BY number LIMIT ?", (limit,)))
+        )
+
+    def lines(self, job: str, limit: int, after: int | None = None) -> list[LogLine]:
+        """Lines of a job's log, the oldest first: the last ones, or the first that follow a number."""
+        if after is None:
+            query = "SELECT at, text, number FROM lines WHERE job = ? ORDER BY number DESC LIMIT ?"
+            return [LogLine(*row) for row in self._db.execute(query, (job, limit))][::-1]
+        query = "SELECT at, text, number FROM lines WHERE job = ? AND number > ? ORDER BY number LIMIT ?"
+        return [LogLine(*row) for row in self._db.execute(query, (job, after, limit))]
 
     # --- writing ---
 
@@ -216,16 +265,19 @@ class JobRegistry:
         self.add_lines(record.id, lines)
 
     def add_lines(self, job: str, lines: Iterable[LogLine]) -> None:
-        """Add to a job's log; of more than `MAX_LOG_LINES` the oldest go."""
-        rows = [(job, *line) for line in lines]
-        if not rows:
+        """Add to a job's log, numbered on from the last one; of more than `MAX_LOG_LINES` the oldest go."""
+        added = list(lines)
+        if not added:
             return
-        self._db.executemany("INSERT INTO lines (job, at, text) VALUES (?, ?, ?)", rows)
-        self._db.execute(
-            "DELETE FROM lines WHERE job = ?1 AND number <= "
-            "(SELECT number FROM lines WHERE job = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)",
-            (job, MAX_LOG_LINES),
-        )
+        last = self._db.execute("SELECT max(number) FROM lines WHERE job = ?", (job,)).fetchone()[0] or 0
+        rows = [(job, number, line.at, line.text) for number, line in enumerate(added, last + 1)]
+        self._db.executemany("INSERT INTO lines (job, number, at, text) VALUES (?, ?, ?, ?)", rows)
+        oldest = last + len(added) - MAX_LOG_LINES
+        self._db.execute("DELETE FROM lines WHERE job = ? AND number <= ?", (job, oldest))
+
+    def settle_notice(self, job: str) -> None:
+        """The end of this job has been confirmed by where it was to be told; or nothing can be told there."""
+        self._db.execute("UPDATE jobs SET is_owed = 0 WHERE id = ?", (job,))
 
     def forget(self, jobs: Iterable[str]) -> None:
         """Remove jobs, by ULID, with their logs."""
@@ -252,6 +304,21 @@ def peek(folder: Path, read: Callable[[JobRegistry], JobRecord | None]) -> JobRe
         return None
     finally:
         registry.close()
+
+
+def _conditions(chosen: JobFilter) -> tuple[list[str], list[Any]]:
+    states = chosen.states or ()
+    text = None if chosen.text is None else f"%{_LIKE_SIGNS.sub(_QUOTED, chosen.text)}%"
+    wanted: list[tuple[str, tuple[Any, ...]]] = [
+        (f"state IN ({', '.join('?' * len(states))})", states),
+        ("verb = ?", (chosen.verb,)),
+        ("owner = ?", (chosen.owner,)),
+        ("accepted_at >= ?", (chosen.since,)),
+        ("accepted_at < ?", (chosen.until,)),
+        (f"(note LIKE ? {_ESCAPED} OR json_extract(error, '$.message') LIKE ? {_ESCAPED})", (text, text)),
+    ]
+    given = [(clause, values) for clause, values in wanted if values and values[0] is not None]
+    return [clause for clause, _ in given], [value for _, values in given for value in values]
 
 
 def _only(rows: Iterable[Sequence[Any]]) -> JobRecord | None:
@@ -285,4 +352,7 @@ def _record(row: Sequence[Any]) -> JobRecord:
         output=values["output"] and JobOutput(**values["output"]),
         error=values["error"] and error_from_json(values["error"]),
         ends_as=values["ends_as"] and JobState(values["ends_as"]),
+        steps=tuple(JobStep(*step) for step in values["steps"] or ()),
+        counters=values["counters"] or {},
+        is_owed=bool(values["is_owed"]),
     )

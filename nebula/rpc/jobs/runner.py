@@ -56,24 +56,38 @@ class Progress:
     Attributes:
         fraction: 0 to 1, or None where nobody knows. It may jump: the service makes it monotonous.
         note: a short text for people.
-        step: number from 1, how many there are, and its name.
+        step: number from 1, how many there are, and its name. Each one that is begun is told, in order.
+        counters: what is counted of the job, by name, such as `rows_read`; as far as it is known.
+        at: when it was so, seconds since the epoch; None: now.
     """
 
     fraction: float | None = None
     note: str = ""
     step: tuple[int, int, str] | None = None
     tasks: TaskCounts | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JobOutput:
-    """What a job returned: a small JSON value, or the place of a large one with what is known of it."""
+    """What a job returned: a small JSON value, or the place of a large one with what is known of it.
+
+    Attributes:
+        value: JSON.
+        path: of the file or folder.
+        rows: in it.
+        bytes: of it.
+        schema: of the rows, as JSON.
+        preview: the first rows as JSON, for people to look at.
+    """
 
     value: Any | None = None
     path: str | None = None
     rows: int | None = None
     bytes: int | None = None
     schema: Any | None = None
+    preview: Any | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nebula.rpc.jobs.record import JobRecord, LogLine
+from nebula.rpc.jobs.record import JobRecord, JobStep, LogLine
 from nebula.rpc.jobs.registry import MAX_LOG_LINES, JobFilter, JobRegistry, peek
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, TaskCounts
 from nebula.rpc.jobs.states import TRANSITIONS, IllegalTransition, JobState
@@ -54,10 +55,16 @@ def test_everything_that_is_known_of_a_job_comes_back(registry: JobRegistry) -> 
         note="reading",
         step=(1, 2, "read"),
         tasks=TaskCounts(1, 4, 2),
-        output=JobOutput(value=[1, None], path="/p", rows=3, bytes=4, schema={"a": "int"}),
+        output=JobOutput(
+            value=[1, None], path="/p", rows=3, bytes=4, schema={"a": "int"}, preview=[{"a": 1}]
+        ),
         error=JobFailure("data", "bad", "22012"),
         ends_as=JobState.TIMED_OUT,
         incarnation="e1",
+        steps=(JobStep(1, 2, "read", 2.0, 2.5), JobStep(2, 2, "write", 2.5)),
+        counters={"rows_read": 7},
+        rerun_of=job(2).id,
+        is_owed=True,
     )
     registry.insert(full)
 
@@ -148,8 +155,38 @@ def test_pages_go_back_in_time(registry: JobRegistry) -> None:
 
     assert [int(one.id) for one in first] == [7, 5, 3]
     assert [int(one.id) for one in second] == [1]
-    assert registry.page(JobFilter(state=JobState.DONE), 3) == []
+    assert registry.page(JobFilter(states=(JobState.DONE,)), 3) == []
     assert len(registry.page(JobFilter(verb="count"), 100)) == 7
+
+
+def _find(registry: JobRegistry, **chosen: Any) -> list[int]:
+    return [int(one.id) for one in registry.page(JobFilter(**chosen), 10)]
+
+
+def test_jobs_are_chosen_by_states_time_and_text(registry: JobRegistry) -> None:
+    registry.insert(job(1, note="reading 10 % of it"))
+    registry.insert(job(2, state=JobState.RUNNING, note="Writing"))
+    registry.insert(job(3, state=JobState.FAILED, error=JobFailure("data", "NO \u00e9 READINGS")))
+
+    assert _find(registry, states=(JobState.RUNNING, JobState.FAILED)) == [3, 2]
+    assert _find(registry, since=2.0) == [3, 2]
+    assert _find(registry, until=2.0) == [1]
+    assert _find(registry, since=2.0, until=3.0, states=()) == [2]
+    assert _find(registry, text="\u00e9 readings") == [3]
+    assert _find(registry, text="ing") == [3, 2, 1]
+    assert _find(registry, text="0 % o") == [1]
+    assert _find(registry, text="%") == [1]
+    assert _find(registry, text="message") == []
+
+
+def test_end_that_is_owed_is_so_until_it_is_settled(registry: JobRegistry) -> None:
+    for number in range(1, 4):
+        registry.insert(job(number, state=JobState.DONE, is_owed=number > 1))
+
+    assert [int(one.id) for one in registry.owed_jobs(10)] == [2, 3]
+    assert [int(one.id) for one in registry.owed_jobs(1)] == [2]
+    registry.settle_notice(job(2).id)
+    assert registry.owed_jobs(10) == [job(3, state=JobState.DONE, is_owed=True)]
 
 
 def test_log_keeps_its_last_lines(registry: JobRegistry) -> None:
@@ -162,7 +199,9 @@ def test_log_keeps_its_last_lines(registry: JobRegistry) -> None:
 
     assert [line.at for line in kept] == [float(n) for n in range(MAX_LOG_LINES, 2 * MAX_LOG_LINES)]
     assert registry.lines("mine", 2) == kept[-2:]
-    assert registry.lines("other", 5) == [LogLine(0.0, "not mine")]
+    assert registry.lines("mine", 2, after=MAX_LOG_LINES + 4) == kept[4:6]
+    assert [line.number for line in registry.lines("mine", 1, after=0)] == [MAX_LOG_LINES + 1]
+    assert registry.lines("other", 5) == [LogLine(0.0, "not mine", 1)]
 
 
 def prune(registry: JobRegistry, *, ended_before: float, keep: int) -> list[JobRecord]:
