@@ -15,8 +15,9 @@ import pytest
 from nebula.errors import JobEnded
 from nebula.rpc.injection import Depends
 from nebula.rpc.jobs.context import Job
-from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.states import JobState
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.lifespan import lifespan_state
 from nebula.rpc.responder import Responder
@@ -140,14 +141,28 @@ def test_job_of_an_engine_cannot_be_given_anything() -> None:
         JobVerb("report", report, engine="default")
 
 
+# As the first version wrote it, with one job and its log.
+_VERSION_1 = """
+CREATE TABLE jobs (number INTEGER PRIMARY KEY, id, verb, parameters, accepted_at, owner, dedupe, state,
+    attempt, seq, priority, expires_at, timeout, progress_every, reply_id, notify, started_at, ended_at,
+    progress, note, step, tasks, output, error, ends_as, incarnation);
+CREATE UNIQUE INDEX job_ids ON jobs (id);
+CREATE UNIQUE INDEX job_keys ON jobs (owner, verb, dedupe) WHERE dedupe IS NOT NULL;
+CREATE INDEX job_states ON jobs (state);
+CREATE TABLE lines (number INTEGER PRIMARY KEY, job TEXT NOT NULL, at REAL NOT NULL, text TEXT NOT NULL);
+CREATE INDEX job_lines ON lines (job, number);
+INSERT INTO jobs (id, verb, parameters, accepted_at, owner, state, attempt, seq, priority, progress_every,
+    note) VALUES ('01J00000000000000000000001', 'report', '{}', 1.0, '', 'done', 1, 4, 4, 2.0, '');
+INSERT INTO lines (job, at, text) VALUES ('another', 1.0, 'x'), ('01J00000000000000000000001', 1.0,
+    'begun'), ('another', 2.0, 'y'), ('01J00000000000000000000001', 2.0, 'over');
+PRAGMA user_version = 1;
+"""
+
+
 def test_registry_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> None:
     file = tmp_path / "jobs.sqlite"
-    JobRegistry(file).close()
     with sqlite3.connect(file) as db:
-        db.executescript(
-            "ALTER TABLE jobs DROP COLUMN traceparent; ALTER TABLE jobs DROP COLUMN tracestate;"
-            "PRAGMA user_version = 1;"
-        )
+        db.executescript(_VERSION_1)
     record = JobRecord("01J0000000000000000000000A", "report", {}, 1.0, traceparent="00-a", tracestate="b=c")
 
     registry = JobRegistry(file)
@@ -155,5 +170,9 @@ def test_registry_of_the_version_before_is_brought_up_to_date(tmp_path: Path) ->
         with registry.transaction():
             registry.insert(record)
         assert registry.find(record.id) == record
+        old = registry.find("01J00000000000000000000001")
+        assert old is not None
+        assert (old.state, old.steps, old.is_owed) == (JobState.DONE, (), False)
+        assert registry.lines(old.id, 10) == [LogLine(1.0, "begun", 1), LogLine(2.0, "over", 2)]
     finally:
         registry.close()
