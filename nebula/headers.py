@@ -76,6 +76,7 @@ JOB_TIMEOUT: Final = "neb-job-timeout"
 JOB_NOTIFY: Final = "neb-job-notify"
 JOB_PRIORITY: Final = "neb-job-priority"
 JOB_PROGRESS_EVERY: Final = "neb-job-progress-every"
+JOB_NOT_BEFORE: Final = "neb-job-not-before"
 
 # Ours, on requests for a stream, its replies, and what gives credit for more of them.
 STREAM: Final = "neb-stream"

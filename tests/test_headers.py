@@ -25,7 +25,7 @@ NEBULOUS = "The Nebulous Protocol's own"
 MAXAM = "MaXaM's own"
 DESTINATIONS = "Destinations"
 # Added since PROTOCOL was written; the page is where they are told of.
-ADDED = {"keep-unacked", "receipt-on-rejection"}
+ADDED = {"keep-unacked", "neb-job-not-before", "receipt-on-rejection"}
 # What PROTOCOL tells of in a cell or in prose, not in a row.
 VALUES = ("Verdicts", "Results")
 RESERVED = {value for name, value in CONSTANTS.items() if name.startswith("RESERVED_")}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from datetime import datetime
 from typing import TypedDict
 
 from nebula import headers as names
@@ -23,6 +25,8 @@ class StartOptions(TypedDict, total=False):
     """0 to 9: waiting jobs of a higher one run first."""
     progress_every: float
     """Progress is told so often, at most."""
+    not_before: datetime | float
+    """The job is accepted at once and begun then, or later; a number is seconds since the epoch."""
 
 
 def start_headers(options: StartOptions, brand: Brand) -> dict[str, str]:
@@ -46,6 +50,9 @@ def start_headers(options: StartOptions, brand: Brand) -> dict[str, str]:
     ):
         if seconds is not None:
             headers[name] = str(whole_milliseconds(seconds))
+    if (moment := options.get("not_before")) is not None:
+        at = moment.timestamp() if isinstance(moment, datetime) else moment
+        headers[names.JOB_NOT_BEFORE] = str(math.ceil(at * 1000))
     for name, text in (
         (names.JOB_DEDUPE, options.get("dedupe")),
         (names.JOB_NOTIFY, options.get("notify")),

@@ -7,17 +7,17 @@ acted upon, before it is kept.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Literal
 
+from nebula.rpc.jobs.open_job import Key, OpenJob
 from nebula.rpc.jobs.record import JobRecord, LogLine
-from nebula.rpc.jobs.registry import MAX_LOG_LINES
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, JobTask, Progress
 from nebula.rpc.jobs.states import JobState
-from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.jobs.steps import with_step, with_steps_over
+from nebula.rpc.jobs.verb import ENGINE_LOST, JobVerb
+from nebula.rpc.jobs.waiting import Places, WaitingLine
 from nebula.rpc.jobs.work import Cancel, Effect, Ended, Moment, Submit, Work
 
 __all__ = ["JobBoard"]
@@ -32,43 +32,6 @@ _MAX_NOTE: Final = 300
 _MAX_LINE: Final = 4000
 
 _IN_WORK: Final = (JobState.STARTING, JobState.RUNNING)
-
-
-Key = tuple[str, int]
-
-
-@dataclass(slots=True, eq=False)
-class _Open:
-    record: JobRecord
-    verb: JobVerb | None
-    # On the steady clock. What happens then follows from the state: expiry, time limit, end of grace.
-    ends_at: float | None = None
-    told_at: float = float("-inf")
-    is_behind: bool = False
-    lines: deque[LogLine] = field(default_factory=lambda: deque(maxlen=MAX_LOG_LINES))
-    lines_due: float | None = None
-
-    @property
-    def key(self) -> Key:
-        return self.record.id, self.record.attempt
-
-    @property
-    def place(self) -> tuple[int, float, str]:
-        """Its order among those that wait."""
-        return -self.record.priority, self.record.accepted_at, self.record.id
-
-    @property
-    def engine(self) -> str | None:
-        return self.verb.engine if self.verb is not None else None
-
-    def due(self) -> Iterator[float]:
-        """When time alone changes something."""
-        if self.ends_at is not None:
-            yield self.ends_at
-        if self.is_behind:
-            yield self.told_at + self.record.progress_every
-        if self.lines_due is not None:
-            yield self.lines_due
 
 
 class JobBoard:
@@ -88,13 +51,13 @@ class JobBoard:
         cancel_grace: float,
     ) -> None:
         self._verbs, self._capacity, self._cancel_grace = verbs, capacity, cancel_grace
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, OpenJob] = {}
         # Those that time alone may change: a thousand that wait for nothing but their turn cost nothing.
-        self._timed: dict[str, _Open] = {}
-        self._waiting: dict[str | None, list[_Open]] = {}
+        self._timed: dict[str, OpenJob] = {}
+        self._waiting = WaitingLine()
         # What runners have in their hands, also beyond the end of the job that it was.
-        self._held: dict[Key, JobVerb] = {}
-        self._settling: dict[Key, _Open] = {}
+        self._places = Places()
+        self._settling: dict[Key, OpenJob] = {}
         self._work: list[Work] = []
         self._is_stopping = False
 
@@ -102,15 +65,13 @@ class JobBoard:
 
     @property
     def queued(self) -> int:
-        """How many jobs wait for their turn."""
-        return sum(map(len, self._waiting.values()))
+        """How many jobs wait for their turn or for their time."""
+        return len(self._waiting)
 
     def position(self, job: str) -> int | None:
-        """1 for the job whose turn is next, None for one that does not wait."""
+        """1 for the job whose turn is next, None for one that does not wait, or whose time is to come."""
         found = self._open.get(job)
-        if found is None or found.record.state is not JobState.QUEUED:
-            return None
-        return self._waiting[found.engine].index(found) + 1
+        return None if found is None else self._waiting.position(found)
 
     def open_records(self) -> list[JobRecord]:
         """The open jobs as they were last told."""
@@ -129,12 +90,12 @@ class JobBoard:
 
     def add(self, record: JobRecord, now: Moment) -> None:
         """A job was recorded: it waits for its turn. Nothing is begun before `dispatch`."""
-        job = self._open[record.id] = _Open(record, self._verbs.get(record.verb), told_at=now.steady)
+        job = self._open[record.id] = OpenJob(record, self._verbs.get(record.verb), told_at=now.steady)
         self._enqueue(job, now)
 
     def recover(self, record: JobRecord, now: Moment) -> None:
         """An open job was found at the start of the service: its run, if any, died with the last process."""
-        job = self._open[record.id] = _Open(record, self._verbs.get(record.verb))
+        job = self._open[record.id] = OpenJob(record, self._verbs.get(record.verb))
         if record.state is not JobState.QUEUED:
             self._lose(job, "the service was restarted", now)
         elif job.verb is None:
@@ -145,12 +106,12 @@ class JobBoard:
 
     def dispatch(self, now: Moment) -> None:
         """Begin what may begin. A job counts as begun once that is written: what runs is never unknown."""
-        for engine, waiting in self._waiting.items():
-            while not self._is_stopping and self._held_by(engine) < self._capacity(engine):
-                job = next(filter(self._may_begin, waiting), None)
+        for engine in self._waiting.engines():
+            while not self._is_stopping and self._places.used(engine) < self._capacity(engine):
+                job = self._waiting.first(engine, self._may_begin)
                 if job is None:
                     break
-                waiting.remove(job)
+                self._waiting.discard(job)
                 self._begin(job, now)
 
     def cancel(self, job: str, now: Moment) -> None:
@@ -164,6 +125,8 @@ class JobBoard:
         for job in list(self._timed.values()):
             if next(job.due(), None) is None:
                 del self._timed[job.record.id]
+            elif job.begins_at is not None and job.begins_at <= now.steady:
+                self._waiting.admit(job)
             elif job.ends_at is not None and job.ends_at <= now.steady:
                 self._time_is_over(job, now)
             elif job.is_behind and job.told_at + job.record.progress_every <= now.steady:
@@ -208,7 +171,9 @@ class JobBoard:
             note=_short(progress.note),
             step=progress.step,
             tasks=progress.tasks,
+            counters=dict(progress.counters),
         )
+        seen = with_step(seen, progress.step, now.wall if progress.at is None else progress.at)
         if seen != job.record:
             job.record, job.is_behind = seen, True
             self._timed[job.record.id] = job
@@ -228,27 +193,31 @@ class JobBoard:
             if failure.trace:
                 self._note_line(job, failure.trace, now)
             error = replace(failure, message=_short(failure.message), trace="")
-            self._end(job, JobState.FAILED, now, error=error)
+            delay = None if job.verb is None else job.verb.retry_after(failure.code, job.record.attempt)
+            if delay is None or job.record.state is JobState.CANCELLING:
+                self._end(job, JobState.FAILED, now, error=error)
+            else:
+                self._run_again(job, f"{error.code}: {error.message}", now, delay)
         self.dispatch(now)
 
     def cancelled(self, key: Key, now: Moment, *, slots_free: bool) -> None:
         """It was ended by a cancel."""
-        verb = self._held.get(key)
-        job = self._take_back(key)
+        is_held = self._places.has(key)
+        if slots_free:
+            self._places.free(key)
+        job = self._find(key)
         if job is not None and job.record.state is JobState.CANCELLING:
             self._end_as_wanted(job, now, note="" if slots_free else "ended; its resources come free soon")
         elif job is not None:
             self._lose(job, "it was ended by what ran it", now)
-        if not slots_free and verb is not None:
-            self._held[key] = verb
-            if job is not None:
-                self._settling[key] = job
+        if not slots_free and is_held and job is not None:
+            self._settling[key] = job
         self.dispatch(now)
 
     def slots_free(self, key: Key, now: Moment) -> None:
         """What a cancelled job still held is free."""
         if self._find(key) is None:
-            self._held.pop(key, None)
+            self._places.free(key)
         if (job := self._settling.pop(key, None)) is not None:
             self._change(job, now, note="")
         self.dispatch(now)
@@ -266,47 +235,45 @@ class JobBoard:
 
     # --- inside ---
 
-    def _find(self, key: Key) -> _Open | None:
+    def _find(self, key: Key) -> OpenJob | None:
         # What an earlier attempt still says, or one that has ended, is late.
         job = self._open.get(key[0])
         return job if job is not None and job.key == key else None
 
-    def _take_back(self, key: Key) -> _Open | None:
+    def _take_back(self, key: Key) -> OpenJob | None:
         """The runner has done with an attempt: what it held is free."""
-        self._held.pop(key, None)
+        self._places.free(key)
         return self._find(key)
 
-    def _held_by(self, engine: str | None) -> int:
-        return sum(verb.engine == engine for verb in self._held.values())
+    def _may_begin(self, job: OpenJob) -> bool:
+        assert job.verb is not None
+        return self._places.may_begin(job.verb, job.record)
 
-    def _may_begin(self, job: _Open) -> bool:
-        verb = job.verb
-        assert verb is not None
-        most = verb.max_running
-        return most is None or sum(one.name == verb.name for one in self._held.values()) < most
-
-    def _enqueue(self, job: _Open, now: Moment) -> None:
+    def _enqueue(self, job: OpenJob, now: Moment) -> None:
         record = job.record
         # Only what never ran expires.
         expires_at = record.expires_at if record.attempt == 1 else None
         self._end_at(job, None if expires_at is None else now.steady + expires_at - now.wall)
-        insort(self._waiting.setdefault(job.engine, []), job, key=lambda one: one.place)
+        if record.not_before is not None and record.not_before > now.wall:
+            job.begins_at = now.steady + record.not_before - now.wall
+            self._timed[record.id] = job
+        self._waiting.add(job)
 
-    def _end_at(self, job: _Open, steady: float | None) -> None:
+    def _end_at(self, job: OpenJob, steady: float | None) -> None:
         job.ends_at = steady
         if steady is not None:
             self._timed[job.record.id] = job
 
-    def _begin(self, job: _Open, now: Moment) -> None:
+    def _begin(self, job: OpenJob, now: Moment) -> None:
         record, verb = job.record, job.verb
         assert verb is not None
         what = (verb.name, verb.address, record.parameters, record.timeout, record.trace)
-        task = JobTask(record.id, record.attempt, *what)
+        task = JobTask(record.id, record.attempt, *what, priority=record.priority, isolation=verb.isolation)
         self._end_at(job, None)
-        self._held[job.key] = verb
+        self._places.take(job)
         self._change(job, now, Submit(verb.engine, task), state=JobState.STARTING)
 
-    def _cancel(self, job: _Open, ends_as: JobState, now: Moment) -> None:
+    def _cancel(self, job: OpenJob, ends_as: JobState, now: Moment) -> None:
         if job.record.state is JobState.QUEUED:
             job.record = replace(job.record, ends_as=ends_as)
             self._end_as_wanted(job, now)
@@ -317,7 +284,7 @@ class JobBoard:
             then = Cancel(job.engine, *job.key, reason)
             self._change(job, now, then, state=JobState.CANCELLING, ends_as=ends_as)
 
-    def _time_is_over(self, job: _Open, now: Moment) -> None:
+    def _time_is_over(self, job: OpenJob, now: Moment) -> None:
         match job.record.state:
             case JobState.QUEUED:
                 error = JobFailure("deadline-exceeded", "its turn did not come in time")
@@ -328,26 +295,27 @@ class JobBoard:
             case _:
                 self._cancel(job, JobState.TIMED_OUT, now)
 
-    def _lose(self, job: _Open, reason: str, now: Moment) -> None:
-        record, verb = job.record, job.verb
+    def _lose(self, job: OpenJob, reason: str, now: Moment) -> None:
+        record = job.record
         self._note_line(job, f"attempt {record.attempt} was lost: {reason}", now)
         if record.state is JobState.CANCELLING:
             # Whoever wanted it to end has that: it runs no more.
             self._end_as_wanted(job, now)
-        elif verb is not None and verb.may_run_again(record.attempt):
-            self._change(
-                job,
-                now,
-                state=JobState.QUEUED,
-                attempt=record.attempt + 1,
-                note=f"to be run again: {_short(reason)}",
-                **_UNRUN,
-            )
-            self._enqueue(job, now)
+            return
+        delay = None if job.verb is None else job.verb.retry_after(ENGINE_LOST, record.attempt)
+        if delay is None:
+            self._end(job, JobState.LOST, now, error=JobFailure(ENGINE_LOST, _short(reason)))
         else:
-            self._end(job, JobState.LOST, now, error=JobFailure("engine-lost", _short(reason)))
+            self._run_again(job, reason, now, delay)
 
-    def _end_as_wanted(self, job: _Open, now: Moment, note: str = "") -> None:
+    def _run_again(self, job: OpenJob, reason: str, now: Moment, delay: float) -> None:
+        again = {"state": JobState.QUEUED, "attempt": job.record.attempt + 1, **_UNRUN}
+        not_before = now.wall + delay if delay > 0 else None
+        self._end_at(job, None)
+        self._change(job, now, note=_short(f"to be run again: {reason}"), not_before=not_before, **again)
+        self._enqueue(job, now)
+
+    def _end_as_wanted(self, job: OpenJob, now: Moment, note: str = "") -> None:
         state = job.record.ends_as or JobState.CANCELLED
         if state is JobState.TIMED_OUT:
             error = JobFailure("deadline-exceeded", f"it ran longer than {job.record.timeout:g} s")
@@ -355,24 +323,24 @@ class JobBoard:
             error = JobFailure("cancelled", "it was cancelled")
         self._end(job, state, now, error=error, note=note)
 
-    def _end(self, job: _Open, state: JobState, now: Moment, **changes: Any) -> None:
-        if job.record.state is JobState.QUEUED and job in (waiting := self._waiting.get(job.engine, [])):
-            waiting.remove(job)
+    def _end(self, job: OpenJob, state: JobState, now: Moment, **changes: Any) -> None:
+        self._waiting.discard(job)
         del self._open[job.record.id]
         self._timed.pop(job.record.id, None)
+        job.record = replace(with_steps_over(job.record, now.wall), is_owed=job.record.wants_notice)
         self._change(job, now, Ended(job.record.id), state=state, ended_at=now.wall, **changes)
 
-    def _change(self, job: _Open, now: Moment, then: Effect | None = None, **changes: Any) -> None:
+    def _change(self, job: OpenJob, now: Moment, then: Effect | None = None, **changes: Any) -> None:
         job.record = replace(job.record, seq=job.record.seq + 1, **changes)
         job.told_at, job.is_behind = now.steady, False
         self._put(job, then)
 
-    def _put(self, job: _Open, then: Effect | None = None, *, is_told: bool = True) -> None:
+    def _put(self, job: OpenJob, then: Effect | None = None, *, is_told: bool = True) -> None:
         self._work.append(Work(job.record, tuple(job.lines), then, is_told))
         job.lines.clear()
         job.lines_due = None
 
-    def _note_line(self, job: _Open, text: str, now: Moment) -> None:
+    def _note_line(self, job: OpenJob, text: str, now: Moment) -> None:
         # A trace is cut in the middle of nowhere: its end says what happened.
         job.lines.append(LogLine(now.wall, text if len(text) <= _MAX_LINE else "…" + text[-_MAX_LINE:]))
         if job.lines_due is None:
@@ -380,10 +348,12 @@ class JobBoard:
             self._timed[job.record.id] = job
 
 
-_UNRUN: Final[Mapping[str, None]] = {
+_UNRUN: Final[Mapping[str, Any]] = {
     "started_at": None,
     "step": None,
     "tasks": None,
+    "steps": (),
+    "counters": {},
     "incarnation": None,
 }
 

@@ -19,8 +19,9 @@ from nebula.rpc.signature import Arguments
 
 __all__ = ["draft_of", "require_same"]
 
-# Ten digits of milliseconds are months.
+# Ten digits of milliseconds are months; a point in time has thirteen until the year 2286.
 _DECIMAL: Final = re.compile(r"[0-9]{1,10}")
+_EPOCH_MS: Final = re.compile(r"[0-9]{1,13}")
 
 _MAX_KEY_LENGTH: Final = 256
 
@@ -56,6 +57,7 @@ def draft_of(
         timeout=timeout,
         reply_id=request.reply_id,
         notify=_notify(given),
+        exclusive=verb.exclusive_key(arguments),
         traceparent=_traceparent(given),
         tracestate=_tracestate(given),
     )
@@ -65,7 +67,9 @@ def draft_of(
         job = replace(job, priority=priority)
     every = _seconds(given, names.JOB_PROGRESS_EVERY)
     return replace(
-        job, progress_every=_PROGRESS_EVERY if every is None else max(every, _LEAST_PROGRESS_EVERY)
+        job,
+        progress_every=_PROGRESS_EVERY if every is None else max(every, _LEAST_PROGRESS_EVERY),
+        not_before=_not_before(given, now),
     )
 
 
@@ -109,6 +113,17 @@ def _notify(given: Mapping[str, str]) -> str | None:
     if is_ours or len(notify) > LONGEST_HEADER or not notify.startswith(("/queue/", "/topic/")):
         raise _refused(names.JOB_NOTIFY, "a destination such as /queue/mine or /topic/mine")
     return notify
+
+
+def _not_before(given: Mapping[str, str], now: Moment) -> float | None:
+    text = given.get(names.JOB_NOT_BEFORE)
+    if text is None:
+        return None
+    if not _EPOCH_MS.fullmatch(text):
+        raise _refused(names.JOB_NOT_BEFORE, "milliseconds since the epoch")
+    at = int(text) / 1000
+    # What is past says nothing; such a job is one without.
+    return at if at > now.wall else None
 
 
 def _traceparent(given: Mapping[str, str]) -> str | None:

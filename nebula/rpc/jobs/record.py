@@ -47,6 +47,8 @@ class JobRecord:
         seq: of the last status that was told.
         priority: 0 to 9; among waiting jobs the higher goes first.
         expires_at: it is not begun later than this.
+        not_before: it is not begun earlier: its caller wished so, or it waits to be run again.
+        exclusive: no other job with the same key runs meanwhile.
         timeout: seconds that a run may take.
         progress_every: seconds between two tellings of progress, at least.
         reply_id: of the request: what is sent to `notify` bears it.
@@ -91,6 +93,8 @@ class JobRecord:
     counters: Mapping[str, int] = field(default_factory=dict)
     rerun_of: str | None = None
     is_owed: bool = False
+    exclusive: str | None = None
+    not_before: float | None = None
 
     @property
     def trace(self) -> dict[str, str]:
@@ -103,3 +107,8 @@ class JobRecord:
     def has_ended(self) -> bool:
         """Whether its state is final."""
         return self.state in END_STATES
+
+    @property
+    def wants_notice(self) -> bool:
+        """Whether its end has to arrive at `notify`: at a queue, whose reader may be away till tomorrow."""
+        return self.notify is not None and self.notify.startswith("/queue/")

@@ -49,13 +49,15 @@ _UPGRADES: Final = {
         ALTER TABLE jobs ADD COLUMN counters;
         ALTER TABLE jobs ADD COLUMN rerun_of;
         ALTER TABLE jobs ADD COLUMN is_owed;
+        ALTER TABLE jobs ADD COLUMN exclusive;
+        ALTER TABLE jobs ADD COLUMN not_before;
         ALTER TABLE lines RENAME TO old_lines;
         {_LINES}
         INSERT INTO lines SELECT job, row_number() OVER (PARTITION BY job ORDER BY number), at, text
             FROM old_lines;
         DROP TABLE old_lines;
         {_INDICES}
-    """,
+    """,  # noqa: S608 - our own words
 }
 
 # One column for each field of a record, so that a new field is one line in one place.
@@ -226,11 +228,11 @@ class JobRegistry:
         """The jobs that ended before this time, and the oldest beyond `keep`; never an open one."""
         return list(map(_record, self._db.execute(_OLD, (ended_before, keep))))
 
-    def owed_jobs(self, limit: int) -> list[JobRecord]:
-        """Some of the jobs whose end `notify` has not confirmed, the oldest first."""
-        return list(
-            map(_record, self._db.execute(f"{_SELECT} WHERE is_owed ORDER BY number LIMIT ?", (limit,)))
-        )
+    def owed_jobs(self, limit: int, after: str | None = None) -> list[JobRecord]:
+        """Some of the jobs whose end `notify` has not confirmed, the oldest first; or those after one."""
+        start = "coalesce((SELECT number FROM jobs WHERE id = ?), 0)"
+        query = f"{_SELECT} WHERE is_owed AND number > {start} ORDER BY number LIMIT ?"
+        return list(map(_record, self._db.execute(query, (after, limit))))
 
     def lines(self, job: str, limit: int, after: int | None = None) -> list[LogLine]:
         """Lines of a job's log, the oldest first: the last ones, or the first that follow a number."""

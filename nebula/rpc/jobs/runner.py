@@ -29,6 +29,8 @@ class JobTask:
         parameters: validated JSON, as `Signature.bind` takes it: mostly an object, the keyword arguments.
         timeout: seconds that the run may take, or None. The service watches it; a runner need not.
         trace: see `Job.trace`.
+        isolation: see `JobVerb`.
+        priority: 0 to 9: of jobs that share an engine, higher ones get more of it.
     """
 
     job: str
@@ -38,6 +40,8 @@ class JobTask:
     parameters: Any
     timeout: float | None
     trace: Mapping[str, str] = field(default_factory=dict)
+    isolation: Literal["shared", "process"] = "shared"
+    priority: int = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -17,7 +17,13 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.signature import Arguments, Signature, handler_of, job_signature
 
-__all__ = ["JobVerb"]
+__all__ = ["ENGINE_LOST", "JobVerb"]
+
+# The code of a job whose run died with what ran it.
+ENGINE_LOST: Final = "engine-lost"
+
+_LONGEST_DELAY: Final = 600.0
+_MAX_KEY_LENGTH: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +38,18 @@ class JobVerb:
         check: called with the same arguments (without the context) before the job is accepted; a text
             that it returns refuses the request, in these words. Quick and without side effects.
         on_lost: what happens when whatever ran it dies: `rerun` only if it may run twice.
+        retry_on: codes of failures after which it is run again, only if it may run twice: `worker-crashed`,
+            `out-of-memory`, those of its own `JobError`s; with `engine-lost` a lost run waits likewise.
+        retry_delay: seconds between a failure of `retry_on` and the second attempt; for each further one
+            twice as long, 600 at most. What `on_lost` runs again does not wait.
         retries: how often it is run again, at most.
+        exclusive: of jobs with the same key never two run at a time, of whichever verbs of the service: the
+            name of a parameter, whose value is the key, or a function that gets the same arguments (without
+            the context) and returns the key, or None for none. Quick; what it raises refuses the request.
         max_running: how many of this verb run at a time, None for what the runner bears.
         expires: how long it may wait for its turn, None for ever.
+        isolation: `process`: each run has an engine process of its own, which ends with it; `shared`: it
+            runs beside others.
         signature: the contract.
 
     Raises:
@@ -48,9 +63,13 @@ class JobVerb:
     timeout: float | None = 3600.0
     check: Callable[..., Any] | None = None
     on_lost: Literal["fail", "rerun"] = "fail"
+    retry_on: Sequence[str] = ()
+    retry_delay: float = 5.0
     retries: int = 1
+    exclusive: Callable[..., str | None] | str | None = None
     max_running: int | None = None
     expires: float | None = None
+    isolation: Literal["shared", "process"] = "shared"
     signature: Signature = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,9 +83,22 @@ class JobVerb:
             value = getattr(self, what)
             if value is not None and value <= 0:
                 raise ValueError(f"job {self.name!r}: {what} is more than 0, or None")
-        if self.retries < 0:
-            raise ValueError(f"job {self.name!r}: retries is 0 or more")
+        if self.retries < 0 or self.retry_delay < 0:
+            raise ValueError(f"job {self.name!r}: retries and retry_delay are 0 or more")
+        if isinstance(self.retry_on, str):
+            # A string is a sequence, too: of letters, none of which is a code.
+            raise TypeError(f'job {self.name!r}: retry_on is a tuple of codes, ("{self.retry_on}",)')
+        object.__setattr__(self, "retry_on", tuple(self.retry_on))
+        if self.isolation not in ("shared", "process"):
+            raise ValueError(f"job {self.name!r}: isolation is 'shared' or 'process', not {self.isolation!r}")
+        if self.isolation == "process" and self.engine is None:
+            raise ValueError(
+                f"job {self.name!r} runs in the service itself (engine=None); isolation='process' is for one "
+                "that runs in an engine"
+            )
         object.__setattr__(self, "signature", job_signature(function, context=(Job,)))
+        if isinstance(self.exclusive, str) and self.exclusive not in self.signature.names:
+            raise ValueError(f"job {self.name!r}: exclusive={self.exclusive!r} is none of its parameters")
         if self.engine is not None and self.signature.plan is not None:
             raise TypeError(
                 f"job {self.name!r} runs in another process than its service, where nothing can be given by "
@@ -83,9 +115,44 @@ class JobVerb:
         """Whether its code is a coroutine function."""
         return inspect.iscoroutinefunction(self.function)
 
-    def may_run_again(self, attempt: int) -> bool:
-        """Whether a job whose attempt of this number was lost gets another one."""
-        return self.on_lost == "rerun" and attempt <= self.retries
+    def retry_after(self, code: str, attempt: int) -> float | None:
+        """Seconds after which a job whose attempt of this number ended so gets another one, or None."""
+        if attempt > self.retries:
+            return None
+        if code in self.retry_on:
+            # Two to the power of some thousands is no float any more.
+            return min(self.retry_delay * 2.0 ** min(attempt - 1, 50), _LONGEST_DELAY)
+        return 0.0 if code == ENGINE_LOST and self.on_lost == "rerun" else None
+
+    def exclusive_key(self, arguments: Arguments) -> str | None:
+        """The key of the jobs that must not run beside one with these arguments.
+
+        Raises:
+            VerbError: `bad-parameters`, it is too long.
+            Exception: what the verb's own function raised.
+        """
+        if self.exclusive is None:
+            return None
+        args, kwargs = arguments
+        key: Any
+        if isinstance(self.exclusive, str):
+            key = self._value_of(self.exclusive, arguments)
+        else:
+            key = self.exclusive(*args, **kwargs)
+        if key is None:
+            return None
+        text = key if isinstance(key, str) else dump_json(key).decode()
+        if len(text) > _MAX_KEY_LENGTH:
+            raise VerbError(
+                "bad-parameters", f"the exclusive key is longer than {_MAX_KEY_LENGTH} characters"
+            )
+        return text
+
+    def _value_of(self, name: str, arguments: Arguments) -> Any:
+        args, kwargs = arguments
+        given = dict(zip(self.signature.names, args, strict=False)) | kwargs
+        default = inspect.signature(self.function).parameters[name].default
+        return from_json(dump_json(given.get(name, default)))
 
     def parameters_of(self, arguments: Arguments) -> Any:
         """Validated arguments as JSON that `signature.bind` turns into the same arguments, in any process."""

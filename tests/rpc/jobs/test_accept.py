@@ -66,6 +66,44 @@ async def test_job_is_on_the_disk_when_it_is_accepted(house: House) -> None:
     assert (found.parameters, found.priority, found.owner) == ({"up_to": 7}, 8, "")
 
 
+async def test_job_may_be_accepted_now_and_begun_later(house: House) -> None:
+    async with house.living() as service:
+        receipt = await house.accept(service, neb_job_not_before="1000060000")
+        now = await house.accept(service, neb_job_not_before="999999000")
+        first = await house.runner.next_task()
+        house.pass_time(service, 60.0)
+        second = await house.runner.next_task(2)
+
+    assert (receipt["state"], receipt["position"]) == ("queued", None)
+    assert [now["job"], receipt["job"]] == [f"counting/{task.job}" for task in (first, second)]
+
+
+@pytest.mark.parametrize(
+    "exclusive", ["up_to", lambda up_to=3, **_: up_to, lambda *args, **named: named.get("up_to", 3)]
+)
+async def test_jobs_with_the_same_exclusive_key_are_not_begun_beside_each_other(
+    house: House, exclusive: Any
+) -> None:
+    house.declaration["exclusive"] = exclusive
+    async with house.living() as service:
+        for parameters in ({"up_to": 3}, None, {"up_to": 4}):
+            await house.accept(service, parameters)
+        tasks = [await house.runner.next_task(number) for number in (1, 2)]
+
+    assert [task.parameters for task in tasks] == [{"up_to": 3}, {"up_to": 4}]
+
+
+async def test_exclusive_key_that_is_too_long_refuses_the_request(house: House) -> None:
+    house.declaration["exclusive"] = lambda **_: "x" * 257
+    async with house.living() as service:
+        error = await _refused(service, house)
+
+    assert (error.code, error.message) == (
+        "bad-parameters",
+        "the exclusive key is longer than 256 characters",
+    )
+
+
 @pytest.mark.parametrize(
     ("headers", "field"),
     [
@@ -76,6 +114,8 @@ async def test_job_is_on_the_disk_when_it_is_accepted(house: House) -> None:
         ({"neb_job_timeout": "-5"}, "neb-job-timeout"),
         ({"neb_job_progress_every": "1.5"}, "neb-job-progress-every"),
         ({"neb_job_priority": "10"}, "neb-job-priority"),
+        ({"neb_job_not_before": "tomorrow"}, "neb-job-not-before"),
+        ({"neb_job_not_before": "1" * 14}, "neb-job-not-before"),
         ({"neb_job_dedupe": ""}, "neb-job-dedupe"),
         ({"neb_job_dedupe": "x" * 257}, "neb-job-dedupe"),
         ({"neb_job_notify": "nowhere"}, "neb-job-notify"),

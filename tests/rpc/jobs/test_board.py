@@ -30,6 +30,7 @@ class Table:
             "count": JobVerb("count", count, engine="spark", **options),
             "lone": JobVerb("lone", count, engine="spark", max_running=1),
             "here": JobVerb("here", count),
+            "keyed": JobVerb("keyed", count),
         }
         self.board = JobBoard(self.verbs, lambda engine: _CAPACITY, cancel_grace=_GRACE)
         self.now = Moment(5000.0, 100.0)
@@ -123,6 +124,68 @@ def test_verb_with_a_limit_of_its_own_lets_others_pass(table: Table) -> None:
     table.dispatch()
 
     assert table.begun() == ["j1", "j3"]
+
+
+def test_jobs_with_one_exclusive_key_run_one_after_the_other_whatever_their_verbs(table: Table) -> None:
+    table.add(1, "count", exclusive="/data/a")
+    table.add(2, "keyed", exclusive="/data/a")
+    table.add(3, "keyed", exclusive="/data/b")
+    table.add(4, "keyed")
+    table.dispatch()
+    assert table.begun() == ["j1", "j3", "j4"]
+
+    table.board.started(("j1", 1), table.now)
+    table.board.done(("j1", 1), JobOutput(), table.now)
+    table.board.done(("j3", 1), JobOutput(), table.now)
+    table.work()
+
+    assert table.begun() == ["j1", "j3", "j4", "j2"]
+
+
+def test_cancelled_job_keeps_its_exclusive_key_as_long_as_its_code_runs(table: Table) -> None:
+    key = table.run(1, exclusive="/data/a")
+    table.add(2, exclusive="/data/a")
+    table.board.cancel("j1", table.now)
+    table.later(_GRACE + 0.1)
+    assert table.last("j1").state is JobState.CANCELLED
+    assert table.begun() == ["j1"]
+
+    table.board.cancelled(key, table.now, slots_free=True)
+    table.work()
+
+    assert table.begun() == ["j1", "j2"]
+
+
+def test_job_is_not_begun_before_its_time_and_then_by_its_priority(table: Table) -> None:
+    at = table.now.wall + 60.0
+    table.add(1, priority=9, not_before=at)
+    table.add(2, not_before=at + 5.0)
+    for number in (3, 4, 5):
+        table.add(number)
+    table.dispatch()
+    assert table.begun() == ["j3", "j4"]
+    assert [table.board.position(job) for job in ("j1", "j2", "j5")] == [None, None, 1]
+    assert table.board.queued == 3
+    assert table.board.next_due() == table.now.steady + 60.0
+
+    table.later(60.0)
+    assert [table.board.position(job) for job in ("j1", "j2", "j5")] == [1, None, 2]
+    table.board.done(("j3", 1), JobOutput(), table.now)
+    table.work()
+
+    assert table.begun() == ["j3", "j4", "j1"]
+
+
+def test_job_that_waits_for_its_time_is_cancelled_or_expires_like_any_other(table: Table) -> None:
+    for number in (1, 2):
+        table.add(number, not_before=table.now.wall + 60.0, expires_at=table.now.wall + 30.0 * number)
+    table.board.cancel("j2", table.now)
+    table.later(31.0)
+
+    assert [table.last(job).state for job in ("j1", "j2")] == [JobState.EXPIRED, JobState.CANCELLED]
+    assert table.board.queued == 0
+    table.later(60.0)
+    assert table.begun() == []
 
 
 def test_job_is_written_as_starting_before_it_is_handed_over(table: Table) -> None:
@@ -337,6 +400,53 @@ def test_lost_job_runs_again_as_another_attempt_as_often_as_its_verb_says() -> N
     assert [task.task.attempt for task in table.effects if isinstance(task, Submit)] == [1, 2, 3]
 
 
+def test_failure_that_its_verb_names_is_run_again_later_and_later_until_its_retries_are_used() -> None:
+    table = Table(retry_on=("worker-crashed", "rate-limited"), retry_delay=5.0, retries=2)
+    table.run()
+    for attempt, delay in ((1, 5.0), (2, 10.0)):
+        table.board.started(("j1", attempt), table.now)
+        table.board.failed(("j1", attempt), JobFailure("rate-limited", "slowly"), table.now)
+        table.work()
+        assert (table.last().state, table.last().attempt) == (JobState.QUEUED, attempt + 1)
+        assert table.last().note == "to be run again: rate-limited: slowly"
+        table.later(delay - 0.1)
+        assert len(table.begun()) == attempt
+        table.later(0.2)
+        assert len(table.begun()) == attempt + 1
+    table.board.failed(("j1", 3), JobFailure("rate-limited", "slowly"), table.now)
+    table.work()
+
+    assert (table.last().state, table.last().error) == (JobState.FAILED, JobFailure("rate-limited", "slowly"))
+
+
+def test_other_failures_are_final_and_so_is_that_of_a_job_to_be_cancelled() -> None:
+    table = Table(retry_on=("worker-crashed",))
+    other, wanted = table.run(1), table.run(2)
+    table.board.failed(other, JobFailure("data", "bad row"), table.now)
+    table.board.cancel("j2", table.now)
+    table.board.failed(wanted, JobFailure("worker-crashed", "gone"), table.now)
+    table.work()
+
+    assert [table.last(job).state for job in ("j1", "j2")] == [JobState.FAILED, JobState.FAILED]
+
+
+def test_loss_that_is_to_be_retried_waits_as_a_failure_does() -> None:
+    table = Table(retry_on=("engine-lost",), retry_delay=5.0)
+    key = table.run()
+    table.board.lost(key, "the engine died", table.now)
+    table.work()
+    assert (table.last().state, table.last().not_before) == (JobState.QUEUED, table.now.wall + 5.0)
+    table.later(5.0)
+
+    assert table.begun() == ["j1", "j1"]
+
+
+def test_delay_between_attempts_has_a_limit() -> None:
+    verb = JobVerb("count", count, retry_on=("x",), retry_delay=5.0, retries=2000)
+
+    assert [verb.retry_after("x", attempt) for attempt in (1, 7, 8, 2000)] == [5.0, 320.0, 600.0, 600.0]
+
+
 def test_lost_job_that_was_being_cancelled_is_cancelled_and_not_run_again() -> None:
     table = Table(on_lost="rerun")
     key = table.run()
@@ -482,15 +592,32 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = Table(on_lost="rerun", retries=1)
+        self.table = Table(on_lost="rerun", retry_on=("job",), retries=1)
         self.checked = 0
         self.latest: dict[str, JobRecord] = {}
 
-    @rule(job=jobs, verb=st.sampled_from(["count", "lone", "here"]), expires=st.none() | st.floats(0, 20))
-    def add(self, job: str, verb: str, expires: float | None) -> None:
+    @rule(
+        job=jobs,
+        verb=st.sampled_from(["count", "lone", "here"]),
+        expires=st.none() | st.floats(0, 20),
+        begins=st.none() | st.floats(0, 20),
+        exclusive=st.sampled_from([None, None, "a", "b"]),
+    )
+    def add(
+        self, job: str, verb: str, expires: float | None, begins: float | None, exclusive: str | None
+    ) -> None:
         if job not in self.latest:
-            expires_at = None if expires is None else self.table.now.wall + expires
-            self.latest[job] = JobRecord(job, verb, None, float(job[1:]), timeout=15.0, expires_at=expires_at)
+            wall = self.table.now.wall
+            self.latest[job] = JobRecord(
+                job,
+                verb,
+                None,
+                float(job[1:]),
+                timeout=15.0,
+                expires_at=None if expires is None else wall + expires,
+                not_before=None if begins is None else wall + begins,
+                exclusive=exclusive,
+            )
             self.table.board.add(self.latest[job], self.table.now)
             self.table.board.dispatch(self.table.now)
 
@@ -538,6 +665,8 @@ class AnyOrder(RuleBasedStateMachine):
         for record in self.table.told[self.checked :]:
             before = self.latest[record.id]
             require_transition(record.id, before.state, record.state)
+            if record.state is JobState.STARTING and before.not_before is not None:
+                assert self.table.now.wall >= before.not_before
             assert record.seq > before.seq
             assert (record.progress or 0.0) >= (before.progress or 0.0)
             assert (record.progress == 1.0) == (record.state is JobState.DONE)
@@ -554,6 +683,9 @@ class AnyOrder(RuleBasedStateMachine):
         for engine in ("spark", None):
             here = [one for one in known if self.table.verbs[one.verb].engine == engine]
             assert sum(one.state is not JobState.QUEUED and not one.has_ended for one in here) <= _CAPACITY
+        for key in ("a", "b"):
+            alike = [one for one in known if one.exclusive == key]
+            assert sum(one.state is not JobState.QUEUED and not one.has_ended for one in alike) <= 1
 
     @invariant()
     def each_attempt_is_begun_once(self) -> None:
