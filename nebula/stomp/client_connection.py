@@ -203,10 +203,20 @@ class ClientConnection:
         if (result := answer.headers.get(RESULT, wanted)) != wanted:
             raise Refused(result, f"the durable subscription {listener.id!r} to {listener.destination}")
 
-    def ack(self, message: Message, *, transaction: str | None = None) -> None:
-        """ACK in the version's form."""
+    def ack(
+        self,
+        message: Message,
+        *,
+        transaction: str | None = None,
+        on_receipt: Callable[[Receipt], None] | None = None,
+    ) -> None:
+        """ACK in the version's form; with a receipt if somebody wants to hear of it."""
         self.check_alive()
-        self.write(self.protocol.ack(message.headers, transaction=transaction))
+        receipt = None if on_receipt is None else self.next_id()
+        octets = self.protocol.ack(message.headers, transaction=transaction, receipt=receipt)
+        if receipt is not None and on_receipt is not None:
+            self._expect(receipt, on_receipt)
+        self.write(octets)
 
     def nack(self, message: Message, headers: Mapping[str, str], *, transaction: str | None = None) -> None:
         """NACK in the version's form."""

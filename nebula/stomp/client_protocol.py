@@ -239,13 +239,15 @@ class ClientProtocol:
         """UNSUBSCRIBE that leaves what was delivered and not acked with us; our server knows it alone."""
         return self._frame("UNSUBSCRIBE", {"id": subscription, KEEP_UNACKED: "true"})
 
-    def ack(self, message: Mapping[str, str], *, transaction: str | None = None) -> bytes:
+    def ack(
+        self, message: Mapping[str, str], *, transaction: str | None = None, receipt: str | None = None
+    ) -> bytes:
         """ACK the message with these headers, in the version's form."""
         self._check("ACK")
-        if transaction is None and self.dialect.ack_by_id and "ack" in message:
+        if transaction is None and receipt is None and self.dialect.ack_by_id and "ack" in message:
             # One for each message that is consumed, so it does not take the general way.
             return f"ACK\nid:{self.dialect.escape(message['ack'])}\n\n\0".encode()
-        return self._frame("ACK", self._names_of(message, transaction))
+        return self._frame("ACK", self._names_of(message, transaction), receipt)
 
     def nack(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -93,17 +93,22 @@ class Message:
         """
         return self.headers.get(SNAPSHOT) == _END
 
-    def ack(self) -> None:
+    def ack(self, on_receipt: Callable[[Receipt], None] | None = None) -> None:
         """Tell the server that it is consumed (in `client` mode: and all before it).
 
         Written at once, without waiting; lost with the connection. Does nothing when its
         subscription is closed: the server has taken back what was not acked.
 
+        Args:
+            on_receipt: asks for a RECEIPT, and is called with it, synchronously: from then on the server does
+                not give the message out again. At most once, and never if the connection ends first. It must
+                not raise.
+
         Raises:
             LocalProtocolError: the subscription's mode is `auto`.
             ConnectionLost: the connection has ended; the server gives it to someone again.
         """
-        self.subscription._ack(self)
+        self.subscription._ack(self, on_receipt)
 
     def nack(self, **headers: str) -> None:
         """Tell the server that it is not consumed: put back, or whatever its policy is.

@@ -10,7 +10,7 @@ import anyio.lowlevel
 
 from nebula.errors import LocalProtocolError
 from nebula.headers import PAUSED, REMOVED
-from nebula.stomp.messages import AckMode, Message, SubscribeOptions
+from nebula.stomp.messages import AckMode, Message, Receipt, SubscribeOptions
 from nebula.stomp.waiter import Waiter, new_waiter
 
 if TYPE_CHECKING:
@@ -134,11 +134,11 @@ class Listener:
         if not self.is_durable:
             raise LocalProtocolError(f"the subscription to {self.destination} is not durable")
 
-    def _ack(self, message: Message) -> None:
+    def _ack(self, message: Message, on_receipt: Callable[[Receipt], None] | None) -> None:
         self._check_mode()
         if self.is_closed:
             return
-        self._connection.ack(message)
+        self._connection.ack(message, on_receipt=on_receipt)
         self._last_acked = message.headers
         if self._marker is not None and self._marker[0] is message.headers:
             self._connection.ack(self._marker[1])

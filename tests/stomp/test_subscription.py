@@ -305,6 +305,29 @@ async def test_messages_are_acked_and_nacked_by_the_brokers_ack_id() -> None:
         (await anext(subscription)).nack(requeue="false")
 
 
+async def test_ack_with_a_receipt_tells_when_the_broker_has_it() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        await peer.confirm()
+        await peer.say(message(1) + message(2))
+        assert await peer.hear() == "ACK\nid:a1\n\n"
+        ack = await peer.confirm()
+        assert ack.startswith("ACK\n")
+        assert "\nid:a2\n" in ack
+        await peer.hear()
+        await peer.part()
+
+    told = anyio.Event()
+    async with (
+        broker(script) as url,
+        StompClient(url) as client,
+        client.subscribe("/queue/a", ack=AckMode.CLIENT_INDIVIDUAL) as subscription,
+    ):
+        (await anext(subscription)).ack()
+        (await anext(subscription)).ack(lambda _receipt: told.set())
+        await told.wait()
+
+
 async def test_auto_subscription_has_nothing_to_ack() -> None:
     async def script(peer: Peer) -> None:
         await peer.accept()
