@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks import report
+from benchmarks import report, scale
 from benchmarks.peers import Broker
 from benchmarks.processes import Unavailable, file_system
 from benchmarks.profile import Program, top_lines
@@ -97,6 +97,7 @@ def _run(rows: Sequence[Row], *, rounds: int, seconds: float, output: Path | Non
     if output is not None:
         output.write_text(report.markdown(rows, taken, versions, rounds, seconds))
         console.print(f"written to {output.name}")
+        scale.main(["--write"])
     console.print(f"{(time.monotonic() - started) / 60:.1f} minutes")
     missed = sum(
         len(taken[row.name, contestant.name]) < min(rounds, row.max_rounds or rounds)

@@ -1,0 +1,183 @@
+"""`python -m benchmarks.scale`: a capacity model, checked against rows that it has not seen, and then scaled.
+
+Reads `results.md` and prints the tables of `docs/explanation/scale.md`; `--write` renews them there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from zlib import crc32
+
+from benchmarks.costs import Broker, Costs, calls, fitted, predictions
+from benchmarks.figures import RESULTS, Figures, MissingFigure
+from benchmarks.simulation import Clock, End, Program, Stop, arrivals, percentile
+
+PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "scale.md"
+# How far a prediction may be from what was measured to count as one that came true.
+TOLERANCE = 0.25
+# Of a core; above it waiting grows quickly.
+_PLANNED = 0.7
+
+_PREFIXES = 400
+_OFFERED = 1_000_000
+_PUBLISHERS = 8
+_CORES = 16
+_SEED = 20130101
+
+_Table = Sequence[Sequence[str]]
+
+
+def tables(figures: Figures) -> dict[str, str]:
+    """Each table of the page, as Markdown, by its name in the page.
+
+    Raises:
+        MissingFigure: the results lack a row that the model needs.
+    """
+    costs = Costs.of(figures)
+    made: dict[str, _Table] = {
+        "fitted": _fitted(costs),
+        "predicted": _predicted(figures),
+        "core": _one_core(costs),
+        "split": _split(costs.broker),
+        "calls": _calls(figures, costs),
+    }
+    return {name: _markdown(table) for name, table in made.items()}
+
+
+def renewed(page: str, shown: dict[str, str]) -> str:
+    """The page with these tables in their places, which are marked by comments."""
+    for name, table in shown.items():
+        begin, end = f"<!-- {name} -->\n", "<!-- end -->"
+        before, _, rest = page.partition(begin)
+        page = f"{before}{begin}\n{table}\n\n{end}{rest.partition(end)[2]}"
+    return page
+
+
+def _fitted(costs: Costs) -> _Table:
+    rows = [[row, what, f"{seconds * 1e6:.2f}"] for row, what, seconds in fitted(costs)]
+    return [["fitted on", "cost", "µs"], *rows]
+
+
+def _predicted(figures: Figures) -> _Table:
+    rows = []
+    for one in predictions(figures):
+        is_true = "yes" if abs(one.error) <= TOLERANCE else "no"
+        shown = [f"{one.measured:,.0f}", f"{one.predicted:,.0f}", f"{one.error:+.0%}", is_true]
+        rows.append([f"{one.row}: {one.contestant}", one.what, *shown])
+    return [["predicted", "unit", "measured", "simulated", "error", f"within {TOLERANCE:.0%}"], *rows]
+
+
+def _one_core(costs: Costs) -> _Table:
+    broker = costs.broker
+    kinds = {
+        "a message through a queue, auto acks": broker.relay,
+        "the same, cumulative client acks": broker.relay + costs.ack,
+        "the same, a receipt for each SEND": broker.relay + costs.receipt,
+        "kept on disk, a receipt each, acked": broker.relay + costs.receipt + costs.ack + costs.keep,
+        "a topic's message to 10 subscribers": broker.receive + 10 * broker.deliver,
+        "a topic's message to 100 subscribers": broker.receive + 100 * broker.deliver,
+        "a call: request and reply": 2 * broker.relay,
+        "a call that comes alone, with its two turns": 2 * (broker.turn + broker.relay),
+    }
+    rows = [[what, f"{seconds * 1e6:.1f}", f"{_PLANNED / seconds:,.0f}"] for what, seconds in kinds.items()]
+    return [["", "µs", f"a second, at {_PLANNED:.0%} of a core"], *rows]
+
+
+def _split(broker: Broker) -> _Table:
+    weights = {f"/queue/venue-{number:03}": (number + 1) ** -0.5 for number in range(_PREFIXES)}
+    heading = ["brokers", "busiest has", "of its core", "p50 ms", "p99 ms"]
+    return [heading, *(_on(brokers, broker, weights) for brokers in (4, 6, 8, 12))]
+
+
+def _on(brokers: int, broker: Broker, weights: dict[str, float]) -> list[str]:
+    loads = [0.0] * brokers
+    for prefix, weight in weights.items():
+        loads[crc32(prefix.encode()) % brokers] += weight
+    share = max(loads) / sum(loads)
+    rate = share * _OFFERED
+    used = rate * broker.relay
+    latencies = _open(broker, rate) if used < 1 else []
+    shown = [
+        f"{percentile(latencies, part) * 1e3:.1f}" if latencies else "overloaded" for part in (0.5, 0.99)
+    ]
+    return [str(brokers), f"{rate:,.0f}/s", f"{used:.0%}", *shown]
+
+
+def _open(broker: Broker, rate: float) -> list[float]:
+    """Latencies through one broker of messages that arrive by themselves on some connections."""
+    clock, dice = Clock(), random.Random(_SEED)
+    middle = Program(clock, 100)
+    reached: list[End] = []
+    for _ in range(_PUBLISHERS):
+        end = End(clock, Program(clock, 1000), broker.turn, 0.0)
+        sent = Stop(middle, broker.turn, broker.relay)
+        sent.following = [end]
+        arrivals(clock, sent, rate / _PUBLISHERS, dice)
+        reached.append(end)
+    clock.run(0.1)
+    for end in reached:
+        end.latencies.clear()
+    clock.run(0.3)
+    return [latency for end in reached for latency in end.latencies]
+
+
+def _calls(figures: Figures, costs: Costs) -> _Table:
+    heading = ["broker", "alone: p50 ms", "64 in flight: calls/s", "calls/s a broker core bears"]
+    heading += [f"services it feeds, of {_CORES} cores"]
+    rows = []
+    for name in ("Nebula", "RabbitMQ", "ActiveMQ"):
+        broker = Broker.of(figures, name)
+        alone, many = calls(costs, broker, 1)[1], calls(costs, broker, 64)[0]
+        bears = _PLANNED / (2 * figures.seconds("Queue, auto acks", name, "cpu µs"))
+        rows.append([name, f"{alone * 1e3:.2f}", f"{many:,.0f}", f"{bears:,.0f}"])
+        rows[-1].append(f"{_services(costs, bears)}")
+    return [heading, *rows]
+
+
+def _services(costs: Costs, bears: float) -> int:
+    """How many cores may be services, if the rest are the broker's that carries their calls."""
+    calls_of_a_core = _PLANNED / costs.served
+    return int(_CORES / (1 + calls_of_a_core / bears))
+
+
+def _markdown(table: _Table) -> str:
+    heading, *rows = table
+    lines = [heading, ["---", *(["---:"] * (len(heading) - 1))], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _came_true(figures: Figures) -> tuple[int, int]:
+    made = predictions(figures)
+    return sum(abs(one.error) <= TOLERANCE for one in made), len(made)
+
+
+def _lines(figures: Figures, shown: dict[str, str]) -> Iterator[str]:
+    for name, table in shown.items():
+        yield f"{name}\n\n{table}\n"
+    true, of = _came_true(figures)
+    yield f"{true} of {of} predictions are within {TOLERANCE:.0%}; none of these figures was fitted on."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the tables; the result is the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"renew the tables of {PAGE.name}")
+    options = parser.parse_args(arguments)
+    figures = Figures.of(RESULTS.read_text())
+    try:
+        shown = tables(figures)
+    except MissingFigure as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    if options.write:
+        PAGE.write_text(renewed(PAGE.read_text(), shown))
+    print("\n".join(_lines(figures, shown)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
