@@ -44,6 +44,7 @@ class Configure:
     max_rows: int
     max_result_bytes: int
     cancel_grace: float
+    remote: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Submit:
     function: str
     parameters: Any
     trace: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    priority: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class Ready:
 
     spark: str
     java: str
-    jvm_pid: int
+    jvm_pid: int | None
     seconds: float
 
 

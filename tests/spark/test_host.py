@@ -35,7 +35,7 @@ def configure(folder: Path, **changed: Any) -> lines.Configure:
 
 
 def test_users_settings_win_over_ours(tmp_path: Path) -> None:
-    from nebula.spark.host.session import spark_conf
+    from nebula.spark.host.classic import spark_conf
 
     theirs = {"spark.scheduler.mode": "FIFO", "spark.driver.extraJavaOptions": "-Dtheirs=1"}
     conf = spark_conf(configure(tmp_path, conf=theirs))
@@ -49,7 +49,7 @@ def test_users_settings_win_over_ours(tmp_path: Path) -> None:
 def test_local_engine_listens_on_the_loopback_and_has_two_partitions_a_core(
     tmp_path: Path, master: str, partitions: str
 ) -> None:
-    from nebula.spark.host.session import spark_conf
+    from nebula.spark.host.classic import spark_conf
 
     conf = spark_conf(configure(tmp_path, master=master))
 
@@ -58,7 +58,7 @@ def test_local_engine_listens_on_the_loopback_and_has_two_partitions_a_core(
 
 
 def test_cluster_engine_keeps_its_own_addresses(tmp_path: Path) -> None:
-    from nebula.spark.host.session import spark_conf
+    from nebula.spark.host.classic import spark_conf
 
     conf = spark_conf(configure(tmp_path, master="spark://master:7077"))
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from nebula.spark import lines
 from nebula.spark.failures import describe
-from nebula.spark.host.session import CannotStart, Session
+from nebula.spark.host.session import CannotStart, Session, start_session
 from nebula.spark.host.status import group_of
 from nebula.spark.processes import kill_engine
 
@@ -127,25 +126,23 @@ class Host:
     def _start(self, config: lines.Configure) -> None:
         began = time.monotonic()
         try:
-            self._session = session = Session(config)
+            self._session = session = start_session(config)
         except CannotStart as error:
             self._speaker.say(lines.Broken(str(error)))
             self.leave(str(error), _STATUS_NO_SESSION)
         except BaseException as error:
             traceback.print_exc()
             self.leave(describe(error).message, _STATUS_NO_SESSION)
-        threading.Thread(target=self._await_jvm, args=(session,), name="jvm", daemon=True).start()
+        threading.Thread(target=self._await_death, args=(session,), name="death", daemon=True).start()
         threading.Thread(target=self._report, name="progress", daemon=True).start()
         seconds = round(time.monotonic() - began, 3)
-        self._speaker.say(lines.Ready(session.context.version, str(session.java), session.jvm.pid, seconds))
+        self._speaker.say(lines.Ready(session.version, session.java, session.jvm_pid, seconds))
 
-    def _await_jvm(self, session: Session, seconds: float | None = None) -> None:
-        """Leave when the JVM has ended; do nothing if it has not within this time."""
-        with suppress(subprocess.TimeoutExpired):
-            status = session.jvm.wait(seconds)
-            # That is what ExitOnOutOfMemoryError makes of it.
-            why = "it ran out of memory" if status == 3 else f"exit status {status}"
-            self.leave(f"Spark's JVM died ({why})", _STATUS_SPARK_DIED)
+    def _await_death(self, session: Session, seconds: float | None = None) -> None:
+        """Leave when Spark has died; do nothing if it has not within this time."""
+        why = session.await_death(seconds)
+        if why is not None:
+            self.leave(why, _STATUS_SPARK_DIED)
 
     def _report(self) -> None:
         """Tell each job's progress, and forget jobs that hold nothing any more."""
@@ -160,10 +157,10 @@ class Host:
         while True:
             session = self._session
             if session is not None and not session.is_alive:
-                self._await_jvm(session, _BEAT_SECONDS)
+                self._await_death(session, _BEAT_SECONDS)
                 # The JVM lives, so a job has stopped the context that all share.
                 self.leave("Spark's context was stopped", _STATUS_SPARK_DIED)
-            pids = [os.getpid()] + ([session.jvm.pid] if session else [])
+            pids = [os.getpid()] + ([session.jvm_pid] if session and session.jvm_pid else [])
             self._speaker.say(lines.Beat(sum(map(_rss_bytes, pids)), threading.active_count()))
             time.sleep(_BEAT_SECONDS)
 

@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 from nebula.rpc.jobs.context import Job
 from nebula.spark import lines
 from nebula.spark.host.results import Results
-from nebula.spark.host.session import Session, java_object
-from nebula.spark.host.status import TaskCounter, group_of, tag_of
+from nebula.spark.host.session import Place
 from nebula.spark.progress import Meter, Tasks
 
 
@@ -27,25 +26,17 @@ class SparkJob(Job):
     def __init__(
         self,
         submit: lines.Submit,
-        session: Session,
+        place: Place,
         results: Results,
         cancelled: threading.Event,
         say: Callable[[lines.Event], None],
     ) -> None:
         self._key, self._verb, self._trace = (submit.job, submit.attempt), submit.verb, submit.trace
-        self._session, self._results, self._cancelled, self._say = session, results, cancelled, say
-        self._group = group_of(*self._key)
+        self._place, self._results, self._cancelled, self._say = place, results, cancelled, say
         # The job's thread moves the meter on, the host's reads it.
         self._meter, self._lock = Meter(), threading.Lock()
         self._told = lines.Progressed(*self._key, None, "", None, None)
-        self._spark = session.spark.newSession()
-        session.context.setJobGroup(self._group, submit.verb)
-        # Pools that no file configures are FIFO inside: only a pool for each job shares fairly.
-        session.context.setLocalProperty("spark.scheduler.pool", self._group)
-        self._steps = 0
-        self._tag = tag_of(self._group, self._steps)
-        session.context.addJobTag(self._tag)
-        self._counter = TaskCounter(self._tag)
+        place.open(submit.verb)
 
     @property
     def id(self) -> str:
@@ -70,7 +61,7 @@ class SparkJob(Job):
     @property
     def spark(self) -> SparkSession:
         """A session of this attempt's own: its views, settings and functions are seen by no other job."""
-        return self._spark
+        return self._place.spark
 
     @property
     def is_cancelled(self) -> bool:
@@ -82,13 +73,7 @@ class SparkJob(Job):
         self.raise_if_cancelled()
         with self._lock:
             self._meter.begin_step(number, total, name)
-        self._steps += 1
-        # A tag for each step: Spark's counts for it start at nothing.
-        context = self._session.context
-        context.removeJobTag(self._tag)
-        self._tag = tag_of(self._group, self._steps)
-        context.addJobTag(self._tag)
-        self._counter = TaskCounter(self._tag)
+        self._place.begin_step()
         return nullcontext()
 
     def progress(self, done: float, total: float, note: str = "") -> None:
@@ -110,7 +95,7 @@ class SparkJob(Job):
 
     def report(self) -> None:
         """Say how far the job is, if that changed. The host calls it a few times each second."""
-        tasks = self._counter.count(java_object(self._session))
+        tasks = self._place.count()
         with self._lock:
             self._meter.see(tasks)
             seen = lines.Progressed(

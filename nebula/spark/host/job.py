@@ -12,8 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pyspark import InheritableThread
-
 from nebula.errors import JobError
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.signature import job_signature
@@ -21,12 +19,13 @@ from nebula.spark import lines
 from nebula.spark.failures import Failure, describe, may_be_engine_loss
 from nebula.spark.host.context import SparkJob
 from nebula.spark.host.results import Results
-from nebula.spark.host.session import Session, java_object
-from nebula.spark.host.status import active_tasks, cancel_group, group_of
+from nebula.spark.host.session import Session
+from nebula.spark.host.status import group_of
 
 # A cancel is told within a tenth of a second, whether the job's own code has ended by then or not.
 _CANCEL_PATIENCE_SECONDS = 0.05
 _SETTLE_SECONDS = 0.1
+_CANCEL_AGAIN_SECONDS = 0.5
 
 # A JVM's death is told by the host itself, a moment after its jobs have felt it.
 _DEATH_SECONDS = 2.0
@@ -58,8 +57,8 @@ class RunningJob:
         self._lock = threading.Lock()
         self._has_ended = False
         self._is_over = threading.Event()
-        # A fresh thread for each job: one from a pool would hand the last job's group and tags on.
-        self._thread = InheritableThread(target=self._run, name=self._group, daemon=True)
+        self._place = session.place(self._group, submit.priority)
+        self._thread = session.thread(self._run, self._group)
 
     @property
     def is_over(self) -> bool:
@@ -110,14 +109,15 @@ class RunningJob:
         except BaseException as error:
             self._fail(error)
         finally:
-            self._results.discard()
-            if not self._cancelled.is_set():
-                self._is_over.set()
+            if self._cancelled.is_set():
+                self._results.discard()  # whoever cancelled it sees to the rest
+            else:
+                self._finish()
 
     def _call(self) -> lines.Done:
         function = load_function(self._submit.function)
         contract = job_signature(function, context=(Job,))
-        self._context = SparkJob(self._submit, self._session, self._results, self._cancelled, self._say)
+        self._context = SparkJob(self._submit, self._place, self._results, self._cancelled, self._say)
         args, kwargs = contract.bind(self._submit.parameters)
         if contract.context_name is not None:
             # By name throughout: the context may stand anywhere among the parameters.
@@ -145,31 +145,39 @@ class RunningJob:
     def _cancel(self) -> None:
         # A JVM that died meanwhile ends the host, and the service knows what that means for this job.
         with suppress(Exception):
-            java = java_object(self._session)
-            cancel_group(java, self._group)
+            self._place.cancel()
             # Most threads end within this time, since their action fails; one that is busy elsewhere
             # need not be waited for: Spark takes nothing from it any more.
             self._thread.join(_CANCEL_PATIENCE_SECONDS)
             if self._claim_end():
-                is_free = self._holds_nothing(java)
+                is_free = self._holds_nothing()
                 self._say(lines.Cancelled(*self._key, is_free))
                 if not is_free:
-                    self._await_free(java)
-        self._results.discard()
-        self._is_over.set()
+                    self._await_free()
+        self._finish()
 
-    def _holds_nothing(self, java: Any) -> bool:
-        return not self._thread.is_alive() and active_tasks(java, self._group) == 0
+    def _holds_nothing(self) -> bool:
+        return not self._thread.is_alive() and self._place.active() == 0
 
-    def _await_free(self, java: Any) -> None:
-        deadline = time.monotonic() + self._cancel_grace
+    def _await_free(self) -> None:
+        began = asked = time.monotonic()
         is_stuck = False
-        while not self._holds_nothing(java):
-            if not is_stuck and self._thread.is_alive() and time.monotonic() > deadline:
+        while not self._holds_nothing():
+            now = time.monotonic()
+            if self._thread.is_alive() and now - asked > _CANCEL_AGAIN_SECONDS:
+                # A cancel may get lost on its way to a server.
+                self._place.cancel()
+                asked = now
+            if not is_stuck and self._thread.is_alive() and now - began > self._cancel_grace:
                 is_stuck = True
                 self._say(lines.Stuck(*self._key))
             time.sleep(_SETTLE_SECONDS)
         self._say(lines.SlotsFree(*self._key))
+
+    def _finish(self) -> None:
+        self._results.discard()
+        self._place.close()
+        self._is_over.set()
 
 
 def load_function(address: str) -> Callable[..., Any]:

@@ -1,0 +1,267 @@
+"""Spark with a driver of our own: a JVM that is our child, on this machine or as the head of a cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nebula.spark.host.pools import POOLS_FILE, Pools
+from nebula.spark.host.probe import probe_master
+from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
+from nebula.spark.host.status import TaskCounter, active_tasks, cancel_group, tag_of
+from nebula.spark.java import Java, JavaNotFound, find_java
+from nebula.spark.lines import Configure
+from nebula.spark.progress import Tasks
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+# Spark's Java pools grow by a thread for each use, to a thousand each, and shrink a minute after the
+# last one; a burst of small jobs makes two thousand. With 16 the rate is the same.
+_POOLS = ("shuffleExchange", "resultQueryStage", "broadcastExchange", "subquery")
+_POOL_THREADS = "16"
+
+# Ten megabytes of Spark's log, and as much of what came before.
+_LOG4J = """
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {folder}/engine.log
+appender.file.filePattern = {folder}/engine.log.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 1
+# It warns of every pool that no file configures: each of our jobs has one of its own.
+logger.pools.name = org.apache.spark.scheduler.FairSchedulableBuilder
+logger.pools.level = error
+"""
+
+
+class ClassicSession:
+    """A running driver and the processes behind it. See `Session`.
+
+    Attributes:
+        spark: the root session. Each job gets a new one of it.
+        context: its SparkContext.
+        jvm: the JVM's process; it is our child and ends when we do.
+    """
+
+    def __init__(self, config: Configure) -> None:
+        """Start one; takes seconds. See `start_session`."""
+        check_packages("spark", "pyspark", "pyarrow", "pandas")
+        probe_master(config.master)
+        java = _java(Path(config.folder))
+        _prepare_environment(config, java)
+
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+
+        self._pools = Pools()
+        (Path(config.folder) / POOLS_FILE).write_text(self._pools.as_xml())
+        # Defaults are the JVM's system properties, and there is no JVM yet.
+        conf = SparkConf(loadDefaults=False)
+        conf.setAll(list(spark_conf(config).items()))
+        # The JVM's own output goes where ours goes, never to the protocol.
+        gateway = launch_gateway(conf, {"stdout": 2, "stderr": 2})  # type: ignore[no-untyped-call]  # PySpark's
+        self.jvm: subprocess.Popen[bytes] = gateway.proc
+        self.context: SparkContext = SparkContext(conf=conf, gateway=gateway)
+        self.spark: SparkSession = SparkSession(self.context)
+        self.version, self.java, self.jvm_pid = self.context.version, str(java), self.jvm.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the JVM answers and its context was not stopped: a millisecond or two."""
+        try:
+            return not self.context._jsc.sc().isStopped()
+        except Exception:  # in whatever way py4j says that nobody is there
+            return False
+
+    def await_death(self, seconds: float | None = None) -> str | None:
+        """See `Session`: the end of the JVM's process."""
+        try:
+            status = self.jvm.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        # That is what ExitOnOutOfMemoryError makes of it.
+        why = "it ran out of memory" if status == 3 else f"exit status {status}"
+        return f"Spark's JVM died ({why})"
+
+    def place(self, group: str, priority: int) -> ClassicPlace:
+        """See `Session`."""
+        return ClassicPlace(self, group, self._pools.take(priority) or group, self._pools.give_back)
+
+    def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
+        """See `Session`: one that has a thread of its own in the JVM."""
+        from pyspark import InheritableThread
+
+        thread: threading.Thread = InheritableThread(target=target, name=name, daemon=True)
+        return thread
+
+    def stop(self) -> None:
+        """Stop Spark cleanly and end the JVM. May hang where the JVM does."""
+        with suppress(Exception):  # a JVM that died meanwhile is stopped as well
+            self.spark.stop()
+        self.kill()
+
+    def kill(self) -> None:
+        """End the JVM at once."""
+        with suppress(ProcessLookupError):
+            self.jvm.kill()
+
+
+class ClassicPlace:
+    """See `Place`: a job group, a tag for each step, a scheduler pool of its own."""
+
+    def __init__(
+        self, session: ClassicSession, group: str, pool: str, give_back: Callable[[str], None]
+    ) -> None:
+        self._session, self._group, self._pool, self._give_back = session, group, pool, give_back
+        self._steps = 0
+        self._tag = tag_of(group, 0)
+        self._counter = TaskCounter(self._tag)
+        self._spark: SparkSession | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        """See `Place`."""
+        assert self._spark is not None  # the job's thread opens it first
+        return self._spark
+
+    def open(self, verb: str) -> None:
+        """See `Place`. Threads of the job's own are not marked, unless they are `InheritableThread`s."""
+        self._spark = self._session.spark.newSession()
+        context = self._session.context
+        context.setJobGroup(self._group, verb)
+        context.setLocalProperty("spark.scheduler.pool", self._pool)
+        context.addJobTag(self._tag)
+
+    def begin_step(self) -> None:
+        """See `Place`. A tag for each step: Spark's counts for it start at nothing."""
+        self._steps += 1
+        context = self._session.context
+        context.removeJobTag(self._tag)
+        self._tag = tag_of(self._group, self._steps)
+        context.addJobTag(self._tag)
+        self._counter = TaskCounter(self._tag)
+
+    def count(self) -> Tasks:
+        """See `Place`: some milliseconds of asking."""
+        return self._counter.count(self._java)
+
+    def active(self) -> int:
+        """See `Place`."""
+        return active_tasks(self._java, self._group)
+
+    def cancel(self) -> None:
+        """See `Place`."""
+        cancel_group(self._java, self._group)
+
+    def close(self) -> None:
+        """See `Place`: another job may have the pool."""
+        self._give_back(self._pool)
+
+    @property
+    def _java(self) -> Any:
+        # Spark's own context in the JVM, for what PySpark has no call for.
+        return self._session.context._jsc.sc()
+
+
+def spark_conf(config: Configure) -> dict[str, str]:
+    """The engine's Spark settings: ours for a service that shares one engine, then the user's over them."""
+    folder = Path(config.folder)
+    ours = {
+        "spark.master": config.master,
+        "spark.app.name": f"nebula-{config.name}",
+        "spark.driver.memory": config.memory,
+        # A quarter of the heap: one job that collects too much fails, and the others live.
+        "spark.driver.maxResultSize": "256m",
+        # The UI listens on all interfaces, without a password, and its links kill jobs.
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # The status store serves our progress too: write each event at once, keep few ended jobs.
+        "spark.ui.liveUpdate.period": "0",
+        "spark.ui.retainedJobs": "200",
+        "spark.ui.retainedStages": "400",
+        "spark.sql.ui.retainedExecutions": "100",
+        # FIFO lets one long job block every short one.
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": (folder / POOLS_FILE).as_uri(),
+        # Else timestamps come out shifted by the zone of the machine.
+        "spark.sql.session.timeZone": "UTC",
+        # How long a cancelled task's Python code may clean up.
+        "spark.python.task.killTimeout": "500ms",
+        # Else these folders appear wherever the service was started.
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "scratch"),
+        **{f"spark.sql.{pool}.maxThreadThreshold": _POOL_THREADS for pool in _POOLS},
+    }
+    if config.master.startswith("local"):
+        # The default of 200 is for a cluster: here each partition more is overhead.
+        ours["spark.sql.shuffle.partitions"] = str(2 * _local_cores(config.master))
+        # Spark's ports would bind to the machine's outer address.
+        ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
+    theirs = dict(config.conf)
+    # A JVM that has run out of memory answers some calls and hangs in others: better none at all.
+    options = (
+        f'-XX:+ExitOnOutOfMemoryError "-XX:ErrorFile={folder / "jvm-crash.log"}" '
+        f'"-Djava.io.tmpdir={folder / "scratch"}"'
+    )
+    theirs["spark.driver.extraJavaOptions"] = (
+        f"{options} {theirs.get('spark.driver.extraJavaOptions', '')}".strip()
+    )
+    return ours | theirs
+
+
+def _local_cores(master: str) -> int:
+    kind, _, inside = master.rstrip("]").partition("[")
+    numbers = inside.split(",")
+    if kind == "local-cluster":  # workers, cores of each, megabytes of each
+        return int(numbers[0]) * int(numbers[1])
+    return len(os.sched_getaffinity(0)) if numbers[0] == "*" else int(numbers[0] or 1)
+
+
+def _java(folder: Path) -> Java:
+    try:
+        return find_java(folder / "java")
+    except JavaNotFound as error:
+        raise CannotStart(str(error)) from error
+
+
+def _prepare_environment(config: Configure, java: Java) -> None:
+    changes: dict[str, str | None] = {**dict.fromkeys(FOREIGN), **java.environment()}
+    # Spark's workers would run whatever `python3` is on PATH, without this one's packages.
+    changes["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    changes["PYSPARK_PYTHON"] = _workers_python(config)
+    changes["TMPDIR"] = str(Path(config.folder) / "scratch")
+    if config.master.startswith("local"):
+        # The only setting that narrows all of Spark's ports to the loopback.
+        changes["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if "SPARK_CONF_DIR" not in os.environ:
+        changes["SPARK_CONF_DIR"] = str(_write_log_settings(Path(config.folder)))
+    change_environment(changes)
+
+
+def _workers_python(config: Configure) -> str:
+    # On other machines Python may live elsewhere.
+    elsewhere = None if config.master.startswith("local") else os.environ.get("PYSPARK_PYTHON")
+    return config.conf.get("spark.pyspark.python") or elsewhere or sys.executable
+
+
+def _write_log_settings(folder: Path) -> Path:
+    settings = folder / "conf"
+    settings.mkdir(parents=True, exist_ok=True)
+    (settings / "log4j2.properties").write_text(_LOG4J.format(folder=folder))
+    return settings

@@ -1,0 +1,325 @@
+"""Spark through a Connect server: no Java here, and a session on the server for each attempt of a job.
+
+A session of its own makes everything else simple. What it reports is that job's, closing it ends what
+runs and refuses what comes later, and a host that was killed leaves sessions that its successor can name.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+from nebula.spark.host.open_sessions import OpenSessions
+from nebula.spark.host.probe import answers
+from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
+from nebula.spark.host.status import tag_of
+from nebula.spark.lines import Configure
+from nebula.spark.progress import SparkJobSeen, StageSeen, Tasks, count_tasks
+from nebula.spark.remote import parse_remote
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession as ConnectSparkSession
+
+# The client itself retries in silence for minutes, so each call of ours has an end here. Jobs' own calls
+# have none: when the server is gone, the whole host goes.
+_START_SECONDS = 30.0
+_CALL_SECONDS = 5.0
+_LEAVE_SECONDS = 1.0
+
+# A server in a long garbage collection is not dead; nor is one that missed a single connection.
+_LOOK_SECONDS = 1.0
+_PATIENCE_SECONDS = 15.0
+_REFUSALS = 3
+
+_PACKAGES = ("pyspark", "pyarrow", "pandas", "grpc", "grpc_status", "zstandard")
+
+_NO_JVM: int | None = None
+
+_Result = TypeVar("_Result")
+
+
+class ConnectSession:
+    """A Connect server that answers. See `Session`."""
+
+    def __init__(self, config: Configure) -> None:
+        """Reach the server, and end there what a killed predecessor has left. See `start_session`."""
+        assert config.remote is not None  # that is what chose this class
+        check_packages("spark,connect", *_PACKAGES)
+        self._remote = parse_remote(config.remote)
+        if not answers(self._remote.host, self._remote.port):
+            raise CannotStart(f"no Spark Connect server answers at {self._remote}")
+        _prepare_environment()
+        self._user = self._remote.user_id or f"nebula-{config.name}"
+        self._conf = {"spark.sql.session.timeZone": "UTC", **config.conf}
+        self._sessions = OpenSessions(Path(config.folder) / "connect")
+        self._death, self._why = threading.Event(), ""
+        self._root = self.connect(str(uuid4()))
+        # This one must not wait for better times: it is asked whether the server lives.
+        self._root.client.set_retry_policies([])
+        self.java, self.jvm_pid = "", _NO_JVM
+        self.version: str = self._first_answer()
+        self._check_conf()
+        self._end_orphans()
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the server was not found dead."""
+        return not self._death.is_set()
+
+    def await_death(self, seconds: float | None = None) -> str | None:
+        """See `Session`."""
+        return self._why if self._death.wait(seconds) else None
+
+    def place(self, group: str, priority: int) -> ConnectPlace:  # noqa: ARG002  # see below
+        """See `Session`. The server's pools cannot be chosen from here: priorities order the queue alone."""
+        return ConnectPlace(self, group, self._sessions)
+
+    def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
+        """See `Session`."""
+        return threading.Thread(target=target, name=name, daemon=True)
+
+    def stop(self) -> None:
+        """Close every session; the server lives on."""
+        self._close_all(_CALL_SECONDS)
+
+    def kill(self) -> None:
+        """As `stop`, in a second at most. What remains is for our successor."""
+        self._close_all(_LEAVE_SECONDS)
+
+    def connect(self, session_id: str) -> ConnectSparkSession:
+        """A client of this session on the server, which exists from the first question on."""
+        from pyspark.sql.connect.session import SparkSession
+
+        url = self._remote.url(session_id=session_id, user_id=self._user)
+        session: ConnectSparkSession = SparkSession.builder.remote(url).create()
+        return session
+
+    def configure(self, session: ConnectSparkSession) -> None:
+        """Give it the declared settings."""
+        for name, value in self._conf.items():
+            session.conf.set(name, value)
+
+    def close(self, session: ConnectSparkSession, seconds: float = _CALL_SECONDS) -> bool:
+        """Close it on the server, which ends what runs in it and refuses it from then on; whether it did."""
+        with suppress(Exception):
+            # Closing alone takes 0.2 s until the job's thread hears of it, after this 0.03 s.
+            within(seconds, session.client.interrupt_all)
+        try:
+            within(seconds, session.client.release_session)
+        except Exception as error:
+            return _is_closed(error)
+        return True
+
+    def _first_answer(self) -> str:
+        try:
+            return within(_START_SECONDS, lambda: self._root.version)
+        except Exception as error:
+            said = "nothing" if isinstance(error, TimeoutError) else " ".join(str(error).split())[:200]
+            raise CannotStart(
+                f"what listens at {self._remote} is no Spark Connect server for us, it said: {said}"
+            ) from error
+
+    def _check_conf(self) -> None:
+        try:
+            within(_START_SECONDS, lambda: self.configure(self._root))
+        except Exception as error:
+            raise CannotStart(
+                f"the Connect server refuses a setting: {str(error).partition('SQLSTATE')[0].strip()}. "
+                "Give it to the server when that is started"
+            ) from error
+
+    def _end_orphans(self) -> None:
+        for session_id, group in self._sessions.left_over():
+            session = self.connect(session_id)
+            session.client.set_retry_policies([])
+            if self.close(session):
+                self._sessions.forget(session_id)
+                logging.getLogger(__name__).warning("ended what was left of %s on the server", group)
+            session.client.close()
+
+    def _close_all(self, seconds: float) -> None:
+        open_ones = self._sessions.opened()
+        closers = [
+            threading.Thread(target=self._close_one, args=(*each, seconds), daemon=True) for each in open_ones
+        ]
+        for closer in closers:
+            closer.start()
+        for closer in closers:
+            closer.join(seconds)
+
+    def _close_one(self, session_id: str, session: ConnectSparkSession, seconds: float) -> None:
+        if self.close(session, seconds):
+            self._sessions.forget(session_id)
+
+    def _watch(self) -> None:
+        refused = 0
+        while not self._death.wait(_LOOK_SECONDS):
+            if answers(self._remote.host, self._remote.port):
+                refused = 0
+                try:
+                    within(_PATIENCE_SECONDS, lambda: self._root.version)
+                except TimeoutError:
+                    self._die(f"did not answer for {_PATIENCE_SECONDS:g} s")
+                except Exception as error:
+                    # Unavailable for a moment is what the connections count. A session that is unknown
+                    # means another server at the same address.
+                    if _is_closed(error):
+                        self._die("was started anew")
+            else:
+                refused += 1
+                if refused == _REFUSALS:
+                    self._die("is gone")
+
+    def _die(self, what: str) -> None:
+        self._why = f"the Spark Connect server at {self._remote} {what}"
+        self._death.set()
+
+
+class ConnectPlace:
+    """See `Place`: a session on the server, a tag for the job and one for each step."""
+
+    def __init__(self, session: ConnectSession, group: str, sessions: OpenSessions) -> None:
+        self._session, self._group, self._sessions = session, group, sessions
+        self._id = str(uuid4())
+        self._steps = 0
+        self._counter = OperationCounter()
+        self._lock = threading.Lock()
+        self._is_cancelled = False
+        self._cancelling: threading.Thread | None = None
+        self._spark: ConnectSparkSession | None = None
+
+    @property
+    def spark(self) -> Any:
+        """See `Place`."""
+        assert self._spark is not None  # the job's thread opens it first
+        return self._spark
+
+    def open(self, verb: str) -> None:  # noqa: ARG002  # the server shows tags, no descriptions
+        """See `Place`. The session's name is on disk before the server hears it."""
+        spark = self._session.connect(self._id)
+        with self._lock:
+            if self._is_cancelled:
+                raise ConnectionAbortedError("cancelled before it began")
+            self._sessions.remember(self._id, self._group, spark)
+            self._spark = spark
+        self._session.configure(spark)
+        spark.registerProgressHandler(self._counter)  # type: ignore[arg-type]  # its own class is abstract for nothing
+        spark.addTag(self._group)
+        spark.addTag(tag_of(self._group, 0))
+
+    def begin_step(self) -> None:
+        """See `Place`."""
+        self.spark.removeTag(tag_of(self._group, self._steps))
+        self._steps += 1
+        self.spark.addTag(tag_of(self._group, self._steps))
+        self._counter.reset()
+
+    def count(self) -> Tasks:
+        """See `Place`: what the server has told; it does so every second or two."""
+        return self._counter.count()
+
+    def active(self) -> int:
+        """See `Place`: nobody tells. What a killed Python task still holds, the server alone knows."""
+        return 0
+
+    def cancel(self) -> None:
+        """See `Place`: the call runs beside us, since a server that hangs must not delay who asks."""
+        with self._lock:
+            self._is_cancelled = True
+            if self._spark is None or (self._cancelling is not None and self._cancelling.is_alive()):
+                return
+            self._cancelling = threading.Thread(
+                target=self._session.close, args=(self._spark,), name=f"close {self._group}", daemon=True
+            )
+        self._cancelling.start()
+
+    def close(self) -> None:
+        """See `Place`."""
+        if self._spark is None:
+            return
+        if self._session.close(self._spark):
+            self._sessions.forget(self._id)
+        self._spark.client.close()
+
+
+class OperationCounter:
+    """A progress handler: counts the tasks of the operations that ran since the last reset."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._operations: dict[str, tuple[SparkJobSeen, int]] = {}
+
+    def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        """Called by the client, in the thread that waits for the operation."""
+        seen = tuple(_stage(stage) for stage in stages or ())
+        with self._lock:
+            job = SparkJobSeen(is_running=not done, stages=seen)
+            self._operations[operation_id or ""] = (job, 0 if done else inflight_tasks)
+
+    def reset(self) -> None:
+        """Forget what was counted."""
+        with self._lock:
+            self._operations.clear()
+
+    def count(self) -> Tasks:
+        """The tasks by now."""
+        with self._lock:
+            operations = list(self._operations.values())
+        tasks = count_tasks(job for job, _ in operations)
+        return Tasks(tasks.done, tasks.known, sum(active for _, active in operations))
+
+
+def _stage(stage: Any) -> StageSeen:
+    # Nobody tells which stages were submitted. One that has done nothing, below another that has, is
+    # skipped, or will be counted when it has done something.
+    done = stage.num_completed_tasks
+    return StageSeen(
+        stage.stage_id, is_submitted=done > 0 or stage.done, tasks=stage.num_tasks, done=done, active=0
+    )
+
+
+def within(seconds: float, call: Callable[[], _Result]) -> _Result:
+    """Run a call that may hang, in a thread that is given up after this time.
+
+    Raises:
+        TimeoutError: it has not returned. Other exceptions are its own.
+    """
+    results: list[_Result] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    return results[0]
+
+
+def _is_closed(error: Exception) -> bool:
+    # The client has no class for it. SESSION_CHANGED is what a fresh server says to an old client.
+    return any(f"INVALID_HANDLE.SESSION_{why}" in str(error) for why in ("CLOSED", "NOT_FOUND", "CHANGED"))
+
+
+def _prepare_environment() -> None:
+    changes: dict[str, str | None] = dict.fromkeys(FOREIGN)
+    # `pyspark.sql.functions` makes columns for a JVM unless it is told.
+    changes["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    # Functions are pickled here for the server's Python, which need not be at the same path.
+    changes["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    change_environment(changes)
