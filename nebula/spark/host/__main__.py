@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from nebula.spark import lines
 from nebula.spark.failures import describe
-from nebula.spark.host.session import CannotStart, Session, start_session
+from nebula.spark.host.session import CannotStart, Session
+from nebula.spark.host.start import start_session
 from nebula.spark.host.status import group_of
 from nebula.spark.processes import kill_engine
 

@@ -59,7 +59,7 @@ class ClassicSession:
     """
 
     def __init__(self, config: Configure) -> None:
-        """Start one; takes seconds. See `start_session`."""
+        """Start one; takes seconds. See `host.start`."""
         check_packages("spark", "pyspark", "pyarrow", "pandas")
         probe_master(config.master)
         java = _java(Path(config.folder))

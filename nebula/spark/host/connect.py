@@ -49,7 +49,7 @@ class ConnectSession:
     """A Connect server that answers. See `Session`."""
 
     def __init__(self, config: Configure) -> None:
-        """Reach the server, and end there what a killed predecessor has left. See `start_session`."""
+        """Reach the server, and end there what a killed predecessor has left. See `host.start`."""
         assert config.remote is not None  # that is what chose this class
         check_packages("spark,connect", *_PACKAGES)
         self._remote = parse_remote(config.remote)

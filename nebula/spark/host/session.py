@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from nebula.spark.lines import Configure
 from nebula.spark.progress import Tasks
 
 if TYPE_CHECKING:
@@ -91,24 +90,6 @@ class Session(Protocol):
 
     def kill(self) -> None:
         """End it at once, as far as that is in our hands."""
-
-
-def start_session(config: Configure) -> Session:
-    """Start, or reach, the Spark that was declared; takes seconds.
-
-    Not in the main thread, where Spark would take over SIGINT.
-
-    Raises:
-        CannotStart: what is missing, or what does not answer, in a sentence.
-        Exception: whatever else Spark fails with.
-    """
-    if config.remote is not None:
-        from nebula.spark.host.connect import ConnectSession
-
-        return ConnectSession(config)
-    from nebula.spark.host.classic import ClassicSession
-
-    return ClassicSession(config)
 
 
 def change_environment(changes: Mapping[str, str | None]) -> None:
