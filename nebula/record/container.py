@@ -16,6 +16,7 @@ from typing import BinaryIO, Final, Self
 from nebula.avro.varints import read_long, write_long
 from nebula.errors import AvroError
 from nebula.record.codecs import Codec, codec_named
+from nebula.record.disk import sync_file, truncate, write_at
 
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
@@ -173,9 +174,9 @@ class ContainerWriter:
         self.buffered_bytes = 0
 
     def sync(self) -> None:
-        """As `flush_block`; then make the contents durable (the name: `sync_folder`). Raises OSError."""
+        """As `flush_block`; then make the file's contents durable. Raises OSError, SyncFailed."""
         self.flush_block()
-        os.fdatasync(self._file)
+        sync_file(self._file, self.path)
 
     def close(self) -> None:
         """As `flush_block`; then close the file. Idempotent. Raises OSError: it is still open then."""
@@ -199,16 +200,7 @@ class ContainerWriter:
             self.abandon()
 
     def _write(self, octets: bytes) -> None:
-        rest, position = memoryview(octets), self.size_bytes
-        try:
-            while rest:
-                # By position: what a failed try left behind the last whole block is written over.
-                done = os.pwrite(self._file, rest, position)
-                rest, position = rest[done:], position + done
-        except OSError:
-            os.ftruncate(self._file, self.size_bytes)
-            raise
-        self.size_bytes = position
+        self.size_bytes = write_at(self._file, octets, self.size_bytes)
 
 
 class ContainerReader:
@@ -345,7 +337,7 @@ def cut(path: Path) -> Cut:
 
     Raises:
         ContainerError: its header is not whole: there is nothing to be kept.
-        OSError: it cannot be read, or not cut.
+        OSError, SyncFailed: it cannot be read, or not cut.
     """
     count, end = 0, 0
     with ContainerReader(path) as reader:
@@ -358,25 +350,6 @@ def cut(path: Path) -> Cut:
     if end < size:
         truncate(path, end)
     return Cut(count, end, size - end)
-
-
-def truncate(path: Path, size_bytes: int) -> None:
-    """Cut a file at an offset, and make that durable. Raises OSError."""
-    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.ftruncate(file, size_bytes)
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable. Raises OSError."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _encode_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:

@@ -1,0 +1,106 @@
+"""What is asked of the disk: durable files and names, a lock, and to be told when it is full."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+from nebula.errors import NebulaError, SettingsError
+
+# A quota, or a limit on files, is as good as a full disk: it passes when somebody makes room.
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class SyncFailed(NebulaError):
+    """The disk did not keep what it had taken. Only a new start finds out what there is.
+
+    A second try would succeed: the system has marked as clean what it could not write.
+    """
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a write may succeed later, when there is room."""
+    return error.errno in _FULL
+
+
+def sync_file(file: int, path: Path) -> None:
+    """Make what was written durable. Raises SyncFailed; never OSError, which would pass for a full disk."""
+    try:
+        os.fdatasync(file)
+    except OSError as error:
+        raise SyncFailed(f"{path} could not be synced: {error.strerror}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable. Raises SyncFailed."""
+    try:
+        file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise SyncFailed(f"{folder} could not be synced: {error.strerror}") from error
+    try:
+        sync_file(file, folder)
+    finally:
+        os.close(file)
+
+
+def make_folders(folder: Path, root: Path) -> None:
+    """Make a folder below `root`, and the names of all between them durable. Raises OSError, SyncFailed."""
+    if not folder.is_dir():
+        make_folders(folder.parent, root) if folder != root else None
+        folder.mkdir(parents=folder == root, exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def truncate(path: Path, size_bytes: int) -> None:
+    """Cut a file at an offset, and make that durable. Raises OSError, SyncFailed."""
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.ftruncate(file, size_bytes)
+        sync_file(file, path)
+    finally:
+        os.close(file)
+
+
+def write_at(file: int, octets: bytes, offset: int) -> int:
+    """Write all octets at an offset, which is where the file ends, or nothing.
+
+    Returns:
+        The offset behind them.
+
+    Raises:
+        OSError: they could not be written. The file ends at `offset` again.
+    """
+    rest, position = memoryview(octets), offset
+    try:
+        while rest:
+            done = os.pwrite(file, rest, position)
+            rest, position = rest[done:], position + done
+    except OSError:
+        os.ftruncate(file, offset)
+        raise
+    return position
+
+
+def lock_folder(folder: Path, what: str) -> int:
+    """Lock a folder for this process, until what is returned is closed, or the process ends.
+
+    Args:
+        folder: which is there.
+        what: it is for, in the error.
+
+    Raises:
+        SettingsError: somebody else has it.
+        OSError: there can be no lock in it.
+    """
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise SettingsError(
+            f"{what} {folder} is in use by another process: end that, or take another"
+        ) from None
+    return lock
