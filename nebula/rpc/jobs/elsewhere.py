@@ -9,7 +9,8 @@ import anyio.to_thread
 
 from nebula.rpc.brokers import instance_queue
 from nebula.rpc.jobs.record import JobRecord
-from nebula.rpc.jobs.registry import JobRegistry, peek
+from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.sqlite_registry import peek
 from nebula.rpc.jobs.state_folder import StateFolder
 
 __all__ = ["Elsewhere", "OtherInstances"]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from nebula.headers import TRACEPARENT, TRACESTATE
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, TaskCounts
 from nebula.rpc.jobs.states import END_STATES, JobState
 
-__all__ = ["JobRecord", "JobStep", "LogLine"]
+__all__ = ["NOBODY", "JobRecord", "JobStep", "LogLine"]
+
+
+# Where the broker vouches for nobody, and what ours calls those who did not say who they are.
+NOBODY: Final = ("", "anonymous")
 
 
 class LogLine(NamedTuple):
@@ -49,6 +53,7 @@ class JobRecord:
         expires_at: it is not begun later than this.
         not_before: it is not begun earlier: its caller wished so, or it waits to be run again.
         exclusive: no other job with the same key runs meanwhile.
+        holder: the instance that runs it, or in which something of it may still run although it has ended.
         timeout: seconds that a run may take.
         progress_every: seconds between two tellings of progress, at least.
         reply_id: of the request: what is sent to `notify` bears it.
@@ -95,6 +100,7 @@ class JobRecord:
     is_owed: bool = False
     exclusive: str | None = None
     not_before: float | None = None
+    holder: str | None = None
 
     @property
     def trace(self) -> dict[str, str]:
@@ -107,6 +113,10 @@ class JobRecord:
     def has_ended(self) -> bool:
         """Whether its state is final."""
         return self.state in END_STATES
+
+    def is_open_to(self, principal: str | None) -> bool:
+        """Whether this principal is its owner; what belongs to nobody known is everybody's."""
+        return self.owner in (*NOBODY, principal)
 
     @property
     def wants_notice(self) -> bool:

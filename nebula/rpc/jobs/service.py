@@ -24,9 +24,10 @@ from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.management import management_verbs
 from nebula.rpc.jobs.options import draft_of, require_same
 from nebula.rpc.jobs.record import JobRecord
-from nebula.rpc.jobs.registry import REGISTRY_FILE, JobRegistry
+from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.retention import forget_old_jobs
 from nebula.rpc.jobs.runner import JobRunner
+from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobState, JobStatus
 from nebula.rpc.jobs.telling import Publish, Teller, nobody_listens
@@ -216,7 +217,7 @@ class JobService:
         """
         self._teller = Teller(self.name, self.via, publish, brand)
         file = self._state.path / REGISTRY_FILE
-        registry = await anyio.to_thread.run_sync(partial(JobRegistry, file, connect=self._connect))
+        registry = await anyio.to_thread.run_sync(partial(SqliteJobRegistry, file, connect=self._connect))
         writer = self._opened_writer = RegistryWriter(registry)
         try:
             async with anyio.create_task_group() as tasks:

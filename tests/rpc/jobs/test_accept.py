@@ -13,9 +13,10 @@ import pytest
 
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.limits import JobLimits
-from nebula.rpc.jobs.registry import JobFilter, JobRegistry
+from nebula.rpc.jobs.registry import JobFilter
 from nebula.rpc.jobs.runner import JobOutput, JobTask
 from nebula.rpc.jobs.service import JobService
+from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
 from nebula.rpc.jobs.verb import JobVerb
 from tests.rpc.jobs.faults import failing_after
 from tests.rpc.jobs.harness import REPLY, House, ask, count, request
@@ -58,7 +59,7 @@ async def test_job_is_on_the_disk_when_it_is_accepted(house: House) -> None:
     async with house.living() as service:
         receipt = await house.accept(service, {"up_to": 7}, neb_job_priority="8")
         # Another connection sees what is committed, and nothing else.
-        registry = JobRegistry(house.registry_file, is_read_only=True)
+        registry = SqliteJobRegistry(house.registry_file, is_read_only=True)
         found = registry.find(receipt["job"].rpartition("/")[2])
         registry.close()
 

@@ -16,7 +16,7 @@ from nebula.errors import JobEnded
 from nebula.rpc.injection import Depends
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.record import JobRecord, LogLine
-from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
 from nebula.rpc.jobs.states import JobState
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.lifespan import lifespan_state
@@ -165,7 +165,7 @@ def test_registry_of_the_version_before_is_brought_up_to_date(tmp_path: Path) ->
         db.executescript(_VERSION_1)
     record = JobRecord("01J0000000000000000000000A", "report", {}, 1.0, traceparent="00-a", tracestate="b=c")
 
-    registry = JobRegistry(file)
+    registry = SqliteJobRegistry(file)
     try:
         with registry.transaction():
             registry.insert(record)

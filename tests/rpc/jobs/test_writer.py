@@ -13,6 +13,7 @@ import pytest
 
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
 from nebula.rpc.jobs.writer import RegistryClosed, RegistryWriter
 from tests.rpc.jobs.faults import failing_at
 
@@ -40,7 +41,7 @@ async def writing(registry: JobRegistry) -> AsyncIterator[RegistryWriter]:
 
 
 async def test_work_is_done_in_the_order_in_which_it_came(tmp_path: Path) -> None:
-    registry = JobRegistry(tmp_path / "jobs.sqlite")
+    registry = SqliteJobRegistry(tmp_path / "jobs.sqlite")
     told: list[int] = []
     async with writing(registry) as writer:
         for number in range(20):
@@ -52,7 +53,7 @@ async def test_work_is_done_in_the_order_in_which_it_came(tmp_path: Path) -> Non
 
 
 async def test_work_that_fails_spoils_no_other(tmp_path: Path) -> None:
-    registry = JobRegistry(tmp_path / "jobs.sqlite")
+    registry = SqliteJobRegistry(tmp_path / "jobs.sqlite")
     async with writing(registry) as writer:
         writer.post(insert(1))
         with pytest.raises(sqlite3.IntegrityError):
@@ -64,7 +65,7 @@ async def test_work_that_fails_spoils_no_other(tmp_path: Path) -> None:
 
 
 async def test_what_came_before_the_end_is_still_written(tmp_path: Path) -> None:
-    registry = JobRegistry(tmp_path / "jobs.sqlite")
+    registry = SqliteJobRegistry(tmp_path / "jobs.sqlite")
     async with writing(registry) as writer:
         for number in range(5):
             writer.post(insert(number))
@@ -73,7 +74,7 @@ async def test_what_came_before_the_end_is_still_written(tmp_path: Path) -> None
 
 
 async def test_cancellation_does_not_lose_what_was_decided(tmp_path: Path) -> None:
-    registry = JobRegistry(tmp_path / "jobs.sqlite")
+    registry = SqliteJobRegistry(tmp_path / "jobs.sqlite")
     with anyio.CancelScope() as scope:
         async with writing(registry) as writer:
             writer.post(insert(1))
@@ -84,7 +85,7 @@ async def test_cancellation_does_not_lose_what_was_decided(tmp_path: Path) -> No
 
 
 async def test_work_after_the_end_is_refused(tmp_path: Path) -> None:
-    registry = JobRegistry(tmp_path / "jobs.sqlite")
+    registry = SqliteJobRegistry(tmp_path / "jobs.sqlite")
     async with writing(registry) as writer:
         pass
     with pytest.raises(RegistryClosed):
@@ -93,7 +94,7 @@ async def test_work_after_the_end_is_refused(tmp_path: Path) -> None:
 
 async def test_disk_that_fails_ends_the_writer_and_is_told_to_who_waits(tmp_path: Path) -> None:
     disk = failing_at("COMMIT")
-    registry = JobRegistry(tmp_path / "jobs.sqlite", connect=partial(sqlite3.connect, factory=disk))
+    registry = SqliteJobRegistry(tmp_path / "jobs.sqlite", connect=partial(sqlite3.connect, factory=disk))
     told: list[object] = []
 
     async def write() -> None:
@@ -109,7 +110,7 @@ async def test_disk_that_fails_ends_the_writer_and_is_told_to_who_waits(tmp_path
 
 
 async def test_work_that_nobody_waits_for_and_fails_ends_the_writer(tmp_path: Path) -> None:
-    registry = JobRegistry(tmp_path / "jobs.sqlite")
+    registry = SqliteJobRegistry(tmp_path / "jobs.sqlite")
 
     async def write() -> None:
         async with writing(registry) as writer:

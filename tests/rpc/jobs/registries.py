@@ -1,0 +1,234 @@
+"""What every table of jobs does, in whichever database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any, ClassVar
+
+import pytest
+
+from nebula.rpc.jobs.record import JobRecord, JobStep, LogLine
+from nebula.rpc.jobs.registry import MAX_LOG_LINES, JobFilter, JobRegistry, Superseded
+from nebula.rpc.jobs.runner import JobFailure, JobOutput, TaskCounts
+from nebula.rpc.jobs.states import TRANSITIONS, IllegalTransition, JobState
+
+
+def job(number: int = 1, **fields: object) -> JobRecord:
+    record = JobRecord(id=f"{number:026}", verb="count", parameters={"up_to": 3}, accepted_at=float(number))
+    return replace(record, **fields)  # type: ignore[arg-type]  # the tests' own names
+
+
+def _insert_twice(registry: JobRegistry, record: JobRecord) -> None:
+    registry.insert(record)
+    registry.insert(record)
+
+
+def _find(registry: JobRegistry, **chosen: Any) -> list[int]:
+    return [int(one.id) for one in registry.page(JobFilter(**chosen), 10)]
+
+
+def prune(registry: JobRegistry, *, ended_before: float, keep: int) -> list[JobRecord]:
+    old = registry.old_jobs(ended_before, keep)
+    registry.forget(one.id for one in old)
+    return old
+
+
+class RegistrySuite:
+    """The tests. A subclass has a fixture `registry`."""
+
+    # How the database says that something is taken.
+    taken: ClassVar[type[Exception]]
+
+    def test_everything_that_is_known_of_a_job_comes_back(self, registry: JobRegistry) -> None:
+        full = job(
+            owner="alice",
+            dedupe="key 1",
+            state=JobState.CANCELLING,
+            attempt=2,
+            seq=9,
+            priority=7,
+            expires_at=5.0,
+            timeout=60.0,
+            progress_every=0.5,
+            reply_id="r1",
+            notify="/queue/mine",
+            started_at=2.0,
+            ended_at=3.0,
+            progress=0.25,
+            note="reading",
+            step=(1, 2, "read"),
+            tasks=TaskCounts(1, 4, 2),
+            output=JobOutput(
+                value=[1, None], path="/p", rows=3, bytes=4, schema={"a": "int"}, preview=[{"a": 1}]
+            ),
+            error=JobFailure("data", "bad", "22012"),
+            ends_as=JobState.TIMED_OUT,
+            incarnation="e1",
+            steps=(JobStep(1, 2, "read", 2.0, 2.5), JobStep(2, 2, "write", 2.5)),
+            counters={"rows_read": 7},
+            rerun_of=job(2).id,
+            is_owed=True,
+        )
+        registry.insert(full)
+
+        assert registry.find(full.id) == full
+
+    @pytest.mark.parametrize(("old", "new"), list(product(JobState, JobState)))
+    def test_states_change_by_the_table_alone(
+        self, registry: JobRegistry, old: JobState, new: JobState
+    ) -> None:
+        registry.insert(job(state=old))
+
+        if new is old or new in TRANSITIONS[old]:
+            registry.save(job(state=new, seq=2))
+            found = registry.find(job().id)
+            assert found is not None
+            assert (found.state, found.seq) == (new, 2)
+        else:
+            with pytest.raises(IllegalTransition):
+                registry.save(job(state=new, seq=2))
+            assert registry.find(job().id) == job(state=old)
+
+    def test_job_that_is_not_there_cannot_change(self, registry: JobRegistry) -> None:
+        with pytest.raises(LookupError):
+            registry.save(job())
+
+    def test_id_is_taken_once(self, registry: JobRegistry) -> None:
+        registry.insert(job())
+
+        with pytest.raises(self.taken):
+            registry.insert(job(verb="other"))
+
+    def test_key_is_taken_once_for_each_owner_and_verb(self, registry: JobRegistry) -> None:
+        registry.insert(job(1, owner="alice", dedupe="key 1"))
+        registry.insert(job(2, owner="bob", dedupe="key 1"))
+        registry.insert(job(3, owner="alice", verb="other", dedupe="key 1"))
+        registry.insert(job(4, owner="alice"))
+        registry.insert(job(5, owner="alice"))
+
+        with pytest.raises(self.taken):
+            registry.insert(job(6, owner="alice", dedupe="key 1"))
+        assert registry.find_same(job(6, owner="bob", dedupe="key 1")) == job(2, owner="bob", dedupe="key 1")
+        assert registry.find_same(job(6, owner="carol", dedupe="key 1")) is None
+        assert registry.find_same(job(6)) is None
+
+    def test_transaction_that_fails_leaves_nothing(self, registry: JobRegistry) -> None:
+        with pytest.raises(self.taken), registry.transaction():
+            _insert_twice(registry, job())
+
+        assert registry.find(job().id) is None
+
+    def test_part_that_fails_leaves_the_rest(self, registry: JobRegistry) -> None:
+        with registry.transaction():
+            registry.insert(job(1))
+            with pytest.raises(self.taken), registry.part():
+                _insert_twice(registry, job(2))
+
+        assert [one.id for one in registry.open_jobs()] == [job(1).id]
+
+    def test_open_jobs_come_in_the_order_of_acceptance(self, registry: JobRegistry) -> None:
+        for number in (3, 1, 2):
+            registry.insert(job(number))
+        registry.insert(job(4, state=JobState.DONE))
+
+        assert [int(one.id) for one in registry.open_jobs()] == [3, 1, 2]
+
+    def test_pages_go_back_in_time(self, registry: JobRegistry) -> None:
+        for number in range(1, 8):
+            registry.insert(job(number, owner="alice" if number % 2 else "bob"))
+
+        first = registry.page(JobFilter(owner="alice"), 3)
+        second = registry.page(JobFilter(owner="alice"), 3, before=first[-1].id)
+
+        assert [int(one.id) for one in first] == [7, 5, 3]
+        assert [int(one.id) for one in second] == [1]
+        assert registry.page(JobFilter(states=(JobState.DONE,)), 3) == []
+        assert len(registry.page(JobFilter(verb="count"), 100)) == 7
+
+    def test_jobs_are_chosen_by_states_time_and_text(self, registry: JobRegistry) -> None:
+        registry.insert(job(1, note="reading 10 % of it"))
+        registry.insert(job(2, state=JobState.RUNNING, note="Writing"))
+        registry.insert(job(3, state=JobState.FAILED, error=JobFailure("data", "NO \u00e9 READINGS")))
+
+        assert _find(registry, states=(JobState.RUNNING, JobState.FAILED)) == [3, 2]
+        assert _find(registry, since=2.0) == [3, 2]
+        assert _find(registry, until=2.0) == [1]
+        assert _find(registry, since=2.0, until=3.0, states=()) == [2]
+        assert _find(registry, text="\u00e9 readings") == [3]
+        assert _find(registry, text="ing") == [3, 2, 1]
+        assert _find(registry, text="0 % o") == [1]
+        assert _find(registry, text="%") == [1]
+        assert _find(registry, text="message") == []
+
+    def test_end_that_is_owed_is_so_until_it_is_settled(self, registry: JobRegistry) -> None:
+        for number in range(1, 4):
+            registry.insert(job(number, state=JobState.DONE, is_owed=number > 1))
+
+        assert [int(one.id) for one in registry.owed_jobs(10)] == [2, 3]
+        assert [int(one.id) for one in registry.owed_jobs(1)] == [2]
+        registry.settle_notice(job(2).id)
+        assert registry.owed_jobs(10) == [job(3, state=JobState.DONE, is_owed=True)]
+
+    def test_log_keeps_its_last_lines(self, registry: JobRegistry) -> None:
+        with registry.transaction():
+            registry.add_lines("other", [LogLine(0.0, "not mine")])
+            for start in range(0, 2 * MAX_LOG_LINES, 500):
+                registry.add_lines(
+                    "mine", [LogLine(float(n), f"line {n}") for n in range(start, start + 500)]
+                )
+
+        kept = registry.lines("mine", 10_000)
+
+        assert [line.at for line in kept] == [float(n) for n in range(MAX_LOG_LINES, 2 * MAX_LOG_LINES)]
+        assert registry.lines("mine", 2) == kept[-2:]
+        assert registry.lines("mine", 2, after=MAX_LOG_LINES + 4) == kept[4:6]
+        assert [line.number for line in registry.lines("mine", 1, after=0)] == [MAX_LOG_LINES + 1]
+        assert registry.lines("other", 5) == [LogLine(0.0, "not mine", 1)]
+
+    def test_old_jobs_are_forgotten_with_their_logs_and_keys(self, registry: JobRegistry) -> None:
+        registry.insert(job(1, state=JobState.DONE, ended_at=10.0, dedupe="key 1"))
+        registry.insert(job(2, state=JobState.FAILED, ended_at=20.0))
+        registry.insert(job(3))
+        registry.add_lines(job(1).id, [LogLine(1.0, "gone")])
+
+        forgotten = prune(registry, ended_before=15.0, keep=100)
+
+        assert [int(one.id) for one in forgotten] == [1]
+        assert registry.lines(job(1).id, 10) == []
+        assert registry.find_same(job(9, dedupe="key 1")) is None
+        assert [int(one.id) for one in registry.page(JobFilter(), 10)] == [3, 2]
+
+    def test_more_ended_jobs_than_wanted_are_forgotten_the_oldest_first(self, registry: JobRegistry) -> None:
+        for number in range(1, 6):
+            registry.insert(job(number, state=JobState.DONE, ended_at=100.0))
+        registry.insert(job(6))
+
+        forgotten = prune(registry, ended_before=0.0, keep=2)
+
+        assert sorted(int(one.id) for one in forgotten) == [1, 2, 3]
+        assert [int(one.id) for one in registry.page(JobFilter(), 10)] == [6, 5, 4]
+
+    def test_whoever_has_not_seen_the_last_status_is_refused(self, registry: JobRegistry) -> None:
+        registry.insert(job())
+        registry.save(job(state=JobState.STARTING, seq=2, holder="i1"))
+        registry.save(job(state=JobState.RUNNING, seq=3, holder="i1"))
+
+        for late in (job(state=JobState.CANCELLED, seq=2), job(state=JobState.LOST, seq=3)):
+            with pytest.raises(Superseded):
+                registry.save(late)
+        assert registry.find(job().id) == job(state=JobState.RUNNING, seq=3, holder="i1")
+
+    def test_what_is_written_already_may_be_written_again(self, registry: JobRegistry) -> None:
+        registry.insert(job())
+        for _ in range(2):
+            registry.save(job(state=JobState.STARTING, seq=2, holder="i1"), [LogLine(1.0, "once")])
+
+        assert [line.text for line in registry.lines(job().id, 10)] == ["once"]
+
+    def test_job_that_has_ended_is_held_until_nothing_of_it_runs(self, registry: JobRegistry) -> None:
+        ended = job(state=JobState.CANCELLED, holder="i1", ended_at=5.0)
+        registry.insert(ended)
+        registry.release(ended.id)
+
+        assert registry.find(ended.id) == replace(ended, holder=None)
