@@ -64,6 +64,14 @@ def state_root() -> Path:
     return (home if home.is_absolute() else Path.home() / ".local" / "state") / "nebula"
 
 
+def cache_root() -> Path:
+    """Where programs keep what they can make again: `NEBULA_CACHE`, else the user's cache folder."""
+    if root := os.environ.get("NEBULA_CACHE"):
+        return Path(root).absolute()
+    home = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    return (home if home.is_absolute() else Path.home() / ".cache") / "nebula"
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[S]):
     """Settings together with the origin of each value."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,13 +23,42 @@ from nebula.rpc.verbs import is_open_to
 
 DEFAULT_ENGINE: Final = "default"
 
+# It becomes a folder's name, and a word in a command.
+SERVICE_ENGINE: Final = "service"
+_ENGINE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
 
 class Engine(Protocol):
     """What a service declares of an engine, `nebula.spark.Spark` for one: plain values until it runs."""
 
-    def runner(self, state: Path, service: str) -> JobRunner:
-        """What runs jobs on it, for one instance of a service with its state folder."""
+    def runner(self, state: Path, service: str, name: str, *, is_shared: bool) -> JobRunner:
+        """What runs jobs on it, for one instance of a service with its state folder.
+
+        Args:
+            state: the instance's folder.
+            service: its name.
+            name: the engine's, which no other engine of the service has.
+            is_shared: whether there are verbs that run beside others; else each run is isolated.
+        """
         ...
+
+
+def engines_of(service: str, spark: Engine | Mapping[str, Engine] | None) -> dict[str, Engine]:
+    """The engines of a service by their names.
+
+    Raises:
+        ValueError: a name that cannot be used.
+    """
+    if spark is None:
+        return {}
+    engines = dict(spark) if isinstance(spark, Mapping) else {DEFAULT_ENGINE: spark}
+    for name in engines:
+        if not _ENGINE_NAME.fullmatch(name) or name == SERVICE_ENGINE:
+            raise ValueError(
+                f"service {service!r}: an engine's name has letters, digits, - and _, and is not "
+                f"{SERVICE_ENGINE!r}; {name!r} does not do"
+            )
+    return engines
 
 
 class JobEntry:
@@ -110,15 +140,24 @@ class JobEntries:
             ValueError: it wants an engine that the service has not.
         """
         if job.engine is not None and job.engine not in self._engines:
-            raise ValueError(
-                f"job {job.name!r} needs the engine {job.engine!r}: give its service one, "
-                f"Responder({self._name!r}, spark=Spark()), or declare it with engine=None"
-            )
+            raise ValueError(self._no_engine(job.name, job.engine))
         self._jobs.append(job)
         return JobEntry(job, self, allow)
 
     @contextmanager
     def opened(self) -> Iterator[JobService | None]:
+    def _no_engine(self, job: str, engine: str) -> str:
+        if not self._engines:
+            return (
+                f"job {job!r} needs the engine {engine!r}: give its service one, "
+                f"Responder({self._name!r}, spark=Spark()), or declare it with engine=None"
+            )
+        there = ", ".join(map(repr, self._engines))
+        return (
+            f"job {job!r} needs the engine {engine!r}, and service {self._name!r} has {there}: "
+            "name one of these with engine=…, or add it to spark={…}"
+        )
+
         """Take a state folder and make the service of this run on it; None if there are no jobs.
 
         Raises:
@@ -129,7 +168,9 @@ class JobEntries:
             return
         with StateFolder.take(self._name, _new_instance, self._root) as state:
             runners: dict[str | None, JobRunner] = {
-                name: engine.runner(state.path, self._name) for name, engine in self._engines.items()
+                name: engine.runner(state.path, self._name, name, is_shared=name in shared)
+                for name, engine in self._engines.items()
+            shared = {job.engine for job in self._jobs if job.isolation == "shared"}
             }
             runners[None] = LocalRunner(
                 {one.name: one for one in self._jobs}, around=self._around, middleware=self._middleware

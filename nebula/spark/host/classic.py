@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nebula.spark.host.archives import Archive
 from nebula.spark.host.pools import POOLS_FILE, Pools
 from nebula.spark.host.probe import probe_master
 from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
@@ -48,6 +49,9 @@ logger.pools.name = org.apache.spark.scheduler.FairSchedulableBuilder
 logger.pools.level = error
 """
 
+# It does not exist, by an old convention.
+_NO_FOLDER = "/nonexistent/nebula"
+
 
 class ClassicSession:
     """A running driver and the processes behind it. See `Session`.
@@ -64,6 +68,8 @@ class ClassicSession:
         probe_master(config.master)
         java = _java(Path(config.folder))
         _prepare_environment(config, java)
+        archive = Archive.of(config, java)
+        options = f"{_log_options(Path(config.folder))} {archive.options()}".strip()
 
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
@@ -73,13 +79,15 @@ class ClassicSession:
         (Path(config.folder) / POOLS_FILE).write_text(self._pools.as_xml())
         # Defaults are the JVM's system properties, and there is no JVM yet.
         conf = SparkConf(loadDefaults=False)
-        conf.setAll(list(spark_conf(config).items()))
+        conf.setAll(list(spark_conf(config, options).items()))
         # The JVM's own output goes where ours goes, never to the protocol.
         gateway = launch_gateway(conf, {"stdout": 2, "stderr": 2})  # type: ignore[no-untyped-call]  # PySpark's
         self.jvm: subprocess.Popen[bytes] = gateway.proc
         self.context: SparkContext = SparkContext(conf=conf, gateway=gateway)
         self.spark: SparkSession = SparkSession(self.context)
         self.version, self.java, self.jvm_pid = self.context.version, str(java), self.jvm.pid
+        self.archive = None if archive.path is None else str(archive.path)
+        self.archive_state = archive.state(self.jvm.pid)
 
     @property
     def is_alive(self) -> bool:
@@ -179,8 +187,13 @@ class ClassicPlace:
         return self._session.context._jsc.sc()
 
 
-def spark_conf(config: Configure) -> dict[str, str]:
-    """The engine's Spark settings: ours for a service that shares one engine, then the user's over them."""
+def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
+    """The engine's Spark settings: ours for a service that shares one engine, then the user's over them.
+
+    Args:
+        config: of the engine.
+        java_options: more flags for the JVM; the user's win over them.
+    """
     folder = Path(config.folder)
     ours = {
         "spark.master": config.master,
@@ -217,7 +230,7 @@ def spark_conf(config: Configure) -> dict[str, str]:
     # A JVM that has run out of memory answers some calls and hangs in others: better none at all.
     options = (
         f'-XX:+ExitOnOutOfMemoryError "-XX:ErrorFile={folder / "jvm-crash.log"}" '
-        f'"-Djava.io.tmpdir={folder / "scratch"}"'
+        f'"-Djava.io.tmpdir={folder / "scratch"}" {java_options}'.strip()
     )
     theirs["spark.driver.extraJavaOptions"] = (
         f"{options} {theirs.get('spark.driver.extraJavaOptions', '')}".strip()
@@ -249,8 +262,8 @@ def _prepare_environment(config: Configure, java: Java) -> None:
     if config.master.startswith("local"):
         # The only setting that narrows all of Spark's ports to the loopback.
         changes["SPARK_LOCAL_IP"] = "127.0.0.1"
-    if "SPARK_CONF_DIR" not in os.environ:
-        changes["SPARK_CONF_DIR"] = str(_write_log_settings(Path(config.folder)))
+    # It stands in the class path, and where there is a folder with files in it Java archives no classes.
+    changes["SPARK_CONF_DIR"] = os.environ.get("SPARK_CONF_DIR", _NO_FOLDER)
     change_environment(changes)
 
 
@@ -260,8 +273,9 @@ def _workers_python(config: Configure) -> str:
     return config.conf.get("spark.pyspark.python") or elsewhere or sys.executable
 
 
-def _write_log_settings(folder: Path) -> Path:
-    settings = folder / "conf"
-    settings.mkdir(parents=True, exist_ok=True)
-    (settings / "log4j2.properties").write_text(_LOG4J.format(folder=folder))
-    return settings
+def _log_options(folder: Path) -> str:
+    if os.environ["SPARK_CONF_DIR"] != _NO_FOLDER:
+        return ""  # the user's own settings are there
+    settings = folder / "log4j2.properties"
+    settings.write_text(_LOG4J.format(folder=folder))
+    return f'"-Dlog4j2.configurationFile={settings.as_uri()}"'

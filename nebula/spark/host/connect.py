@@ -64,6 +64,8 @@ class ConnectSession:
         # This one must not wait for better times: it is asked whether the server lives.
         self._root.client.set_retry_policies([])
         self.java, self.jvm_pid = "", _NO_JVM
+        self.archive: str | None = None
+        self.archive_state = "off"
         self.version: str = self._first_answer()
         self._check_conf()
         self._end_orphans()

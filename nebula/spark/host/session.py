@@ -66,11 +66,15 @@ class Session(Protocol):
         version: Spark's.
         java: what runs it, for people; empty if it is not ours to know.
         jvm_pid: of the JVM, if it is a child of ours.
+        archive: of Java's classes, where it is or where it is missed; see `nebula.spark.cds`.
+        archive_state: `off`, `missing`, `unused`, `used` or `refused`.
     """
 
     version: str
     java: str
     jvm_pid: int | None
+    archive: str | None
+    archive_state: str
 
     @property
     def is_alive(self) -> bool:

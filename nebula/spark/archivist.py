@@ -1,0 +1,178 @@
+"""Has the archive of Java's classes made from which an engine's next hosts start: in the background, once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import structlog
+
+from nebula.settings import cache_root
+from nebula.spark import lines
+from nebula.spark.cds import is_set_aside, set_aside
+from nebula.spark.child import environment_of
+from nebula.spark.engine import Spark
+from nebula.spark.processes import kill_engine
+
+_log = structlog.get_logger()
+
+MAKER_COMMAND = (sys.executable, "-m", "nebula.spark.host.archive")
+
+# Whoever has nothing to do for so long may well have nothing to do for half a minute more.
+_IDLE_SECONDS = 10.0
+_LOOK_SECONDS = 1.0
+
+# It runs at the lowest priority: on a busy machine it takes long.
+_MAKE_SECONDS = 900.0
+
+
+class Archivist:
+    """The archive of one engine's classes.
+
+    It is made by a process of its own, at the lowest priority, once an engine was idle for a while: a Spark
+    that is started, does a little of everything and ends. It needs some 700 MB of memory for half a minute
+    or more. Of several services that want the same one, one makes it. What goes wrong is logged, and the
+    engine starts without: nothing waits for it.
+
+    Args:
+        spark: the declaration.
+        idle_seconds: tells how long the engine has had nothing to do.
+        command: what to start as the maker; the archive's path comes after it.
+        folder: of the archives, instead of the user's cache.
+        patience: seconds of idleness before it begins.
+
+    Attributes:
+        folder: of the archives; None: the engine wants none.
+        state: for `engine.status`: `off`, `missing`, `making`, `used`, `refused`; `made`: for the next start.
+    """
+
+    def __init__(
+        self,
+        spark: Spark,
+        idle_seconds: Callable[[], float],
+        *,
+        command: Sequence[str] = MAKER_COMMAND,
+        folder: Path | None = None,
+        patience: float = _IDLE_SECONDS,
+    ) -> None:
+        self._spark, self._idle_seconds = spark, idle_seconds
+        self._command, self._patience = command, patience
+        wants = spark.cds and spark.remote is None
+        self.folder = (folder or cache_root() / "spark") if wants else None
+        self.state = "off"
+        self._missing: Path | None = None
+        self._refused: tuple[Path, str] | None = None
+        self._is_wanted = anyio.Event()
+
+    def hear(self, ready: lines.Ready, *, failures: int = 0) -> None:
+        """An engine is up.
+
+        Args:
+            ready: what it says of its archive.
+            failures: starts that failed before it, the first of which had the archive.
+        """
+        self.state = ready.archive_state
+        if ready.archive is None:
+            return
+        archive = Path(ready.archive)
+        if ready.archive_state == "refused":
+            self._refused = (archive, "Java refused it")
+        elif ready.archive_state == "unused" and failures:
+            self._refused = (archive, "the engine started without it, and not with it")
+        elif ready.archive_state == "missing":
+            self._missing = archive
+        self._is_wanted.set()
+
+    async def run(self) -> None:
+        """Do what is to be done, until cancelled. The maker has ended when this returns."""
+        while True:
+            await self._is_wanted.wait()
+            self._is_wanted = anyio.Event()
+            if self._refused is not None:
+                (archive, reason), self._refused = self._refused, None
+                _log.warning("archive of classes set aside for a day", archive=str(archive), reason=reason)
+                await anyio.to_thread.run_sync(set_aside, archive, reason)
+            if self._missing is not None:
+                archive, self._missing = self._missing, None
+                await self._make_when_idle(archive)
+
+    async def _make_when_idle(self, archive: Path) -> None:
+        if await anyio.to_thread.run_sync(is_set_aside, archive):
+            return
+        while self._idle_seconds() < self._patience:
+            await anyio.sleep(min(_LOOK_SECONDS, self._patience))
+        self.state = "making"
+        began = monotonic()
+        reason = await self._make(archive)
+        seconds = round(monotonic() - began, 1)
+        if reason is None:
+            self.state = "made"
+            _log.info("archive of classes made", archive=str(archive), seconds=seconds)
+        else:
+            self.state = "missing"
+            _log.warning("archive of classes not made", archive=str(archive), reason=reason, seconds=seconds)
+
+    async def _make(self, archive: Path) -> str | None:
+        """Run the maker: None, or why there is no archive."""
+        incarnation = uuid4().hex
+        try:
+            process = await anyio.open_process(
+                [*self._command, str(archive)],
+                # Its end of input is ours: a maker whose service has died ends, too.
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=environment_of(incarnation),
+                start_new_session=True,
+            )
+        except OSError as error:
+            return f"{self._command[0]} was not started: {error}"
+        said = b""
+        try:
+            with anyio.move_on_after(_MAKE_SECONDS):
+                assert process.stdin is not None  # opened with pipes
+                assert process.stderr is not None
+                await process.stdin.send(lines.LineWriter().encode(self._configuration(incarnation)))
+                async for part in process.stderr:
+                    said = (said + part)[-1000:]
+                await process.wait()
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            pass  # it died; its status says the rest
+        finally:
+            await _end(process, incarnation)
+        if process.returncode == 0:
+            return None
+        last = said.decode(errors="replace").strip().rpartition("\n")[2]
+        return last or f"its maker ended with status {process.returncode}"
+
+    def _configuration(self, incarnation: str) -> lines.Configure:
+        return lines.Configure(
+            name="archive",
+            incarnation=incarnation,
+            folder="",
+            results="",
+            master="local[1]",
+            memory=self._spark.memory,
+            conf=dict(self._spark.conf),
+            max_rows=0,
+            max_result_bytes=0,
+            cancel_grace=0.0,
+            archives=str(self.folder),
+        )
+
+
+async def _end(process: Any, incarnation: str) -> None:
+    with anyio.CancelScope(shield=True):
+        if process.returncode is None:
+            process.kill()
+            with anyio.move_on_after(5):
+                await process.wait()
+        await anyio.to_thread.run_sync(kill_engine, incarnation, process.pid)
+        with anyio.move_on_after(5):
+            await process.aclose()

@@ -1,0 +1,122 @@
+"""Archives of Java's classes (AppCDS): which one fits an engine, and what became of it.
+
+Reading and checking Spark's ten thousand classes takes more than half of the time that a session needs.
+Java can keep them, ready for use, in a file that it maps into memory. Such a file fits one Java, one set of
+jars in one order and one set of flags, and Java itself refuses any other: it then starts as without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from nebula.spark.java import Java
+
+# What of an engine's settings changes its classes or how they lie in memory.
+_CONF = ("spark.driver.extraClassPath", "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+# What of its environment adds to the class path.
+_ENVIRONMENT = (
+    "SPARK_CONF_DIR",
+    "HADOOP_CONF_DIR",
+    "YARN_CONF_DIR",
+    "SPARK_DIST_CLASSPATH",
+    "JAVA_TOOL_OPTIONS",
+)
+
+# With a larger heap Java's pointers to objects are longer, and so is all that an archive holds of them.
+_LONG_POINTERS_BYTES = 32 * 1024**3
+
+# After this time what could not be made or used is tried again: its cause may be gone.
+_ASIDE_SECONDS = 86400.0
+
+_MOST_KEPT = 4
+
+
+def archive_path(
+    folder: Path, java: Java, jars: Path, version: str, conf: Mapping[str, str], heap_bytes: int | None
+) -> Path:
+    """Where the archive for such an engine is kept, or would be.
+
+    Args:
+        folder: of the archives.
+        java: that will run.
+        jars: Spark's folder of them.
+        version: Spark's.
+        conf: the user's settings of the engine.
+        heap_bytes: of the driver, where that is known.
+    """
+    listed = sorted(jars.glob("*.jar"))
+    facts = [
+        java.version,
+        str(java.home),
+        _stamp(java.home / "release"),
+        _stamp(java.home / "lib" / "server" / "libjvm.so"),
+        str(jars),
+        # Java compares times, too.
+        [(jar.name, *_stamp(jar)) for jar in listed],
+        [conf.get(name) for name in _CONF],
+        [os.environ.get(name) for name in _ENVIRONMENT],
+        (heap_bytes or 0) >= _LONG_POINTERS_BYTES,
+    ]
+    key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    return folder / f"spark-{version}-java-{java.version}-{key}.jsa"
+
+
+def java_options(archive: Path) -> str:
+    """Flags that have Java start from this archive, or as without where it does not fit or is damaged."""
+    # A damaged one would end the JVM later, in the midst of something: the check costs a tenth of a second.
+    return f'"-XX:SharedArchiveFile={archive}" -XX:+VerifySharedSpaces -Xshare:auto'
+
+
+def is_used_by(pid: int, archive: Path) -> bool:
+    """Whether the JVM has mapped the archive. Where nobody can look (no /proc): it is believed to."""
+    try:
+        return str(archive) in Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return not Path("/proc/self/maps").exists()
+
+
+def set_aside(archive: Path, reason: str) -> None:
+    """Have nobody use or make this archive for a day. Blocks; does nothing where it may not write."""
+    with suppress(OSError):
+        archive.unlink(missing_ok=True)
+        _mark(archive).write_text(f"{reason}\n")
+
+
+def is_set_aside(archive: Path) -> bool:
+    """Whether it was, less than a day ago."""
+    try:
+        return time.time() - _mark(archive).stat().st_mtime < _ASIDE_SECONDS
+    except OSError:
+        return False
+
+
+def note_use(archive: Path) -> None:
+    """Have it count as used now; see `forget_old`."""
+    with suppress(OSError):
+        os.utime(archive)
+
+
+def forget_old(folder: Path) -> None:
+    """Remove archives but the few that were used last: each has 150 MB or more."""
+    with suppress(OSError):
+        archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for archive in archives[_MOST_KEPT:]:
+            archive.unlink(missing_ok=True)
+
+
+def _mark(archive: Path) -> Path:
+    return archive.with_suffix(".unusable")
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns

@@ -1,0 +1,131 @@
+"""Makes an archive of Java's classes: `python -m nebula.spark.host.archive PATH`, a `Configure` on stdin.
+
+It starts a Spark, has it do a little of everything, and has Java write down which classes that took. It
+runs at the lowest priority and ends when its input does. Exit status 0: the archive is there, or another
+process is making it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from nebula.spark import lines
+from nebula.spark.cds import forget_old
+from nebula.spark.failures import describe
+from nebula.spark.host.classic import ClassicSession
+from nebula.spark.processes import kill_engine
+
+_LOWEST = 19
+
+# Java writes for some ten seconds when it ends, on an idle machine.
+_WRITE_SECONDS = 600.0
+
+_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+def main() -> NoReturn:
+    """Make the archive that the arguments name."""
+    archive = Path(sys.argv[1])
+    os.nice(_LOWEST)
+    config = _configuration()
+    threading.Thread(target=_leave_with_service, args=(config.incarnation,), daemon=True).start()
+    try:
+        _make_once(archive, config)
+    except BaseException as error:
+        sys.stderr.write(f"{describe(error).message}\n")
+        kill_engine(config.incarnation)
+        os._exit(1)
+    os._exit(0)
+
+
+def _configuration() -> lines.Configure:
+    reader = lines.LineReader()
+    while True:
+        data = os.read(0, 65536)
+        for line in reader.feed(data):
+            assert isinstance(line, lines.Configure)  # it is all that a service says to us
+            return line
+        if not data or reader.failure is not None:
+            sys.exit("nothing was said on stdin")
+
+
+def _leave_with_service(incarnation: str) -> None:
+    while os.read(0, 65536):
+        pass
+    kill_engine(incarnation)
+    os._exit(1)
+
+
+def _make_once(archive: Path, config: lines.Configure) -> None:
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with archive.with_suffix(".lock").open("w") as lock:
+        try:
+            # It ends with the process, however that ends.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        if not archive.is_file():
+            _make(archive, config)
+            forget_old(archive.parent)
+
+
+def _make(archive: Path, config: lines.Configure) -> None:
+    work = archive.with_suffix(".work")  # one at a time has the lock
+    shutil.rmtree(work, ignore_errors=True)
+    (work / "scratch").mkdir(parents=True)
+    unfinished = work / archive.name
+    try:
+        session = ClassicSession(_writing_to(unfinished, config, work))
+        _do_a_little_of_everything(session, work)
+        _end(session)
+        unfinished.rename(archive)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _writing_to(unfinished: Path, config: lines.Configure, work: Path) -> lines.Configure:
+    theirs = config.conf.get(_OPTIONS, "")
+    # Of the user's settings only those that change which classes there are.
+    conf = {name: value for name, value in config.conf.items() if name == "spark.driver.extraClassPath"}
+    conf[_OPTIONS] = f'{theirs} "-XX:ArchiveClassesAtExit={unfinished}"'.strip()
+    return replace(config, folder=str(work), results=str(work), conf=conf, archives=None)
+
+
+def _do_a_little_of_everything(session: ClassicSession, work: Path) -> None:
+    from pyspark.sql import functions
+
+    spark = session.spark.newSession()
+    spark.range(1000).count()
+    by_key = spark.range(1000).groupBy((functions.col("id") % 3).alias("key"))
+    by_key.agg(functions.count("*"), functions.avg("id"), functions.max("id")).orderBy("key").collect()
+    spark.range(10).select(functions.udf(str, "string")("id")).collect()
+    for write in ("parquet", "csv", "json"):
+        path = str(work / write)
+        getattr(spark.range(1000).selectExpr("id", "cast(id as string) as text").write, write)(path)
+        getattr(spark.read, write)(path).count()
+    spark.read.parquet(str(work / "parquet")).createOrReplaceTempView("seen")
+    spark.sql("SELECT a.text, sum(b.id) FROM seen a JOIN seen b USING (id) GROUP BY a.text").toArrow()
+
+
+def _end(session: ClassicSession) -> None:
+    """Let the JVM end by itself: it writes the archive when it does."""
+    session.spark.stop()
+    gateway = session.context._gateway
+    assert gateway is not None  # it was just used
+    gateway.shutdown()
+    assert session.jvm.stdin is not None  # a pipe, whose end the JVM waits for
+    session.jvm.stdin.close()
+    status = session.jvm.wait(_WRITE_SECONDS)
+    if status != 0:
+        raise RuntimeError(f"Java ended with status {status} when it should have written the archive")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Runs jobs each in an engine host of its own, which ends with it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from nebula.rpc.jobs.runner import JobListener, JobTask
+from nebula.spark import lines
+from nebula.spark.book import JobBook, Key
+from nebula.spark.child import ERRORS
+from nebula.spark.host_run import End, HostRun
+from nebula.spark.plan import EnginePlan
+
+_log = structlog.get_logger()
+
+# A host that does not start may have had bad luck, and the job is none the worse for it.
+_TRIES = 2
+
+# A host answers a cancel in a tenth of a second; one that does not is not asked again.
+_CANCEL_SECONDS = 2.0
+
+# What the host of the last run that was lost, or never began, said outside of the protocol.
+_LAST_ERRORS = f"isolated-{ERRORS}"
+
+
+class IsolatedRuns:
+    """The runs of one engine that have hosts of their own, at most `max_running` at a time.
+
+    A cancel ends the host with all its processes: so does code end that never asks whether it shall. What
+    the listener hears is as for any other run.
+
+    Args:
+        plan: of the engine.
+        listener: hears of the jobs.
+        back_off: seconds before a second start.
+        on_ready: hears what each host says when it is ready.
+    """
+
+    def __init__(
+        self,
+        plan: EnginePlan,
+        listener: JobListener,
+        back_off: Sequence[float],
+        on_ready: Callable[[lines.Ready], None],
+    ) -> None:
+        self._plan, self._listener, self._back_off, self._on_ready = plan, listener, back_off, on_ready
+        self._runs: dict[Key, _Run] = {}
+        # A job is told as ended before its host has gone: the next one's waits for that.
+        self._places = anyio.CapacityLimiter(plan.spark.max_running)
+
+    def begin(self, task: JobTask, group: TaskGroup) -> None:
+        """Run this job as soon as there is a place for its host. Returns at once."""
+        key = (task.job, task.attempt)
+        run = self._runs[key] = _Run(self._plan.of_run(key), task, self._listener, self._on_ready)
+
+        async def live() -> None:
+            try:
+                async with self._places:
+                    await run.live(self._back_off)
+            finally:
+                del self._runs[key]
+
+        group.start_soon(live, name=f"isolated job {task.job}")
+
+    def cancel(self, key: Key) -> bool:
+        """A cancel came: whether the job is one of these."""
+        run = self._runs.get(key)
+        if run is not None:
+            run.cancel()
+        return run is not None
+
+    def status(self) -> list[dict[str, Any]]:
+        """For `engine.status`: one entry for each host."""
+        return [run.status() for run in self._runs.values()]
+
+
+class _Run:
+    """One attempt, and its host."""
+
+    def __init__(
+        self,
+        plan: EnginePlan,
+        task: JobTask,
+        listener: JobListener,
+        on_ready: Callable[[lines.Ready], None],
+    ) -> None:
+        self._plan, self._task, self._on_ready = plan, task, on_ready
+        self._key = (task.job, task.attempt)
+        self._book = JobBook(listener)
+        self._book.add(task)
+        self._host: HostRun | None = None
+        self._cancelled_at: float | None = None
+        self._is_cancelled = anyio.Event()
+        self._broken: str | None = None
+
+    def cancel(self) -> None:
+        """End it."""
+        if self._book.cancel(self._key) and self._host is not None:
+            self._host.say(lines.Cancel(*self._key))
+        if self._cancelled_at is None:
+            self._cancelled_at = monotonic()
+        self._is_cancelled.set()
+        if self._host is not None:
+            self._host.look()
+
+    def status(self) -> dict[str, Any]:
+        """What `engine.status` tells of it."""
+        host = self._host
+        beat = host.beat if host else None
+        ready = host.ready if host else None
+        return {
+            "job": self._task.job,
+            "pid": host.pid if host else None,
+            "jvm_pid": ready.jvm_pid if ready else None,
+            "rss_bytes": beat.rss_bytes if beat else None,
+            "seconds": round(monotonic() - host.began, 3) if host else None,
+        }
+
+    async def live(self, back_off: Sequence[float]) -> None:
+        """Start a host, run the job, end the host."""
+        for number in range(_TRIES):
+            if not self._book.has_waiting:
+                return
+            if await self._run_one():
+                return
+            if self._broken is not None:
+                break
+            with anyio.move_on_after(back_off[min(number, len(back_off) - 1)]):
+                await self._is_cancelled.wait()
+        if self._book.has_waiting:
+            errors = self._plan.folder.parent.parent / _LAST_ERRORS
+            text = self._broken or f"Spark's engine for this job cannot start; see {errors}"
+            _log.error("isolated engine not started", service=self._plan.service, reason=text)
+            self._book.refuse_waiting(text)
+
+    async def _run_one(self) -> bool:
+        """One host from start to end; whether it took the job."""
+        plan = self._plan
+        try:
+            await anyio.to_thread.run_sync(plan.prepare)
+            host = self._host = await HostRun.start(plan.command, plan.folder, plan.spark)
+        except OSError as error:
+            _log.warning("isolated engine host not started", service=plan.service, error=str(error))
+            return False
+        log = _log.bind(
+            service=plan.service, engine=plan.name, job=self._task.job, incarnation=host.incarnation
+        )
+        log.info("isolated engine host started", pid=host.pid)
+        end = End("the service stopped")
+        try:
+            configuration = plan.configuration(host.incarnation, with_archive=True)
+            end = await host.converse(configuration, self._hear, self._why_end)
+        finally:
+            has_ended = not self._book.has_open and host.ready is not None
+            with anyio.CancelScope(shield=True):
+                status = await host.close(end)
+                log.info("isolated engine host ended", reason=end.reason, status=status)
+                await anyio.to_thread.run_sync(_clear, plan, self._key, has_ended)
+            self._host = None
+            # Only now: what this host still did must not overlap with the job's next attempt.
+            self._book.lose_all(end.reason)
+        return host.ready is not None
+
+    def _hear(self, line: lines.Line) -> None:
+        assert self._host is not None  # it is what speaks
+        match line:
+            case lines.Ready():
+                self._on_ready(line)
+                for task in self._book.hand_over(self._host.incarnation):
+                    self._host.say(lines.Submit.of(task))
+            case lines.Broken():
+                self._broken = line.reason
+            case _:
+                self._book.hear(line)
+                if not self._book.has_open:
+                    self._host.look()
+
+    def _why_end(self, now: float) -> End | None:
+        if self._book.has_waiting:
+            return None
+        if not self._book.has_open:
+            # Cancelled before it began: there is nothing that its host could have to finish.
+            is_useless = self._host is not None and self._host.ready is None
+            return End("its job has ended", is_hung=is_useless)
+        if self._cancelled_at is not None and now - self._cancelled_at > _CANCEL_SECONDS:
+            return End("its job was cancelled and did not end", is_hung=True)
+        return None
+
+
+def _clear(plan: EnginePlan, key: Key, has_ended: bool) -> None:
+    plan.remove_unfinished([key])
+    if not has_ended:
+        _keep_errors(plan.folder)
+    shutil.rmtree(plan.folder, ignore_errors=True)
+
+
+def _keep_errors(folder: Path) -> None:
+    with suppress(OSError):
+        (folder / ERRORS).replace(folder.parent.parent / _LAST_ERRORS)
