@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property, partial
 from time import monotonic, time
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import anyio
 import structlog
@@ -38,6 +38,10 @@ _log = structlog.get_logger()
 
 Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 """What a service has for as long as it runs: opened before it connects, closed after its last answer."""
+
+
+# For a broker's disk. Who does not hear in time sends again.
+_DELIVER_SECONDS: Final = 10.0
 
 
 class Connect(Protocol):
@@ -303,13 +307,17 @@ class Serving:
 
     async def _run_jobs(self, jobs: JobService, brand: Brand, are_taken: anyio.Event) -> None:
         with anyio.CancelScope() as self._jobs_scope:
-            await jobs.run(self._post, brand=brand, started=are_taken)
+            await jobs.run(self._post, deliver=self._deliver, brand=brand, started=are_taken)
         self._jobs_ended.set()
 
     def _post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
         # By the connection of now: jobs go on over the loss of one.
         assert self._client is not None
         self._client.post(destination, body, headers)
+
+    async def _deliver(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        assert self._client is not None
+        await self._client.send(destination, body, headers, receipt=True, timeout=_DELIVER_SECONDS)
 
     @property
     def client(self) -> StompClient | None:

@@ -108,6 +108,15 @@ class Starting(Messaging):
         started: JobHandle = await self._through("start", target.destination, target.verb, seconds, work)
         return started
 
+    async def start_on(
+        self, queue: str, service: str, verb: str, parameters: Any, options: StartOptions
+    ) -> JobHandle:
+        """`start` by name, at a queue where a service or one of its instances listens.
+
+        For verbs of jobs, such as `job.rerun`. Args and Raises as for `start`.
+        """
+        return await self._start(Target(service, queue, verb), parameters, None, options)
+
     def _started(self, target: Target, early: Any) -> JobHandle:
         """The handle of the job that an early answer tells of."""
         if not isinstance(early, dict) or "job" not in early:

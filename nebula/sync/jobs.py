@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from nebula.rpc.jobs.handle import JobHandle as AsyncJobHandle
+from nebula.rpc.jobs.record import LogLine
 from nebula.rpc.jobs.states import JobStatus
+from nebula.rpc.start_options import StartOptions
 from nebula.sync.loop import Loop
 
 __all__ = ["JobHandle"]
@@ -51,8 +53,24 @@ class JobHandle:
         """End the job. Returns at once."""
         return self._loop.do(self._job.cancel)
 
-    def log(self, limit: int = 100) -> list[str]:
-        """The last lines of the job's log, the oldest first."""
+    def show(self, lines: int = 10) -> dict[str, Any]:
+        """All that is known of the job, with so many lines of its log; for its owner alone."""
+        return self._loop.do(partial(self._job.show, lines))
+
+    def rerun(self, **options: Unpack[StartOptions]) -> JobHandle:
+        """Have the service begin a new job with the parameters of this one: its handle."""
+        return JobHandle(self._loop.do(partial(self._job.rerun, **options)), self._loop)
+
+    @overload
+    def log(self, limit: int = 100) -> list[str]: ...
+    @overload
+    def log(self, *, follow: Literal[True], after: int = 0) -> Generator[LogLine]: ...
+    def log(
+        self, limit: int = 100, *, follow: bool = False, after: int = 0
+    ) -> list[str] | Generator[LogLine]:
+        """The last lines of the job's log; or, to `follow` it, all that come after a number, as they come."""
+        if follow:
+            return self._loop.each(lambda: self._job.log(follow=True, after=after))
         return self._loop.do(partial(self._job.log, limit))
 
     def __repr__(self) -> str:

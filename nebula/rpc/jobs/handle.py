@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol, TypeVar, overload
+from dataclasses import fields as dataclass_fields
+from typing import Any, Final, Literal, Protocol, TypeVar, Unpack, overload
 
 import anyio
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from nebula.errors import JobEnded, RemoteError
+from nebula.errors import CallTimeout, JobEnded, NebulaError, NoResponder, RemoteError
 from nebula.rpc.brokers import brand_of
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.identifiers import unqualified
+from nebula.rpc.jobs.record import LogLine
 from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.states import JobState, JobStatus
 from nebula.rpc.jobs.telling import status_destination
 from nebula.rpc.replies import reader_of, reading
+from nebula.rpc.start_options import StartOptions
 from nebula.stomp.client import AckMode
 
 __all__ = ["JobClient", "JobHandle"]
@@ -27,8 +30,21 @@ _T = TypeVar("_T")
 # Statuses may be lost, with a connection or with the service that would have told them.
 _ASK_AFTER: Final = 10.0
 
+# Between two questions to a service that is away.
+_AWAY_SECONDS: Final = 1.0
+
+# A log's follower is kept waiting for a line so long, where its own time to wait is no shorter.
+_FOLLOW_SECONDS: Final = 20.0
+
 # Brokers of MaXaM's profile do not answer the SUBSCRIBE that they do not permit.
 _LISTEN_SECONDS: Final = 10.0
+
+
+def _is_away(error: NebulaError) -> bool:
+    """Whether a service may be there again later, and know the job that it knew."""
+    return isinstance(error, NoResponder | CallTimeout) or (
+        isinstance(error, RemoteError) and error.retryable
+    )
 
 
 class _Message(Protocol):
@@ -60,6 +76,11 @@ class JobClient(Protocol):
     ) -> Any:
         """Ask whoever listens on this queue: the parameters of the reply. Raises as `Client.call`."""
 
+    async def start_on(
+        self, queue: str, service: str, verb: str, parameters: Any, options: StartOptions
+    ) -> JobHandle:
+        """Have whoever listens on this queue begin a job. Raises as `Client.start`."""
+
 
 class JobHandle:
     """One job of one service, seen from afar. Handles are cheap: nothing is open but while a method runs.
@@ -87,7 +108,8 @@ class JobHandle:
         self.id = job
         self._client, self._ask_after = client, ask_after
         self._service, self._ulid = service, ulid
-        self._queue = via or f"/queue/{service}"
+        self._home = f"/queue/{service}"
+        self._queue = via or self._home
 
     async def status(self) -> JobStatus:
         """How the job is now."""
@@ -98,6 +120,7 @@ class JobHandle:
 
         It may skip statuses and never goes back. It ends with the job, however that ends, also when it had
         ended before; and it asks where nothing is heard for a while, so that a lost message does not matter.
+        Once it has heard of the job, it goes on while the service is away.
 
         Raises:
             Refused: the broker does not let the statuses be read, or does not answer.
@@ -109,7 +132,7 @@ class JobHandle:
             yield status
             while not status.is_final:
                 newer = await self._next(events)
-                if newer.seq > status.seq:
+                if newer is not None and newer.seq > status.seq:
                     status = newer
                     yield status
 
@@ -149,9 +172,7 @@ class JobHandle:
             raise self._ended(status)
         fields = await self._ask("job.result")
         with reading(f"the result of {self.id}"):
-            output = JobOutput(
-                **{name: fields.get(name) for name in ("value", "path", "rows", "bytes", "schema")}
-            )
+            output = JobOutput(**{one.name: fields.get(one.name) for one in dataclass_fields(JobOutput)})
         if output.path is not None:
             return output
         if as_ is None:
@@ -165,16 +186,78 @@ class JobHandle:
         """End the job. Returns at once: `cancelling`, mostly; `wait` tells when it is over."""
         return self._read(await self._ask("job.cancel"))
 
-    async def log(self, limit: int = 100) -> list[str]:
-        """The last lines of the job's log, the oldest first."""
+    async def show(self, lines: int = 10) -> dict[str, Any]:
+        """All that is known of the job, as JSON has it; for its owner alone.
+
+        `state`, `progress`, `note`, `error` and what else a status has; `verb`, `owner`, `parameters`,
+        `steps` (number, total, name, started_at, ended_at), `accepted_at`, `started_at`, `ended_at` (seconds
+        since the epoch), `result`, `rerun_of` and the end of its `log`.
+
+        Args:
+            lines: of the log.
+        """
+        known: dict[str, Any] = await self._ask("job.show", {"lines": lines})
+        return known
+
+    async def rerun(self, **options: Unpack[StartOptions]) -> JobHandle:
+        """Have the service begin a new job with the parameters of this one, checked again: its handle.
+
+        This job stays as it is. It is for its owner alone, where no list says who may call the verb.
+
+        Args:
+            **options: of the new job; this one's are not taken over.
+
+        Raises:
+            RemoteError: the service refused, as `Client.start`; there is no new job.
+        """
+        # Who holds it has its parameters. And a request that nobody takes would be stored.
+        await self.status()
+        return await self._client.start_on(self._queue, self._service, "job.rerun", {"job": self.id}, options)
+
+    @overload
+    def log(self, limit: int = 100) -> Awaitable[list[str]]: ...
+    @overload
+    def log(self, *, follow: Literal[True], after: int = 0) -> AsyncGenerator[LogLine]: ...
+    def log(
+        self, limit: int = 100, *, follow: bool = False, after: int = 0
+    ) -> Awaitable[list[str]] | AsyncGenerator[LogLine]:
+        """The last lines of the job's log, the oldest first; or all of them as they come, to its end.
+
+        What is followed is had once each, in order; it goes on while the service is away. A job keeps its
+        last 1,000 lines: who comes late, or is slow, sees by the numbers that some are gone.
+
+        Args:
+            limit: how many lines at most, 1,000 at most.
+            follow: `async for line in job.log(follow=True)`: lines with `number`, `at` and `text`.
+            after: the number of the last line that is known already.
+        """
+        return self._follow_log(after) if follow else self._last_lines(limit)
+
+    async def _last_lines(self, limit: int) -> list[str]:
         answer = await self._ask("job.log", {"limit": limit})
         with reading(f"the log of {self.id}"):
             return [str(line["text"]) for line in answer["lines"]]
 
+    async def _follow_log(self, after: int) -> AsyncGenerator[LogLine]:
+        is_known = is_over = False
+        while not is_over:
+            try:
+                answer = await self._ask("job.log", {"after": after, "timeout": _FOLLOW_SECONDS})
+            except NebulaError as error:
+                if not is_known or not _is_away(error):
+                    raise
+                await anyio.sleep(min(_AWAY_SECONDS, self._ask_after))
+                continue
+            with reading(f"the log of {self.id}"):
+                lines = [LogLine(one["at"], str(one["text"]), one["number"]) for one in answer["lines"]]
+                after, is_over, is_known = int(answer["next"]), bool(answer["is_over"]), True
+            for line in lines:
+                yield line
+
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r})"
 
-    async def _next(self, events: AsyncIterator[_Message]) -> JobStatus:
+    async def _next(self, events: AsyncIterator[_Message]) -> JobStatus | None:
         with anyio.move_on_after(self._ask_after):
             async for message in events:
                 message.ack()
@@ -182,7 +265,12 @@ class JobHandle:
                 if message.body:
                     with reading(f"a status of {self.id}"):
                         return JobStatus.from_json(from_json(message.body))
-        return await self.status()
+        try:
+            return await self.status()
+        except NebulaError as error:
+            if not _is_away(error):
+                raise
+            return None
 
     def _read(self, status: Any) -> JobStatus:
         with reading(f"the status of {self.id}"):
@@ -190,6 +278,19 @@ class JobHandle:
 
     async def _ask(self, verb: str, more: Mapping[str, Any] | None = None) -> Any:
         parameters = {"job": self.id, **(more or {})}
+        try:
+            return await self._ask_holder(verb, parameters)
+        except (NoResponder, CallTimeout) as error:
+            if self._queue == self._home:
+                raise
+            # The instance is away, perhaps for good: the others know who holds the job by now.
+            self._queue = self._home
+            # Where the broker does not say that nobody listens, the time is over.
+            if isinstance(error, CallTimeout):
+                raise
+        return await self._ask_holder(verb, parameters)
+
+    async def _ask_holder(self, verb: str, parameters: Any) -> Any:
         try:
             return await self._client.call_queue(self._queue, verb, parameters)
         except RemoteError as error:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 
 from nebula.rpc.context import Request
+from nebula.rpc.envelope import SUCCESS
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.identifiers import qualified, unqualified
+from nebula.rpc.jobs.identifiers import unqualified
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import MAX_LOG_LINES, JobFilter
+from nebula.rpc.jobs.rerunning import rerun
+from nebula.rpc.jobs.showing import listed_job, result_of, shown
 from nebula.rpc.jobs.states import JobState
 from nebula.rpc.verbs import Verb, VerbOptions
 
@@ -25,9 +26,6 @@ __all__ = ["management_verbs"]
 
 _LONGEST_WAIT: Final = 25.0
 _MOST_LISTED: Final = 200
-
-# Where the broker vouches for nobody, and what ours calls those who did not say who they are.
-_NOBODY: Final = ("", "anonymous")
 
 _KEBAB_CASE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -42,15 +40,40 @@ def management_verbs(service: JobService) -> list[Verb]:
         "job.cancel": jobs.cancel,
         "job.log": jobs.log,
         "job.wait": jobs.wait,
+        "job.show": jobs.show,
+        "job.rerun": jobs.rerun,
         "engine.status": engines.status,
         "engine.restart": engines.restart,
     }
-    return [Verb(function, VerbOptions(name=name)) for name, function in named.items()]
+    # A job that is run again is answered like one that is asked for at first.
+    responses = {"job.rerun": SUCCESS}
+    return [
+        Verb(function, VerbOptions(name=name, response=responses.get(name)))
+        for name, function in named.items()
+    ]
 
 
 class _JobVerbs:
     def __init__(self, service: JobService) -> None:
         self._service = service
+
+    async def show(
+        self, job: str, request: Request, lines: Annotated[int, Field(ge=0, le=MAX_LOG_LINES)] = 10
+    ) -> dict[str, Any]:
+        """Give all that is known of a job: parameters, steps, times, result or error, last log lines.
+
+        Args:
+            job: its id.
+            lines: of its log, the last ones.
+        """
+        ulid = (await self._find(job, request)).id
+        record, log = await self._service.inquiries.log(ulid, lines, None, 0.0)
+        status = self._service.status(record)
+        return shown(self._service.name, record, status, log)
+
+    async def rerun(self, job: str, request: Request) -> dict[str, Any]:
+        """Run a job again: a new job with its parameters, whose options are this request's own."""
+        return await rerun(self._service, request, await self._find(job))
 
     async def status(self, job: str) -> dict[str, Any]:
         """Tell how a job is: state, progress, note, position in the queue, error."""
@@ -83,14 +106,14 @@ class _JobVerbs:
         chosen = JobFilter(states, verb, owner, since, until, text)
         ulid = None if before is None else self._ulid(before)
         records = await self._service.read(lambda registry: registry.page(chosen, limit, ulid))
-        listed = [self._listed(record) for record in records]
+        listed = [listed_job(self._service.name, record, self._service.status(record)) for record in records]
         return {"jobs": listed, "next": listed[-1]["job"] if len(listed) == limit else None}
 
     async def result(self, job: str, request: Request) -> dict[str, Any]:
         """Give what a job returned: `value`, or `path` with what is known of what is there."""
         record = await self._find(job, request)
         if record.output is not None:
-            return {name: value for name, value in asdict(record.output).items() if value is not None}
+            return result_of(record.output)
         details = {"state": str(record.state)}
         if (error := record.error) is None:
             message = f"the job is {record.state}, it has no result yet"
@@ -103,25 +126,41 @@ class _JobVerbs:
         """End a job. The answer is its status now: `cancelling`, or how it has ended."""
         record = await self._find(job, request)
         self._service.cancel(record)
-        return self._service.status(await self._service.find(record.id)).to_json()
+        return self._service.status(await self._service.inquiries.find(record.id)).to_json()
 
     async def log(
-        self, job: str, request: Request, limit: Annotated[int, Field(ge=1, le=MAX_LOG_LINES)] = 100
+        self,
+        job: str,
+        request: Request,
+        limit: Annotated[int, Field(ge=1, le=MAX_LOG_LINES)] = 100,
+        after: Annotated[int, Field(ge=0)] | None = None,
+        timeout: Annotated[float, Field(ge=0)] = 0.0,
     ) -> dict[str, Any]:
-        """Give the last lines of a job's log, the oldest first."""
-        record = await self._find(job, request)
-        lines = await self._service.read(lambda registry: registry.lines(record.id, limit))
-        return {"lines": [line._asdict() for line in lines]}
+        """Give lines of a job's log, the oldest first: number, time, text. A job keeps its last 1,000.
+
+        Args:
+            job: its id.
+            limit: how many at most.
+            after: the number of a line: those that follow it, by `next` of the answer again. Without it the
+                last lines.
+            timeout: seconds to wait, 25 at most, where there is no line yet and the job goes on. `is_over` of
+                the answer: it has ended, and there is no line after these.
+        """
+        ulid = (await self._find(job, request)).id
+        found = await self._service.inquiries.log(ulid, limit, after, _in_time(request, timeout))
+        lines = found.lines
+        return {
+            "lines": [line._asdict() for line in lines],
+            "next": lines[-1].number if lines else after or 0,
+            "is_over": found.record.has_ended and (after is None or len(lines) < limit),
+        }
 
     async def wait(
         self, job: str, request: Request, timeout: Annotated[float, Field(ge=0)] = _LONGEST_WAIT
     ) -> dict[str, Any]:
         """Answer with a job's status once it has ended, or after `timeout` seconds (25 at most)."""
-        seconds = min(timeout, _LONGEST_WAIT)
-        if request.deadline is not None:
-            # An answer that comes too late is no answer.
-            seconds = min(seconds, (request.deadline - monotonic()) * 0.9)
-        record = await self._service.wait_ended(await self._find(job), seconds)
+        found = await self._find(job)
+        record = await self._service.inquiries.ended(found, _in_time(request, timeout))
         return self._service.status(record).to_json()
 
     def _ulid(self, job: str) -> str:
@@ -135,27 +174,17 @@ class _JobVerbs:
 
     async def _find(self, job: str, request: Request | None = None) -> JobRecord:
         """The record of a job; with a request, only for whoever started it."""
-        record = await self._service.find(self._ulid(job))
-        if request is not None and record.owner not in (*_NOBODY, request.principal):
+        record = await self._service.inquiries.find(self._ulid(job))
+        if request is not None and not record.is_open_to(request.principal):
             raise VerbError("not-allowed", f"{job} belongs to another principal")
         return record
 
-    def _listed(self, record: JobRecord) -> dict[str, Any]:
-        status = self._service.status(record).to_json()
-        return {
-            "job": qualified(self._service.name, record.id),
-            "verb": record.verb,
-            "state": status["state"],
-            "progress": status["progress"],
-            "note": status["note"],
-            "position": status["position"],
-            "owner": record.owner or None,
-            "attempt": record.attempt,
-            "accepted_at": record.accepted_at,
-            "started_at": record.started_at,
-            "ended_at": record.ended_at,
-            "error": status["error"],
-        }
+
+def _in_time(request: Request, timeout: float) -> float:
+    """How long a caller may be kept waiting who would wait so long."""
+    seconds = min(timeout, _LONGEST_WAIT)
+    # An answer that comes too late is no answer.
+    return seconds if request.remaining is None else min(seconds, request.remaining * 0.9)
 
 
 class _EngineVerbs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -16,12 +17,15 @@ from nebula.rpc.brokers import NEBULA, Brand, instance_queue
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.board import JobBoard
+from nebula.rpc.jobs.callers import News
 from nebula.rpc.jobs.elsewhere import OtherInstances
 from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
+from nebula.rpc.jobs.inquiries import Inquiries
 from nebula.rpc.jobs.limits import Clock, JobLimits
 from nebula.rpc.jobs.listening import BoardListener
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.management import management_verbs
+from nebula.rpc.jobs.notices import Deliver, Notices, posting
 from nebula.rpc.jobs.options import draft_of, require_same
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
@@ -81,6 +85,7 @@ class JobService:
         self._state, self._clock, self._connect = state, clock or Clock(), connect
         self._new_id = new_id or self._random_id
         self._verbs: dict[str, JobVerb] = {}
+        self._allowed: dict[str, frozenset[str] | None] = {}
         self.runners: dict[str | None, JobRunner] = {None: LocalRunner(self._verbs), **(runners or {})}
         self._board = JobBoard(
             self._verbs,
@@ -91,13 +96,17 @@ class JobService:
         self._opened_writer: RegistryWriter | None = None
         self._accepting = 0
         self._moved = anyio.Event()
-        self._ends: dict[str, anyio.Event] = {}
-        self._waiters = 0
+        self.inquiries = Inquiries(service, self.read, self._flush, self._others, self.limits)
+        self._notices: Notices | None = None
 
     # --- declaring ---
 
-    def declare(self, verb: JobVerb) -> None:
+    def declare(self, verb: JobVerb, allow: frozenset[str] | None = None) -> None:
         """Add a job verb. Before `run`: a recorded job whose verb is missing then is given up.
+
+        Args:
+            verb: its contract.
+            allow: the principals that may call it, None: everybody; `accept` does not look.
 
         Raises:
             ValueError: the name is reserved or taken, or there is no such engine.
@@ -110,7 +119,11 @@ class JobService:
                 f"job {verb.name!r} runs in an engine that the service has not; "
                 "give the Responder one, or declare the job with engine=None"
             )
-        self._verbs[verb.name] = verb
+        self._verbs[verb.name], self._allowed[verb.name] = verb, allow
+
+    def declared(self, name: str) -> tuple[JobVerb, frozenset[str] | None] | None:
+        """The verb of this name, and who may call it."""
+        return (self._verbs[name], self._allowed[name]) if name in self._verbs else None
 
     def verbs(self) -> Sequence[Verb]:
         """`job.status` and its like: for the registry of the service and for the instance's own queue."""
@@ -118,7 +131,9 @@ class JobService:
 
     # --- accepting ---
 
-    async def accept(self, request: Request, verb: JobVerb, arguments: Arguments) -> dict[str, Any]:
+    async def accept(
+        self, request: Request, verb: JobVerb, arguments: Arguments, *, rerun_of: str | None = None
+    ) -> dict[str, Any]:
         """Take a job on. When this returns it is on the disk and will run, or wait for its turn.
 
         The caller sends what this returns as `success`, then ACKs the request. Whatever fails on the way,
@@ -129,6 +144,7 @@ class JobService:
             request: as it came.
             verb: the one it asks for.
             arguments: as `verb.signature.bind` gave them.
+            rerun_of: the job whose parameters they are.
 
         Returns:
             the parameters of the early `success`: job, state, position, status, via.
@@ -138,7 +154,7 @@ class JobService:
             sqlite3.Error: the disk failed; the service ends.
         """
         now = self._clock.now()
-        draft = draft_of(request, verb, arguments, now, self._new_id)
+        draft = replace(draft_of(request, verb, arguments, now, self._new_id), rerun_of=rerun_of)
         found = await self._others.find(lambda registry: registry.find_same(draft))
         if found is not None:
             return self._receipt(require_same(found.record, draft), None, found.via)
@@ -199,7 +215,12 @@ class JobService:
     # --- living ---
 
     async def run(
-        self, publish: Publish, *, brand: Brand = NEBULA, started: anyio.Event | None = None
+        self,
+        publish: Publish,
+        *,
+        deliver: Deliver | None = None,
+        brand: Brand = NEBULA,
+        started: anyio.Event | None = None,
     ) -> None:
         """Keep jobs going until cancelled.
 
@@ -209,6 +230,7 @@ class JobService:
 
         Args:
             publish: sends a message at once; it may raise a `NebulaError` where there is no connection.
+            deliver: sends a message and waits until the broker has it; by default nobody waits.
             brand: of the broker that it sends to.
             started: set when jobs are taken.
 
@@ -216,6 +238,8 @@ class JobService:
             ExceptionGroup: the registry cannot be read or written, or a runner failed: nothing goes on.
         """
         self._teller = Teller(self.name, self.via, publish, brand)
+        sends = deliver or posting(publish)
+        notices = self._notices = Notices(self.read, self._teller.notice, sends, self._clock.wall)
         file = self._state.path / REGISTRY_FILE
         registry = await anyio.to_thread.run_sync(partial(SqliteJobRegistry, file, connect=self._connect))
         writer = self._opened_writer = RegistryWriter(registry)
@@ -224,7 +248,7 @@ class JobService:
                 tasks.start_soon(writer.run, name="job registry")
                 try:
                     await self._recover()
-                    await self._live(started)
+                    await self._live(notices, started)
                 finally:
                     # Only now: how the last runs ended has been posted.
                     writer.close()
@@ -232,12 +256,13 @@ class JobService:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(registry.close)
 
-    async def _live(self, started: anyio.Event | None) -> None:
+    async def _live(self, notices: Notices, started: anyio.Event | None) -> None:
         is_over = anyio.Event()
         are_up = {engine: anyio.Event() for engine in self.runners}
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._run_runners, are_up, is_over, name="job runners")
             tasks.start_soon(self._prune_often, name="job retention")
+            tasks.start_soon(notices.run, name="job notices")
             try:
                 for one in are_up.values():
                     await one.wait()
@@ -307,11 +332,15 @@ class JobService:
         record = work.record
         if work.is_told:
             self._teller.tell(record, self._board.position(record.id))
+        if record.is_owed and self._notices is not None:
+            self._notices.look()
+        if work.lines:
+            self.inquiries.callers.tell(record.id, News.LINES)
         match work.then:
             case Ended(job):
                 _log.info("job ended", job=job, verb=record.verb, state=str(record.state))
-                if (event := self._ends.pop(job, None)) is not None:
-                    event.set()
+                self.inquiries.callers.tell(job, News.END)
+                self.inquiries.callers.tell(job, News.LINES)
             case Submit(engine, task):
                 self.runners[engine].submit(task)
             case Cancel(engine, job, attempt, reason):
@@ -320,28 +349,13 @@ class JobService:
                 pass
 
     def republish(self) -> None:
-        """Tell the status of each open job again: for the time after a reconnect."""
+        """Tell the status of each open job again, and what is owed: for the time after a reconnect."""
+        if self._notices is not None:
+            self._notices.look()
         for record in self._board.open_records():
             self._teller.tell(record, self._board.position(record.id))
 
     # --- for the management verbs ---
-
-    async def find(self, ulid: str) -> JobRecord:
-        """The record of a job of this instance, with all that was decided of it before.
-
-        Raises:
-            VerbError: `elsewhere`, with `details.via`, or `not-found`.
-        """
-        self._board.flush_log(ulid)
-        self.settle()
-        record = await self.read(lambda registry: registry.find(ulid))
-        if record is not None:
-            return record
-        found = await self._others.find(lambda registry: registry.find(ulid))
-        if found is not None:
-            text = f"another instance holds the job, ask {found.via}"
-            raise VerbError("elsewhere", text, details={"via": found.via})
-        raise VerbError("not-found", f"no job {ulid} is known here")
 
     def status(self, record: JobRecord) -> JobStatus:
         """What is told of a job now."""
@@ -352,29 +366,15 @@ class JobService:
         self._board.cancel(record.id, self._clock.now())
         self.settle()
 
-    async def wait_ended(self, record: JobRecord, seconds: float) -> JobRecord:
-        """The job when it has ended, or as it is after so many seconds."""
-        if record.has_ended or self._waiters >= self.limits.max_waiting:
-            return record
-        self._waiters += 1
-        try:
-            event = self._ends.setdefault(record.id, anyio.Event())
-            # What ended between the reading and now told nobody; this read comes after any such end.
-            if not (await self.find(record.id)).has_ended:
-                with anyio.move_on_after(seconds):
-                    await event.wait()
-            again = await self.find(record.id)
-        finally:
-            self._waiters -= 1
-        if again.has_ended:
-            self._ends.pop(record.id, None)
-        return again
-
     async def read(self, read: Callable[[JobRegistry], _T]) -> _T:
         """Read the registry, after all that was decided so far has been written."""
         return await self._do(read)
 
     # --- inside ---
+
+    def _flush(self, ulid: str) -> None:
+        self._board.flush_log(ulid)
+        self.settle()
 
     async def _do(self, do: Callable[[JobRegistry], _T], then: Callable[[_T], None] | None = None) -> _T:
         try:

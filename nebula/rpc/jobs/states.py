@@ -7,7 +7,7 @@ against `TRANSITIONS` when it is written.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
@@ -90,6 +90,7 @@ class JobStatus:
         note: a short text for people.
         step: number from 1, how many there are, name.
         tasks: small units of work, as far as they are known.
+        counters: what is counted, by name, such as `rows_read`; as far as it is known.
         position: 1 for the job whose turn is next, None when it does not wait.
         via: the queue of the instance that holds it.
         error: why it did not end as done.
@@ -105,6 +106,7 @@ class JobStatus:
     position: int | None = None
     via: str = ""
     error: JobFailure | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_final(self) -> bool:
@@ -125,6 +127,7 @@ class JobStatus:
             "position": self.position,
             "via": self.via,
             "error": None if error is None else _error_to_json(error),
+            **({"counters": dict(self.counters)} if self.counters else {}),
         }
 
     @classmethod
@@ -147,6 +150,7 @@ class JobStatus:
                 position=None if body.get("position") is None else int(body["position"]),
                 via=str(body.get("via") or ""),
                 error=None if error is None else error_from_json(error),
+                counters={str(name): int(count) for name, count in (body.get("counters") or {}).items()},
             )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is no job status: {error!r}") from error

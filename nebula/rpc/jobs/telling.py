@@ -69,6 +69,7 @@ class Teller:
             note=record.note,
             step=record.step,
             tasks=record.tasks,
+            counters=record.counters,
             position=position,
             via=self._via,
             error=record.error,
@@ -79,10 +80,16 @@ class Teller:
         body = dump_json(self.status(record, position).to_json())
         try:
             self._publish(self.destination(record.id), body, self._headers(record))
-            if record.notify is not None:
+            # What is owed goes another way, on which it cannot be lost.
+            if record.notify is not None and not record.is_owed:
                 self._publish(record.notify, body, _notify_headers(record))
         except NebulaError as error:
             _log.info("job status not told", job=record.id, state=str(record.state), error=str(error))
+
+    def notice(self, record: JobRecord) -> tuple[str, bytes, Mapping[str, str]]:
+        """What tells of a job's end where its caller asked for it: destination, body, headers."""
+        assert record.notify is not None
+        return record.notify, dump_json(self.status(record, None).to_json()), _notify_headers(record)
 
     def forget(self, ulids: Iterable[str]) -> None:
         """Delete the last statuses of jobs that nobody remembers any longer.
@@ -104,6 +111,6 @@ def _notify_headers(record: JobRecord) -> dict[str, str]:
     headers = dict(_HEADERS)
     if record.reply_id is not None and len(record.reply_id) <= LONGEST_HEADER:
         headers[names.IN_REPLY_TO] = record.reply_id
-    if record.has_ended:
+    if record.has_ended or record.wants_notice:
         headers[names.PERSISTENT] = "true"
     return headers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,6 +108,8 @@ class Published:
     changed: anyio.Event = field(default_factory=anyio.Event)
     prefix: str = names.JOB_PREFIX
     then: Publish = lambda _destination, _body, _headers: None
+    # What a broker does before it confirms what is to be kept: it may raise.
+    on_deliver: Callable[[str], Awaitable[None]] | None = None
 
     def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
         if body:
@@ -116,6 +118,22 @@ class Published:
             self.deleted.append(destination)
         self.changed.set()
         self.then(destination, body, headers)
+
+    async def deliver(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """As a broker that confirms."""
+        if self.on_deliver is not None:
+            await self.on_deliver(destination)
+        self(destination, body, headers)
+
+    def told(self, destination: str) -> list[JobStatus]:
+        """What came to a destination."""
+        return [status for where, status, _ in self.messages if where == destination]
+
+    async def until_told(self, destination: str, state: str, times: int = 1) -> None:
+        """Wait until a destination has got this state, so often."""
+        while [status.state for status in self.told(destination)].count(state) < times:
+            self.changed = anyio.Event()
+            await self.changed.wait()
 
     def statuses(self, job: str) -> list[JobStatus]:
         """What was told of a job on its destination."""
@@ -158,6 +176,7 @@ class House:
         self.published = Published()
         self.limits = JobLimits()
         self.brand = NEBULA
+        self.on_deliver: Callable[[str], Awaitable[None]] | None = None
         self.options: dict[str, Any] = {}
         self._ids = itertools.count(1)
 
@@ -174,7 +193,7 @@ class House:
     async def living(self) -> AsyncIterator[JobService]:
         """The service, from its start to a cancellation."""
         self.runner = FakeRunner(self.runner.max_running)
-        self.published = Published(prefix=self.brand.job_prefix)
+        self.published = Published(prefix=self.brand.job_prefix, on_deliver=self.on_deliver)
         folder = StateFolder.take("counting", lambda: f"i{next(self._ids)}", self.root)
         with folder:
             service = JobService(
@@ -193,7 +212,12 @@ class House:
                 async with anyio.create_task_group() as tasks:
 
                     async def run() -> None:
-                        await service.run(self.published, brand=self.brand, started=started)
+                        await service.run(
+                            self.published,
+                            deliver=self.published.deliver,
+                            brand=self.brand,
+                            started=started,
+                        )
 
                     tasks.start_soon(run)
                     await started.wait()

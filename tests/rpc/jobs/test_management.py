@@ -51,7 +51,7 @@ async def test_management_verbs_are_these(house: House) -> None:
         names = [verb.name for verb in service.verbs()]
 
     assert names == [
-        "job.status", "job.list", "job.result", "job.cancel", "job.log", "job.wait",
+        "job.status", "job.list", "job.result", "job.cancel", "job.log", "job.wait", "job.show", "job.rerun",
         "engine.status", "engine.restart",
     ]  # fmt: skip
 

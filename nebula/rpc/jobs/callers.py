@@ -1,0 +1,87 @@
+"""Callers that are kept waiting until there is news of a job: a few at a time, and never for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TypeVar
+
+import anyio
+
+__all__ = ["Callers", "News"]
+
+_T = TypeVar("_T")
+
+
+class News(Enum):
+    """What callers wait for."""
+
+    END = auto()
+    """The job has ended."""
+
+    LINES = auto()
+    """There is more in its log, or it has ended."""
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    bell: anyio.Event = field(default_factory=anyio.Event)
+
+
+class Callers:
+    """Who waits for news of jobs.
+
+    Args:
+        most: are kept waiting at once; others get what there is.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: dict[tuple[str, News], list[_Waiter]] = {}
+
+    def tell(self, job: str, news: News) -> None:
+        """It is written: who waits for it looks again."""
+        for waiter in self._waiting.get((job, news), ()):
+            waiter.bell.set()
+
+    async def wait(
+        self,
+        job: str,
+        news: News,
+        look: Callable[[], Awaitable[_T]],
+        is_enough: Callable[[_T], bool],
+        seconds: float,
+    ) -> _T:
+        """What `look` gives once that is enough, or after so many seconds.
+
+        Args:
+            job: by ULID.
+            news: what may change what `look` gives.
+            look: reads the registry. What it raises is raised.
+            is_enough: the caller need not wait.
+            seconds: for which it may.
+        """
+        found = await look()
+        if is_enough(found) or seconds <= 0 or sum(map(len, self._waiting.values())) >= self._most:
+            return found
+        with self._waiter(job, news) as waiter:
+            deadline = anyio.current_time() + seconds
+            while not is_enough(found := await look()) and anyio.current_time() < deadline:
+                with anyio.move_on_after(deadline - anyio.current_time()):
+                    await waiter.bell.wait()
+                    # Before it looks again: what is written after that rings.
+                    waiter.bell = anyio.Event()
+        return found
+
+    @contextmanager
+    def _waiter(self, job: str, news: News) -> Iterator[_Waiter]:
+        waiters = self._waiting.setdefault((job, news), [])
+        waiters.append(waiter := _Waiter())
+        try:
+            yield waiter
+        finally:
+            waiters.remove(waiter)
+            if not waiters:
+                self._waiting.pop((job, news), None)

@@ -1,0 +1,138 @@
+"""Ends of jobs that have to arrive at a queue, whoever was away meanwhile: reader, broker, ourselves.
+
+What is owed is in the registry, written with the end itself. It is sent until the broker has confirmed it, so
+that it arrives at least once; who gets it twice knows it by the job and its `seq`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+import anyio
+import structlog
+
+from nebula.errors import NebulaError, Rejected, ServerError
+from nebula.headers import REJECTED_FULL
+from nebula.rpc.jobs.record import JobRecord, LogLine
+from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.telling import Publish
+
+__all__ = ["Deliver", "Notices", "posting"]
+
+_log = structlog.get_logger()
+
+_T = TypeVar("_T")
+
+# Where nothing says that it would go now, such as a queue that has room again.
+_RETRY_SECONDS: Final = 10.0
+
+_PAGE: Final = 100
+
+# Some brokers end the connection over a destination that they do not let us use. No job is worth more.
+_MOST_ERRORS: Final = 3
+
+
+class Deliver(Protocol):
+    """Sends a message, and waits until the broker has it: on its disk, if it keeps any.
+
+    Raises:
+        Rejected: it never will.
+        NebulaError: there is no connection, or it ended.
+        TimeoutError: the broker did not say.
+    """
+
+    async def __call__(self, destination: str, body: bytes, headers: Mapping[str, str], /) -> None: ...
+
+
+def posting(publish: Publish) -> Deliver:
+    """Sends, and waits for nothing."""
+
+    async def deliver(destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        publish(destination, body, headers)
+
+    return deliver
+
+
+class Write(Protocol):
+    """Makes a notice of a job that has ended: destination, body, headers."""
+
+    def __call__(self, record: JobRecord) -> tuple[str, bytes, Mapping[str, str]]: ...
+
+
+class _Do(Protocol):
+    """Does work on the registry: `RegistryWriter.do`."""
+
+    def __call__(self, do: Callable[[JobRegistry], _T], /) -> Awaitable[_T]: ...
+
+
+class Notices:
+    """Sends what is owed.
+
+    Args:
+        do: on the registry.
+        write: makes a notice.
+        deliver: sends it.
+        now: seconds since the epoch.
+    """
+
+    def __init__(self, do: _Do, write: Write, deliver: Deliver, now: Callable[[], float]) -> None:
+        self._do, self._write, self._deliver, self._now = do, write, deliver, now
+        self._has_work = anyio.Event()
+        self._errors: dict[str, int] = {}
+
+    def look(self) -> None:
+        """Something is owed, or there is a connection again: it is sent at once."""
+        self._has_work.set()
+
+    async def run(self) -> None:
+        """Send what is owed, now and from now on, until cancelled."""
+        while True:
+            self._has_work = anyio.Event()
+            is_settled = await self._send_all()
+            with anyio.move_on_after(None if is_settled else _RETRY_SECONDS):
+                await self._has_work.wait()
+
+    async def _send_all(self) -> bool:
+        """Send each notice that is owed once; whether all of them are settled now."""
+        stuck: set[str] = set()
+        last: str | None = None
+        while page := await self._do(partial(_owed, after=last)):
+            for record in page:
+                # One queue that is full holds up no other, and is asked once.
+                if record.notify not in stuck and not await self._send(record):
+                    stuck.add(record.notify or "")
+            last = page[-1].id
+        return not stuck
+
+    async def _send(self, record: JobRecord) -> bool:
+        """Send one; whether that is settled, well or not."""
+        failure = ""
+        try:
+            await self._deliver(*self._write(record))
+        except (NebulaError, TimeoutError) as error:
+            if not self._is_hopeless(record, error):
+                return False
+            _log.warning("job notice given up", job=record.id, destination=record.notify, reason=str(error))
+            failure = f"its end cannot be told: {error}"
+        self._errors.pop(record.id, None)
+        await self._do(partial(_settle, job=record.id, at=self._now(), failure=failure))
+        return True
+
+    def _is_hopeless(self, record: JobRecord, error: Exception) -> bool:
+        if isinstance(error, Rejected):
+            return error.verdict != REJECTED_FULL
+        if isinstance(error, ServerError):
+            self._errors[record.id] = self._errors.get(record.id, 0) + 1
+        return self._errors.get(record.id, 0) >= _MOST_ERRORS
+
+
+def _owed(registry: JobRegistry, after: str | None) -> list[JobRecord]:
+    return registry.owed_jobs(_PAGE, after)
+
+
+def _settle(registry: JobRegistry, job: str, at: float, failure: str) -> None:
+    registry.settle_notice(job)
+    if failure:
+        registry.add_lines(job, [LogLine(at, failure)])

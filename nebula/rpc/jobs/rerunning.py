@@ -1,0 +1,38 @@
+"""A new job with the parameters of a known one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nebula.rpc.context import Request
+from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.verbs import is_open_to
+
+if TYPE_CHECKING:
+    from nebula.rpc.jobs.service import JobService
+
+__all__ = ["rerun"]
+
+
+async def rerun(service: JobService, request: Request, record: JobRecord) -> dict[str, Any]:
+    """Take on a job with the parameters of a known one, validated and checked again, for whoever asks.
+
+    Its options are the request's own: nothing but the parameters is taken over. Parameters are their owner's
+    affair; where a list says who may call the verb, it says that of this, too.
+
+    Returns:
+        as `JobService.accept`.
+
+    Raises:
+        VerbError: as `JobService.accept`; `unknown-verb`, `not-allowed`.
+    """
+    declared = service.declared(record.verb)
+    if declared is None:
+        raise VerbError("unknown-verb", f"{service.name} has no job {record.verb!r} any more")
+    (verb, allow), asker = declared, request.principal
+    if not is_open_to(allow, asker):
+        raise VerbError("not-allowed", f"{asker or 'nobody known'} may not call {verb.name}")
+    if allow is None and not record.is_open_to(asker):
+        raise VerbError("not-allowed", f"job {record.id} belongs to another principal")
+    return await service.accept(request, verb, verb.signature.bind(record.parameters), rerun_of=record.id)

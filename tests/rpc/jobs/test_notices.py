@@ -1,0 +1,214 @@
+"""The end of a job arrives at the queue that its caller named, whoever was away meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from nebula.errors import ConnectionLost, Rejected, ServerError
+from nebula.rpc.jobs.notices import Notices
+from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.jobs.service import JobService
+from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
+from nebula.rpc.jobs.states import JobState
+from nebula.rpc.jobs.telling import Teller, nobody_listens
+from tests.rpc.jobs.harness import House, ask
+
+pytestmark = pytest.mark.anyio
+
+_MINE = "/queue/mine"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+class Fails:
+    """Raises these, one at each delivery; then nothing. `is_over` when so many were tried."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.is_over = anyio.Event()
+
+    async def __call__(self, _destination: str) -> None:
+        if not self.errors:
+            return
+        error = self.errors.pop(0)
+        if not self.errors:
+            self.is_over.set()
+        raise error
+
+
+async def _never(_destination: str) -> None:
+    await anyio.sleep_forever()
+
+
+async def _end_one(house: House, service: JobService, notify: str = _MINE) -> str:
+    """A job that has ended, and is written as such."""
+    job = str((await house.accept(service, neb_job_notify=notify))["job"])
+    ulid = job.rpartition("/")[2]
+    await house.runner.until(lambda: any(task.job == ulid for task in house.runner.submitted))
+    house.runner.listener.on_done(ulid, 1, JobOutput(value=3))
+    await house.published.until(job, "done")
+    return job
+
+
+async def _owed(service: JobService) -> list[JobRecord]:
+    return await service.read(lambda registry: registry.owed_jobs(10))
+
+
+async def _until_settled(service: JobService) -> None:
+    while await _owed(service):
+        await anyio.sleep(0)
+
+
+async def test_end_is_told_at_a_queue_once_and_is_owed_no_more(house: House) -> None:
+    async with house.living() as service:
+        job = await _end_one(house, service)
+        await _until_settled(service)
+    async with house.living() as service:
+        assert await _owed(service) == []
+        again = house.published.told(_MINE)
+
+    assert job.startswith("counting/")
+    assert again == []
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("gone"), TimeoutError("no receipt")])
+async def test_end_that_was_not_confirmed_is_told_again_after_the_reconnect(
+    house: House, error: Exception
+) -> None:
+    house.on_deliver = fails = Fails(error)
+    async with house.living() as service:
+        await _end_one(house, service)
+        await fails.is_over.wait()
+        assert len(await _owed(service)) == 1
+        service.republish()
+        await house.published.until_told(_MINE, "done")
+        await _until_settled(service)
+
+
+async def test_end_that_was_not_confirmed_is_told_by_the_next_process(house: House) -> None:
+    house.on_deliver = _never
+    async with house.living() as service:
+        job = await _end_one(house, service)
+        assert house.published.told(_MINE)[-1].state != "done"
+    house.on_deliver = None
+    async with house.living() as service:
+        await house.published.until_told(_MINE, "done")
+        await _until_settled(service)
+        told = house.published.told(_MINE)
+
+    assert [(status.job, status.state) for status in told] == [(job, "done")]
+
+
+async def test_end_whose_confirmation_was_lost_is_told_twice_with_one_number(house: House) -> None:
+    async def arrive_and_be_lost(destination: str) -> None:
+        seen.append(destination)
+        await anyio.sleep_forever()
+
+    seen: list[str] = []
+    house.on_deliver = arrive_and_be_lost
+    async with house.living() as service:
+        await _end_one(house, service)
+        before = (await _owed(service))[0].seq
+    house.on_deliver = None
+    async with house.living():
+        await house.published.until_told(_MINE, "done")
+        told = house.published.told(_MINE)
+
+    assert seen == [_MINE]
+    assert [status.seq for status in told] == [before]
+
+
+async def test_jobs_that_are_told_on_a_topic_are_not_owed(house: House) -> None:
+    async with house.living() as service:
+        await _end_one(house, service, "/topic/mine")
+        assert await _owed(service) == []
+
+    assert house.published.told("/topic/mine")[-1].state == "done"
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [Rejected("rejected-unauthorised", _MINE)],
+        [Rejected("rejected-invalid", _MINE)],
+        [ServerError("not there")] * 3,
+    ],
+)
+async def test_end_that_the_broker_does_not_take_is_given_up_and_the_log_says_so(
+    house: House, errors: list[Exception]
+) -> None:
+    house.on_deliver = fails = Fails(*errors)
+    async with house.living() as service:
+        job = await _end_one(house, service)
+        while not fails.is_over.is_set():
+            service.republish()
+            await anyio.sleep(0)
+        await _until_settled(service)
+        log = await ask(service, "job.log", {"job": job})
+
+    assert log["lines"][-1]["text"].startswith("its end cannot be told: ")
+    assert [status.state for status in house.published.told(_MINE)].count("done") == 0
+
+
+async def test_queue_that_is_full_is_tried_again_and_holds_up_no_other(house: House) -> None:
+    def full(until: anyio.Event) -> Callable[[str], Awaitable[None]]:
+        async def deliver(destination: str) -> None:
+            if destination == "/queue/full" and not until.is_set():
+                raise Rejected("rejected-full", destination)
+
+        return deliver
+
+    house.on_deliver = full(has_room := anyio.Event())
+    async with house.living() as service:
+        await _end_one(house, service, "/queue/full")
+        await _end_one(house, service)
+        await house.published.until_told(_MINE, "done")
+        assert [record.notify for record in await _owed(service)] == ["/queue/full"]
+        has_room.set()
+        service.republish()
+        await house.published.until_told("/queue/full", "done")
+
+
+async def test_more_ends_than_a_page_are_told_although_the_first_ones_are_stuck(tmp_path: Path) -> None:
+    registry = SqliteJobRegistry(tmp_path / "jobs.sqlite")
+    for number in range(250):
+        notify = "/queue/full" if number < 150 else _MINE
+        fields = {"state": JobState.DONE, "notify": notify, "is_owed": True}
+        registry.insert(replace(JobRecord(f"{number:026}", "count", {}, 1.0), **fields))  # type: ignore[arg-type]
+    tried: list[str] = []
+    all_are = anyio.Event()
+
+    async def do(work: Callable[[JobRegistry], Any]) -> Any:
+        return work(registry)
+
+    async def deliver(destination: str, _body: bytes, _headers: Mapping[str, str]) -> None:
+        tried.append(destination)
+        if destination == "/queue/full":
+            raise Rejected("rejected-full", destination)
+        if len(tried) == 101:
+            all_are.set()
+
+    notices = Notices(do, Teller("counting", "/queue/a", nobody_listens).notice, deliver, lambda: 2.0)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(notices.run)
+            await all_are.wait()
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+    left = registry.owed_jobs(1000)
+    registry.close()
+
+    # The queue that is full is asked once, not a hundred and fifty times.
+    assert tried == ["/queue/full", *[_MINE] * 100]
+    assert {record.notify for record in left} == {"/queue/full"}
