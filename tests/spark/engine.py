@@ -58,8 +58,11 @@ class Engine:
     def cancel(self, job: str, *, reason: Literal["cancelled", "timed-out"] = "cancelled") -> None:
         self._portal.call(lambda: self.runner.cancel(job, 1, reason=reason))
 
+    def restart(self) -> None:
+        self._portal.call(self.runner.restart)
+
     def status(self) -> dict[str, Any]:
-        return dict(self.runner.status())
+        return dict(self._portal.call(self.runner.status))
 
     def start_job(self, job: str, function: str, **parameters: Any) -> None:
         """Submit a function of `tests.spark.jobs` and wait until its code runs."""

@@ -1,0 +1,80 @@
+"""Jobs on a standalone cluster of one master and two workers, whose machines die."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from services.cluster.machines import Cluster, cluster
+from tests.spark.cluster.flights import ask_delays, expected_delays
+from tests.spark.engine import CONF, Engine, engine, until
+from tests.spark.told import task
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+
+STEADY = "tests.spark.cluster.jobs:steady"
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("machines")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def spark(machines: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with on(machines, tmp_path_factory.mktemp("state")) as running:
+        yield running
+
+
+def on(machines: Cluster, state: Path) -> AbstractContextManager[Engine]:
+    return engine(state, master=machines.master, conf={**CONF, **machines.conf})
+
+
+def start_steady(spark: Engine, job: str) -> None:
+    """Start a job, and wait until a cluster works on it."""
+    spark.submit(task(job, STEADY))
+    until(lambda: any(p.tasks and p.tasks.done for p in spark.told.all(job, "progress")), "a task is done")
+
+
+def test_cluster_answers_as_a_table_made_without_spark_does(spark: Engine) -> None:
+    assert ask_delays(spark, "F").value == expected_delays()
+
+
+def test_cancelled_job_frees_the_workers(spark: Engine) -> None:
+    spark.submit(task("C", STEADY, tasks=200))
+    until(lambda: any(p.tasks and p.tasks.active for p in spark.told.all("C", "progress")), "a task runs")
+    spark.cancel("C")
+
+    is_free = spark.told.wait("C", "cancelled")
+    assert is_free or spark.told.wait("C", "slots_free")
+    assert spark.run_job("C2", "count").value == 10
+
+
+def test_job_is_done_although_a_worker_dies_under_it(machines: Cluster, spark: Engine) -> None:
+    start_steady(spark, "W")
+    machines.workers[-1].kill()
+
+    assert spark.told.wait("W", "done", "failed").value == 45
+    machines.add_worker().await_registered()
+
+
+def test_job_is_done_although_the_master_dies_under_it_and_the_next_start_says_that_it_is_gone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "machines").mkdir()
+    with cluster(tmp_path / "machines", workers=1) as machines, on(machines, tmp_path / "state") as spark:
+        start_steady(spark, "M")
+        machines.head.kill()
+
+        assert spark.told.wait("M", "done", "failed").value == 45
+        spark.restart()
+        until(lambda: spark.status()["broken"], "the engine was tried anew")
+        spark.submit(task("N", STEADY))
+        failure = spark.told.wait("N", "done", "failed")
+
+    assert failure.code == "engine-unavailable"
+    assert failure.message == f"no Spark master answers at {machines.master}"

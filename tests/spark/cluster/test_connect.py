@@ -1,0 +1,175 @@
+"""Jobs through a Spark Connect server: answers, errors, cancel, and what outlives whom."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from services.cluster.machines import Machine, connect_server
+from tests.spark.cluster.flights import ask_delays, expected_delays
+from tests.spark.engine import Engine, engine, living, until
+from tests.spark.told import task
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    with connect_server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def spark(server: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with reaching(server.address, tmp_path_factory.mktemp("state")) as running:
+        yield running
+
+
+def reaching(address: str, state: Path, **conf: str) -> AbstractContextManager[Engine]:
+    return engine(state, remote=f"sc://{address}", master="", memory="1g", conf=conf)
+
+
+def start_endless(spark: Engine, job: str, folder: Path) -> psutil.Process:
+    """Start a job that never ends; the process on the server that runs its code."""
+    spark.submit(task(job, "tests.spark.cluster.jobs:endless", folder=str(folder)))
+    until((folder / "pid").exists, "the job's code runs on the server")
+    return psutil.Process(int((folder / "pid").read_text()))
+
+
+def test_server_answers_as_a_table_made_without_spark_does(spark: Engine) -> None:
+    assert ask_delays(spark, "F").value == expected_delays()
+
+
+def test_no_java_runs_beside_the_service(spark: Engine) -> None:
+    spark.until_ready()
+    status = spark.status()
+
+    assert (status["java"], status["jvm_pid"]) == ("", None)
+    assert [process.pid for process in living(status["incarnation"])] == [status["pid"]]
+
+
+def test_python_functions_and_tables_come_back(spark: Engine) -> None:
+    assert spark.run_job("U", "udf_sum").value == 90
+    assert spark.run_job("G", "groups").value == [{"key": key, "count": 3} for key in range(3)]
+    assert spark.run_job("T", "table").rows == 100
+
+
+def test_jobs_do_not_see_each_others_views(spark: Engine) -> None:
+    assert spark.run_job("V1", "makes_view").value == 1
+    assert spark.run_job("V2", "counts_views").value == 0
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "message"),
+    [
+        ("raises_in_udf", "python", "ValueError: meter file is truncated (jobs.py:"),
+        ("missing_table", "analysis", "The table or view `nowhere` cannot be found."),
+        ("divides_by_zero", "data", "Division by zero."),
+        ("raises_in_query", "data", "no readings today"),
+        ("kills_worker", "worker-crashed", "a Python worker process died"),
+        ("gives_up", "empty", "no readings in the source"),
+    ],
+)
+def test_failure_has_the_code_that_a_driver_of_our_own_gives_it(
+    spark: Engine, function: str, code: str, message: str
+) -> None:
+    failure = spark.run_job(f"E-{function}", function)
+
+    assert failure.code == code
+    assert failure.message.startswith(message)
+
+
+def test_progress_is_told_by_the_server(spark: Engine) -> None:
+    spark.submit(task("P", "tests.spark.cluster.jobs:steady"))
+    assert spark.told.wait("P", "done").value == 45
+
+    counts = [progress.tasks.done for progress in spark.told.all("P", "progress") if progress.tasks]
+    assert max(counts) > 0
+
+
+@pytest.mark.parametrize("function", ["slow_udf", "between_actions"])
+def test_cancelled_job_ends_wherever_it_is(spark: Engine, function: str) -> None:
+    job = f"C-{function}"
+    spark.submit(task(job, f"tests.spark.jobs:{function}"))
+    spark.told.wait(job, "log")
+    spark.cancel(job)
+
+    assert spark.told.wait(job, "cancelled") or spark.told.wait(job, "slots_free")
+
+
+def test_cancelled_job_leaves_nothing_on_the_server(spark: Engine, tmp_path: Path) -> None:
+    worker = start_endless(spark, "X", tmp_path)
+    spark.cancel("X")
+
+    until(lambda: not is_running(worker), "the job's code has ended on the server")
+
+
+def test_job_of_a_killed_host_is_lost_and_ended_on_the_server_by_the_next_one(
+    server: Machine, tmp_path: Path
+) -> None:
+    with reaching(server.address, tmp_path / "state") as spark:
+        worker = start_endless(spark, "K", tmp_path)
+        psutil.Process(spark.status()["pid"]).kill()
+        spark.told.wait("K", "lost")
+
+        until(lambda: not is_running(worker), "the job's code has ended on the server")
+        assert spark.run_job("K2", "count").value == 10
+    assert not list(tmp_path.rglob("connect/*"))
+
+
+def test_job_of_a_killed_server_is_lost_and_the_next_start_says_that_it_is_gone(tmp_path: Path) -> None:
+    with connect_server(tmp_path) as server, reaching(server.address, tmp_path / "state") as spark:
+        start_endless(spark, "S", tmp_path)
+        server.kill()
+
+        assert spark.told.wait("S", "lost") == f"the Spark Connect server at sc://{server.address} is gone"
+        failure = spark.run_job("S2", "count")
+
+    assert failure.code == "engine-unavailable"
+    assert failure.message == f"no Spark Connect server answers at sc://{server.address}"
+
+
+def test_setting_that_the_server_refuses_breaks_the_engine_in_a_sentence(
+    server: Machine, tmp_path: Path
+) -> None:
+    conf = {"spark.sql.warehouse.dir": str(tmp_path)}
+    with reaching(server.address, tmp_path / "state", **conf) as spark:
+        failure = spark.run_job("A", "count")
+
+    assert failure.code == "engine-unavailable"
+    assert "spark.sql.warehouse.dir" in failure.message
+    assert failure.message.endswith("Give it to the server when that is started")
+
+
+def test_what_listens_and_is_no_connect_server_breaks_the_engine_in_a_sentence(tmp_path: Path) -> None:
+    with babbler() as address, reaching(address, tmp_path) as spark:
+        failure = spark.run_job("A", "count")
+
+    assert failure.code == "engine-unavailable"
+    assert failure.message.startswith(f"what listens at sc://{address} is no Spark Connect server for us")
+
+
+@contextmanager
+def babbler() -> Iterator[str]:
+    """The address of a program that says something else."""
+
+    class Babbling(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(b"220 mail.example.com ready\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Babbling) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield "{}:{}".format(*server.server_address)
+        server.shutdown()
+        thread.join()
+
+
+def is_running(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
