@@ -13,7 +13,7 @@ from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.rows import COLUMNS, record_of, row_of
 from nebula.rpc.jobs.states import END_STATES, JobState, require_transition
 
-__all__ = ["MAX_LOG_LINES", "JobFilter", "JobRegistry", "Superseded"]
+__all__ = ["ENDED", "MAX_LOG_LINES", "SELECT", "JobFilter", "JobRegistry", "Superseded"]
 
 # A job that logs in a loop must not fill the disk.
 MAX_LOG_LINES: Final = 1000
@@ -21,11 +21,11 @@ MAX_LOG_LINES: Final = 1000
 _LISTED: Final = ", ".join(COLUMNS)
 _INSERT: Final = f"INSERT INTO jobs ({_LISTED}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - our names
 _UPDATE: Final = f"UPDATE jobs SET {', '.join(f'{one} = ?' for one in COLUMNS)} WHERE id = ?"  # noqa: S608
-_SELECT: Final = f"SELECT {_LISTED} FROM jobs"  # noqa: S608
-_ENDED: Final = ", ".join(f"'{state}'" for state in sorted(END_STATES))
+SELECT: Final = f"SELECT {_LISTED} FROM jobs"  # noqa: S608
+ENDED: Final = ", ".join(f"'{state}'" for state in sorted(END_STATES))
 _OLD: Final = f"""
-{_SELECT} WHERE state IN ({_ENDED}) AND (ended_at < ? OR number <=
-(SELECT number FROM jobs WHERE state IN ({_ENDED}) ORDER BY number DESC LIMIT 1 OFFSET ?))
+{SELECT} WHERE state IN ({ENDED}) AND (ended_at < ? OR number <=
+(SELECT number FROM jobs WHERE state IN ({ENDED}) ORDER BY number DESC LIMIT 1 OFFSET ?))
 """  # noqa: S608
 
 
@@ -105,19 +105,19 @@ class JobRegistry(ABC):
 
     def find(self, job: str) -> JobRecord | None:
         """The job with this ULID."""
-        return _only(self._all(f"{_SELECT} WHERE id = ?", job))
+        return _only(self._all(f"{SELECT} WHERE id = ?", job))
 
     def find_same(self, wanted: JobRecord) -> JobRecord | None:
         """The job that this one would be if it were asked for again: of its id, else of its key."""
         found = self.find(wanted.id)
         if found is None and wanted.dedupe is not None:
-            query = f"{_SELECT} WHERE owner = ? AND verb = ? AND dedupe = ?"
+            query = f"{SELECT} WHERE owner = ? AND verb = ? AND dedupe = ?"
             return _only(self._all(query, wanted.owner, wanted.verb, wanted.dedupe))
         return found
 
     def open_jobs(self) -> list[JobRecord]:
         """The jobs that have not ended, in the order they were accepted."""
-        query = f"{_SELECT} WHERE state NOT IN ({_ENDED}) ORDER BY number"
+        query = f"{SELECT} WHERE state NOT IN ({ENDED}) ORDER BY number"
         return list(map(record_of, self._all(query)))
 
     def page(self, chosen: JobFilter, limit: int, before: str | None = None) -> list[JobRecord]:
@@ -133,7 +133,7 @@ class JobRegistry(ABC):
             clauses.append("number < (SELECT number FROM jobs WHERE id = ?)")
             values.append(before)
         where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
-        query = f"{_SELECT} {where} ORDER BY number DESC LIMIT ?"
+        query = f"{SELECT} {where} ORDER BY number DESC LIMIT ?"
         return list(map(record_of, self._all(query, *values, limit)))
 
     def old_jobs(self, ended_before: float, keep: int) -> list[JobRecord]:
@@ -143,7 +143,7 @@ class JobRegistry(ABC):
     def owed_jobs(self, limit: int, after: str | None = None) -> list[JobRecord]:
         """Some of the jobs whose end `notify` has not confirmed, the oldest first; or those after one."""
         start = "coalesce((SELECT number FROM jobs WHERE id = ?), 0)"
-        query = f"{_SELECT} WHERE is_owed AND number > {start} ORDER BY number LIMIT ?"
+        query = f"{SELECT} WHERE is_owed AND number > {start} ORDER BY number LIMIT ?"
         return list(map(record_of, self._all(query, after, limit)))
 
     def lines(self, job: str, limit: int, after: int | None = None) -> list[LogLine]:

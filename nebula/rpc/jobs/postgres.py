@@ -1,0 +1,109 @@
+"""A PostgreSQL database: its address without its password, and connections to it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from nebula.errors import NebulaError, SettingsError
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["Database", "RegistryAway", "jobs_database"]
+
+_SCHEMES: Final = ("postgresql://", "postgres://")
+
+# A cut network is noticed within some ten seconds, and not after the two hours of TCP's own.
+_DEFAULTS: Final[dict[str, Any]] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+
+
+class RegistryAway(NebulaError):
+    """The database did not do it, and says that it might later: what was asked for may be asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A PostgreSQL database.
+
+    Args:
+        url: `postgresql://user:password@host:port/name`, or what else libpq takes for a URL; what it does not
+            say, libpq takes from the environment and from `~/.pgpass`.
+        origin: where it comes from, for errors.
+
+    Raises:
+        SettingsError: it is no such URL, or psycopg is not installed.
+    """
+
+    url: str = field(repr=False)
+    origin: str = "Responder(jobs=…)"
+
+    def __post_init__(self) -> None:
+        # Never the text itself: there may be a password in it.
+        if not self.url.startswith(_SCHEMES):
+            raise SettingsError(f"{self.origin}: jobs are kept at a URL such as postgresql://user@host/name")
+        try:
+            from psycopg import ProgrammingError
+        except ImportError as error:
+            raise SettingsError(
+                f"{self.origin}: PostgreSQL needs psycopg: pip install 'nebula-rpc[postgresql]'"
+            ) from error
+        try:
+            self._parts()
+        except ProgrammingError:
+            raise SettingsError(
+                f"{self.origin}: this is no URL of PostgreSQL, which looks like "
+                "postgresql://user:password@host:5432/name; signs such as @ / % in a password are to be "
+                "percent-encoded"
+            ) from None
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        parts = self._parts()
+        host = parts.get("host") or "the local socket"
+        port = f":{parts['port']}" if "port" in parts else ""
+        return f"PostgreSQL at {host}{port}, database {parts.get('dbname') or 'of the user'}"
+
+    def connect(self, name: str) -> psycopg.Connection[Any]:
+        """A connection that commits each statement by itself; `name` is what the server's lists show.
+
+        Raises:
+            RegistryAway: it cannot be had now.
+        """
+        import psycopg
+
+        wanted = {**_DEFAULTS, **self._parts(), "application_name": name}
+        try:
+            return psycopg.connect(autocommit=True, **wanted)
+        except psycopg.Error as error:
+            raise RegistryAway(f"{self.place}: {one_line(error)}") from None
+
+    def _parts(self) -> dict[str, Any]:
+        from psycopg.conninfo import conninfo_to_dict
+
+        return {key: value for key, value in conninfo_to_dict(self.url).items() if value is not None}
+
+
+def one_line(error: Exception) -> str:
+    """What the server or libpq says, which names users and hosts, and never a password."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def jobs_database(url: str | None) -> Database | None:
+    """The database that a responder names, else the one of `NEBULA_JOBS`, else none: jobs are in its folder.
+
+    Raises:
+        SettingsError: as `Database`.
+    """
+    if url is not None:
+        return Database(url)
+    named = os.environ.get("NEBULA_JOBS")
+    return Database(named, "NEBULA_JOBS") if named else None

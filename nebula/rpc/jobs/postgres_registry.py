@@ -1,0 +1,329 @@
+"""The table of a service's jobs in PostgreSQL, which all its instances share (decision 0034)."""
+
+# ruff: noqa: S608 - the statements are made of our own words; values go beside them
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from nebula.errors import NebulaError, SettingsError
+from nebula.rpc.jobs.postgres import Database, RegistryAway, one_line
+from nebula.rpc.jobs.record import JobRecord, LogLine
+from nebula.rpc.jobs.registry import ENDED, SELECT, JobRegistry, Superseded
+from nebula.rpc.jobs.rows import COLUMNS, column_types, record_of
+
+__all__ = ["CHANNEL", "Changes", "Fenced", "PostgresJobRegistry"]
+
+# What instances tell each other: the name of the service whose jobs have changed.
+CHANNEL: Final = "nebula_jobs"
+
+_VERSION: Final = 1
+
+# "neb" in ASCII: advisory locks are one space for all programs of a database.
+_LOCK_CLASS: Final = 0x6E6562
+
+# PostgreSQL cuts longer names off.
+_LONGEST_SCHEMA: Final = 63
+
+# The transaction is over, and nothing of it was written: to be tried again.
+_PASSING: Final = frozenset({"40001", "40P01", "55P03", "25P03"})
+
+_OPEN_OR_HELD: Final = f"(state NOT IN ({ENDED}) OR holder IS NOT NULL)"
+
+_TABLES: Final = f"""
+CREATE SEQUENCE job_changes;
+CREATE TABLE jobs (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    {", ".join(f"{name} {kind}" for name, kind in column_types().items())},
+    cancel_wanted boolean NOT NULL DEFAULT false, change bigint NOT NULL);
+CREATE UNIQUE INDEX job_ids ON jobs (id);
+CREATE UNIQUE INDEX job_keys ON jobs (owner, verb, dedupe) WHERE dedupe IS NOT NULL;
+CREATE UNIQUE INDEX job_exclusives ON jobs (exclusive) WHERE holder IS NOT NULL;
+CREATE INDEX jobs_open ON jobs (id) WHERE {_OPEN_OR_HELD};
+CREATE INDEX job_order ON jobs (change);
+CREATE INDEX job_verbs ON jobs (verb, number);
+CREATE INDEX job_owners ON jobs (owner, number);
+CREATE INDEX job_times ON jobs (accepted_at);
+CREATE INDEX jobs_owed ON jobs (number) WHERE is_owed;
+CREATE TABLE lines (job text NOT NULL, number bigint NOT NULL, at double precision NOT NULL,
+    text text NOT NULL, PRIMARY KEY (job, number));
+CREATE TABLE instances (name text PRIMARY KEY, incarnation text NOT NULL,
+    expires_at timestamptz NOT NULL);
+CREATE TABLE version (number integer NOT NULL);
+INSERT INTO version VALUES ({_VERSION});
+CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.change := nextval(format('%I.job_changes', TG_TABLE_SCHEMA)::regclass);
+    IF TG_OP = 'INSERT' OR (NEW.state, NEW.holder, NEW.cancel_wanted)
+            IS DISTINCT FROM (OLD.state, OLD.holder, OLD.cancel_wanted) THEN
+        PERFORM pg_notify('{CHANNEL}', TG_TABLE_SCHEMA);
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER note_change BEFORE INSERT OR UPDATE ON jobs FOR EACH ROW EXECUTE FUNCTION note_change();
+"""
+
+# Whose row is gone has been given up by the others, or has left.
+_ORPHANED: Final = "holder IS NOT NULL AND holder NOT IN (SELECT name FROM instances)"
+
+_LEASE: Final = "clock_timestamp() + make_interval(secs => ?)"
+
+
+class Fenced(NebulaError):
+    """The others have not heard of this instance for too long, and taken its jobs over."""
+
+
+class Changes(NamedTuple):
+    """What is new in the table.
+
+    Attributes:
+        records: as they are now, in the order in which they changed.
+        unwanted: of these, by ULID, the jobs that a caller has asked another instance to cancel.
+        last: to ask for what is newer.
+        ids: of all jobs that are open or held.
+    """
+
+    records: list[JobRecord]
+    unwanted: frozenset[str]
+    last: int
+    ids: frozenset[str]
+
+
+class PostgresJobRegistry(JobRegistry):
+    """A service's jobs in a schema of their own, for all its instances.
+
+    All that write take one lock of the service, one after the other, as they do with SQLite: so what is read
+    before writing holds, numbers rise in the order of commits, and nothing deadlocks. An instance that has
+    joined writes only while its lease runs.
+
+    Each method may raise `RegistryAway`: the transaction is lost, and may be done again after `reconnect`.
+
+    Args:
+        database: where.
+        service: whose jobs.
+        name: of this user of it, for the lists of the server.
+
+    Raises:
+        SettingsError: the service's name is too long, or the schema cannot be made or is of another version.
+        RegistryAway: there is no connection.
+        psycopg.Error: the database does not do it.
+    """
+
+    _like = "ILIKE"
+    _message_of_error = "(error::json ->> 'message')"
+
+    def __init__(self, database: Database, service: str, name: str = "registry") -> None:
+        self._database, self._service = database, service
+        self.schema = f"nebula-jobs-{service}"
+        if len(self.schema) > _LONGEST_SCHEMA:
+            raise SettingsError(f"{service}: a name of 50 characters at most can be kept in PostgreSQL")
+        self._name = f"nebula {service} {name}"
+        self._me: tuple[str, str] | None = None
+        self._is_locked = False
+        self._db = self._connect()
+        try:
+            self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        db = self._database.connect(self._name)
+        # Who hangs amid a transaction holds up all the others.
+        db.execute("SET idle_in_transaction_session_timeout = 10000")
+        db.execute("SELECT set_config('search_path', %s, false)", (f'"{self.schema}"',))
+        return db
+
+    def _prepare(self) -> None:
+        with self.transaction():
+            self._take_lock()
+            if not list(self._all("SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema)):
+                self._db.execute(f'CREATE SCHEMA "{self.schema}"'.encode())
+            if not list(self._all("SELECT to_regclass('version') WHERE to_regclass('version') IS NOT NULL")):
+                self._db.execute(_TABLES.encode())
+            (version,) = next(iter(self._all("SELECT number FROM version")))
+            if version != _VERSION:
+                text = f"schema {self.schema} was made by another version of Nebula ({version})"
+                raise SettingsError(f"{self._database.place}: {text}")
+
+    # --- the connection ---
+
+    def close(self) -> None:
+        """See `JobRegistry`. Who has joined leaves: what waits is the others' at once."""
+        if self._me is not None and not self._db.closed:
+            with suppress(RegistryAway, psycopg.Error), self.transaction():
+                self._do("DELETE FROM instances WHERE name = ? AND incarnation = ?", *self._me)
+        self._db.close()
+
+    def reconnect(self) -> None:
+        """Have a connection that works: the old one, if it is not broken.
+
+        Raises:
+            RegistryAway: there is none yet.
+        """
+        if self._db.closed or self._db.broken:
+            self._db.close()
+            self._db = self._connect()
+
+    def abort(self) -> None:
+        """End the connection, whatever it waits for. From any thread; who waits gets `RegistryAway`."""
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._db.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def backend(self) -> int:
+        """The server's process for this connection."""
+        return self._db.info.backend_pid
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """See `JobRegistry`."""
+        self._is_locked = False
+        self._do("BEGIN ISOLATION LEVEL READ COMMITTED")
+        try:
+            yield
+            self._do("COMMIT")
+        except BaseException:
+            with suppress(RegistryAway, psycopg.Error):
+                self._do("ROLLBACK")
+            raise
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """See `JobRegistry`."""
+        self._do("SAVEPOINT part")
+        try:
+            yield
+        except RegistryAway:
+            raise
+        except BaseException:
+            self._do("ROLLBACK TO part")
+            self._do("RELEASE part")
+            raise
+        self._do("RELEASE part")
+
+    def _all(self, sql: str, *values: Any) -> Iterable[Sequence[Any]]:
+        return self._execute(sql, values).fetchall()
+
+    def _do(self, sql: str, *values: Any) -> int:
+        return self._execute(sql, values).rowcount
+
+    def _do_all(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        for row in rows:
+            self._do(sql, *row)
+
+    def _execute(self, sql: str, values: Sequence[Any]) -> psycopg.Cursor[Any]:
+        try:
+            return self._db.execute(sql.replace("?", "%s").encode(), [_storable(one) for one in values])
+        except psycopg.Error as error:
+            if self._db.closed or self._db.broken or error.sqlstate in _PASSING:
+                raise RegistryAway(f"{self._database.place}: {one_line(error)}") from None
+            raise
+
+    # --- who writes ---
+
+    def lock(self) -> None:
+        """See `JobRegistry`.
+
+        Raises:
+            Fenced: this instance's time is over.
+        """
+        if self._is_locked:
+            return
+        self._take_lock()
+        if self._me is not None:
+            mine = "SELECT 1 FROM instances WHERE name = ? AND incarnation = ?"
+            if not list(self._all(f"{mine} AND expires_at > clock_timestamp()", *self._me)):
+                raise _fenced(self._me)
+        # Outside of a transaction the lock is gone with the statement.
+        self._is_locked = self._db.info.transaction_status is TransactionStatus.INTRANS
+
+    def _take_lock(self) -> None:
+        self._do("SELECT pg_advisory_xact_lock(?, hashtext(?))", _LOCK_CLASS, self._service)
+
+    def join(self, name: str, incarnation: str, lease: float) -> list[JobRecord]:
+        """Become an instance, in a transaction: what an earlier process of this name left open is returned.
+
+        Args:
+            name: of the instance; no other process bears it now.
+            incarnation: of this process.
+            lease: seconds for which it need not be heard of.
+        """
+        self._take_lock()
+        row = f"INSERT INTO instances VALUES (?, ?, {_LEASE})"
+        self._do(
+            f"{row} ON CONFLICT (name) DO UPDATE SET incarnation = EXCLUDED.incarnation, "
+            "expires_at = EXCLUDED.expires_at",
+            name, incarnation, lease,
+        )  # fmt: skip
+        self._me = name, incarnation
+        self._do(f"UPDATE jobs SET holder = NULL WHERE holder = ? AND state IN ({ENDED})", name)
+        return list(map(record_of, self._all(f"{SELECT} WHERE holder = ? ORDER BY number", name)))
+
+    def beat(self, lease: float, verbs: Sequence[str]) -> list[JobRecord]:
+        """Be heard of, in a transaction, and give up those who were not: the open jobs that they had.
+
+        Args:
+            lease: seconds from now.
+            verbs: those whose jobs the caller can deal with.
+
+        Raises:
+            Fenced: this instance has been given up itself.
+        """
+        assert self._me is not None
+        self._take_lock()
+        mine = f"UPDATE instances SET expires_at = {_LEASE} WHERE name = ? AND incarnation = ?"
+        if not self._do(mine, lease, *self._me):
+            raise _fenced(self._me)
+        self._do("DELETE FROM instances WHERE expires_at < clock_timestamp()")
+        self._do(f"UPDATE jobs SET holder = NULL WHERE {_ORPHANED} AND state IN ({ENDED})")
+        orphans = f"{SELECT} WHERE {_ORPHANED} AND verb = ANY(?) ORDER BY number"
+        return list(map(record_of, self._all(orphans, list(verbs))))
+
+    # --- what is shared ---
+
+    def begin(self, record: JobRecord, lines: Sequence[LogLine] = (), *, most: int | None = None) -> None:
+        """See `JobRegistry`: over all instances."""
+        self.lock()
+        if record.exclusive is not None:
+            rivals = "SELECT 1 FROM jobs WHERE exclusive = ? AND holder IS NOT NULL AND id <> ?"
+            if list(self._all(rivals, record.exclusive, record.id)):
+                raise Superseded(f"another job runs with the key {record.exclusive!r}")
+        if most is not None:
+            count = "SELECT count(*) FROM jobs WHERE verb = ? AND holder IS NOT NULL AND id <> ?"
+            if next(iter(self._all(count, record.verb, record.id)))[0] >= most:
+                raise Superseded(f"{most} jobs of {record.verb} run already")
+        self.save(record, lines)
+
+    def ask_to_cancel(self, job: str) -> None:
+        """Have the instance that holds an open job cancel it."""
+        self.lock()
+        self._do(f"UPDATE jobs SET cancel_wanted = true WHERE id = ? AND state NOT IN ({ENDED})", job)
+
+    def changes(self, after: int | None) -> Changes:
+        """What has changed since, in a transaction; None: all that is open or held."""
+        (last,) = next(iter(self._all("SELECT coalesce(max(change), 0) FROM jobs")))
+        what, values = (_OPEN_OR_HELD, ()) if after is None else ("change > ?", (after,))
+        chosen = SELECT.replace(" FROM", ", cancel_wanted FROM")
+        rows = list(self._all(f"{chosen} WHERE {what} ORDER BY change", *values))
+        ids = frozenset(id_ for (id_,) in self._all(f"SELECT id FROM jobs WHERE {_OPEN_OR_HELD}"))
+        records = [record_of(row[: len(COLUMNS)]) for row in rows]
+        unwanted = frozenset(one.id for one, row in zip(records, rows, strict=True) if row[-1])
+        return Changes(records, unwanted, max(last, after or 0), ids)
+
+
+def _fenced(me: tuple[str, str]) -> Fenced:
+    return Fenced(f"instance {me[0]} was not heard of for too long: others have its jobs now")
+
+
+def _storable(value: Any) -> Any:
+    """Texts without what PostgreSQL cannot keep: NUL, and halves of characters."""
+    if not isinstance(value, str):
+        return value
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -1,0 +1,252 @@
+"""The table of jobs in PostgreSQL: what every table does, and what several instances agree on by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from nebula.errors import SettingsError
+from nebula.rpc.jobs.postgres import Database, RegistryAway
+from nebula.rpc.jobs.postgres_registry import Fenced, PostgresJobRegistry
+from nebula.rpc.jobs.record import LogLine
+from nebula.rpc.jobs.registry import JobFilter, Superseded
+from nebula.rpc.jobs.runner import JobFailure
+from nebula.rpc.jobs.states import JobState
+from tests.foreign.postgresql import PASSWORD, PostgresServer
+from tests.rpc.jobs.registries import RegistrySuite, job
+
+# The first one waits for PostgreSQL to be installed.
+pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300)]
+
+_LEASE = 60.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    running = PostgresServer()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def database(server: PostgresServer) -> Database:
+    return Database(server.new_database())
+
+
+@pytest.fixture
+def registry(database: Database) -> Iterator[PostgresJobRegistry]:
+    opened = PostgresJobRegistry(database, "counting")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def other(database: Database, registry: PostgresJobRegistry) -> Iterator[PostgresJobRegistry]:
+    opened = PostgresJobRegistry(database, "counting")
+    yield opened
+    opened.close()
+
+
+class TestPostgres(RegistrySuite):
+    """What every registry does."""
+
+    taken = psycopg.IntegrityError
+
+
+def _join(registry: PostgresJobRegistry, name: str, lease: float = _LEASE) -> None:
+    with registry.transaction():
+        assert registry.join(name, f"of {name}", lease) == []
+
+
+def test_services_in_one_database_know_nothing_of_each_other(
+    database: Database, registry: PostgresJobRegistry
+) -> None:
+    registry.insert(job(1))
+    reports = PostgresJobRegistry(database, "reports")
+    reports.insert(job(1, verb="other"))
+
+    assert registry.open_jobs() == [job(1)]
+    assert reports.open_jobs() == [job(1, verb="other")]
+    reports.close()
+
+
+def test_texts_that_postgresql_cannot_keep_are_kept_with_a_mark(registry: PostgresJobRegistry) -> None:
+    odd = "a\0b\ud800c"
+    registry.insert(job(1, note=odd, parameters={"up_to": odd}, error=JobFailure("job", "fine")))
+    registry.add_lines(job(1).id, [LogLine(1.0, odd)])
+    (found,) = registry.page(JobFilter(text="FINE"), 5)
+
+    assert (found.note, found.parameters) == ("a\ufffdb?c", {"up_to": odd})
+    assert [line.text for line in registry.lines(job(1).id, 5)] == ["a\ufffdb?c"]
+
+
+def test_job_is_begun_by_one_instance_alone(
+    registry: PostgresJobRegistry, other: PostgresJobRegistry
+) -> None:
+    registry.insert(job())
+    with registry.transaction():
+        registry.begin(job(state=JobState.STARTING, seq=2, holder="i1"))
+
+    with other.transaction(), pytest.raises(Superseded):
+        other.begin(job(state=JobState.STARTING, seq=2, holder="i2"))
+    found = other.find(job().id)
+    assert found is not None
+    assert found.holder == "i1"
+
+
+def test_exclusive_key_holds_over_all_instances_and_beyond_the_end(
+    registry: PostgresJobRegistry, other: PostgresJobRegistry
+) -> None:
+    for number in (1, 2):
+        registry.insert(job(number, exclusive="/data/a"))
+    registry.begin(job(1, state=JobState.STARTING, seq=2, holder="i1", exclusive="/data/a"))
+    second = job(2, state=JobState.STARTING, seq=2, holder="i2", exclusive="/data/a")
+    with pytest.raises(Superseded):
+        other.begin(second)
+    registry.save(job(1, state=JobState.FAILED, seq=3, holder="i1", exclusive="/data/a"))
+    with pytest.raises(Superseded):
+        other.begin(second)
+    registry.release(job(1).id)
+    other.begin(second)
+
+    assert other.find(second.id) == second
+
+
+def test_number_of_a_verb_holds_over_all_instances(
+    registry: PostgresJobRegistry, other: PostgresJobRegistry
+) -> None:
+    for number in (1, 2, 3):
+        registry.insert(job(number))
+    registry.begin(job(1, state=JobState.STARTING, seq=2, holder="i1"), most=2)
+    other.begin(job(2, state=JobState.STARTING, seq=2, holder="i2"), most=2)
+
+    with pytest.raises(Superseded):
+        other.begin(job(3, state=JobState.STARTING, seq=2, holder="i2"), most=2)
+
+
+def test_instance_that_was_not_heard_of_loses_its_jobs_to_the_others_and_writes_no_more(
+    registry: PostgresJobRegistry, other: PostgresJobRegistry
+) -> None:
+    _join(registry, "i1", lease=0.0)
+    with other.transaction():
+        other.join("i2", "of i2", _LEASE)
+    held = job(1, state=JobState.RUNNING, holder="i1")
+    other.insert(held)
+    other.insert(job(2, state=JobState.CANCELLED, holder="i1"))
+    other.insert(job(3, state=JobState.RUNNING, holder="i2"))
+    other.insert(job(4, state=JobState.RUNNING, holder="i1", verb="unknown"))
+    with other.transaction():
+        orphans = other.beat(_LEASE, ["count"])
+    released = other.find(job(2).id)
+
+    assert orphans == [held]
+    assert released is not None
+    assert released.holder is None
+    with pytest.raises(Fenced), registry.transaction():
+        registry.save(job(1, state=JobState.DONE, seq=2, holder="i1"))
+    with pytest.raises(Fenced), registry.transaction():
+        registry.beat(_LEASE, ["count"])
+    assert other.find(held.id) == held
+
+
+def test_instance_that_is_heard_of_in_time_keeps_its_jobs(
+    registry: PostgresJobRegistry, other: PostgresJobRegistry
+) -> None:
+    _join(registry, "i1")
+    _join(other, "i2")
+    registry.insert(job(1, state=JobState.RUNNING, holder="i1"))
+    for one in (registry, other):
+        with one.transaction():
+            assert one.beat(_LEASE, ["count"]) == []
+
+
+def test_next_process_of_an_instance_finds_what_the_last_one_left_and_shuts_it_out(
+    registry: PostgresJobRegistry, other: PostgresJobRegistry
+) -> None:
+    _join(registry, "i1")
+    registry.insert(job(1, state=JobState.RUNNING, holder="i1"))
+    with other.transaction():
+        left = other.join("i1", "another process", _LEASE)
+
+    assert left == [job(1, state=JobState.RUNNING, holder="i1")]
+    with pytest.raises(Fenced):
+        registry.insert(job(2))
+
+
+def test_instance_that_leaves_is_given_up_at_once(
+    registry: PostgresJobRegistry, database: Database, other: PostgresJobRegistry
+) -> None:
+    _join(registry, "i1")
+    _join(other, "i2")
+    held = job(1, state=JobState.RUNNING, holder="i1")
+    registry.insert(held)
+    registry.close()
+    with other.transaction():
+        assert other.beat(_LEASE, ["count"]) == [held]
+
+
+def test_changes_are_told_once_in_their_order_with_what_is_to_be_cancelled(
+    registry: PostgresJobRegistry, other: PostgresJobRegistry
+) -> None:
+    for number in (1, 2, 3):
+        registry.insert(job(number))
+    registry.insert(job(4, state=JobState.DONE))
+    first = other.changes(None)
+    registry.save(job(1, state=JobState.STARTING, seq=2, holder="i1"))
+    registry.ask_to_cancel(job(3).id)
+    registry.forget([job(2).id])
+    second = other.changes(first.last)
+
+    assert [int(one.id) for one in first.records] == [1, 2, 3]
+    assert [int(one.id) for one in second.records] == [1, 3]
+    assert second.unwanted == {job(3).id}
+    assert second.ids == {job(1).id, job(3).id}
+    assert other.changes(second.last).records == []
+
+
+def _insert_two(registry: PostgresJobRegistry) -> None:
+    with registry.transaction():
+        registry.insert(job(1))
+        registry.abort()
+        registry.insert(job(2))
+
+
+def test_transaction_over_a_connection_that_ends_is_lost_and_may_be_done_again(
+    registry: PostgresJobRegistry, other: PostgresJobRegistry
+) -> None:
+    with pytest.raises(RegistryAway) as caught:
+        _insert_two(registry)
+    assert other.open_jobs() == []
+    assert PASSWORD not in str(caught.value)
+
+    registry.reconnect()
+    with registry.transaction():
+        registry.insert(job(1))
+
+    assert other.open_jobs() == [job(1)]
+
+
+def test_database_that_is_not_there_is_told_with_its_place_and_without_its_password(
+    server: PostgresServer,
+) -> None:
+    with pytest.raises(RegistryAway) as caught:
+        PostgresJobRegistry(Database(server.url("nowhere")), "counting")
+
+    assert f"PostgreSQL at 127.0.0.1:{server.port}, database nowhere" in str(caught.value)
+    assert "does not exist" in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+
+
+def test_schema_of_another_version_is_not_touched(database: Database, registry: PostgresJobRegistry) -> None:
+    with registry.transaction():
+        registry._do("UPDATE version SET number = 99")
+
+    with pytest.raises(SettingsError, match="another version of Nebula"):
+        PostgresJobRegistry(database, "counting")
+
+
+def test_service_with_a_name_that_is_too_long_is_refused(database: Database) -> None:
+    with pytest.raises(SettingsError, match="50 characters"):
+        PostgresJobRegistry(database, "x" * 60)
