@@ -42,7 +42,7 @@ app = typer.Typer(
 )
 for command in (broker, run, call, send, services, describe, stubs, schema, ping, stats):
     app.command()(command)
-for other in (pub, sub, jobs, watch, cancel, contexts, passcode):
+for other in (pub, sub, jobs, watch, cancel, engines, contexts, passcode):
     app.command()(other)
 for look in (top, queues, topics, connections, sessions, peek, purge, disconnect):
     app.command()(look)

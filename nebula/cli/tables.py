@@ -34,7 +34,7 @@ class Column:
         """What stands in this column."""
         value: Any = row
         for part in self.field.split("."):
-            value = value.get(part)
+            value = None if value is None else value.get(part)
         if value is None:
             return ""
         if self.form is not None:

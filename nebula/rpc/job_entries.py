@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from nebula.rpc.answers import Answer, success
 from nebula.rpc.context import Request, Surroundings
 from nebula.rpc.envelope import dump_json
+from nebula.rpc.jobs.engine_verbs import SERVICE_ENGINE
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.runner import JobMiddleware, JobRunner
 from nebula.rpc.jobs.service import JobService
@@ -24,12 +25,16 @@ from nebula.rpc.verbs import is_open_to
 DEFAULT_ENGINE: Final = "default"
 
 # It becomes a folder's name, and a word in a command.
-SERVICE_ENGINE: Final = "service"
 _ENGINE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Engine(Protocol):
     """What a service declares of an engine, `nebula.spark.Spark` for one: plain values until it runs."""
+
+    @property
+    def operators(self) -> Collection[str] | None:
+        """The principals that may restart it; None: everybody, where the broker vouches for nobody."""
+        ...
 
     def runner(self, state: Path, service: str, name: str, *, is_shared: bool) -> JobRunner:
         """What runs jobs on it, for one instance of a service with its state folder.
@@ -125,6 +130,7 @@ class JobEntries:
         self._engines = engines
         self._root = root
         self._jobs: list[JobVerb] = []
+        self._allowed: dict[str, frozenset[str] | None] = {}
         self._service: JobService | None = None
 
     @property
@@ -142,10 +148,9 @@ class JobEntries:
         if job.engine is not None and job.engine not in self._engines:
             raise ValueError(self._no_engine(job.name, job.engine))
         self._jobs.append(job)
+        self._allowed[job.name] = allow
         return JobEntry(job, self, allow)
 
-    @contextmanager
-    def opened(self) -> Iterator[JobService | None]:
     def _no_engine(self, job: str, engine: str) -> str:
         if not self._engines:
             return (
@@ -158,6 +163,8 @@ class JobEntries:
             "name one of these with engine=…, or add it to spark={…}"
         )
 
+    @contextmanager
+    def opened(self) -> Iterator[JobService | None]:
         """Take a state folder and make the service of this run on it; None if there are no jobs.
 
         Raises:
@@ -167,19 +174,20 @@ class JobEntries:
             yield None
             return
         with StateFolder.take(self._name, _new_instance, self._root) as state:
+            shared = {job.engine for job in self._jobs if job.isolation == "shared"}
             runners: dict[str | None, JobRunner] = {
                 name: engine.runner(state.path, self._name, name, is_shared=name in shared)
                 for name, engine in self._engines.items()
-            shared = {job.engine for job in self._jobs if job.isolation == "shared"}
             }
             runners[None] = LocalRunner(
                 {one.name: one for one in self._jobs}, around=self._around, middleware=self._middleware
             )
             for one in reversed(self._middleware):
                 runners = {name: one.around_runner(runner) for name, runner in runners.items()}
-            self._service = JobService(self._name, state=state, runners=runners)
+            operators = {name: engine.operators for name, engine in self._engines.items()}
+            self._service = JobService(self._name, state=state, runners=runners, operators=operators)
             for job in self._jobs:
-                self._service.declare(job)
+                self._service.declare(job, self._allowed[job.name])
             yield self._service
 
 

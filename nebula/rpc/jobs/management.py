@@ -11,6 +11,7 @@ from pydantic import Field
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import SUCCESS
 from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.engine_verbs import EngineVerbs
 from nebula.rpc.jobs.identifiers import unqualified
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import MAX_LOG_LINES, JobFilter
@@ -32,7 +33,7 @@ _KEBAB_CASE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 def management_verbs(service: JobService) -> list[Verb]:
     """`job.*` and `engine.*` for one instance."""
-    jobs, engines = _JobVerbs(service), _EngineVerbs(service)
+    jobs = _JobVerbs(service)
     named: dict[str, Callable[..., Any]] = {
         "job.status": jobs.status,
         "job.list": jobs.list_,
@@ -42,8 +43,7 @@ def management_verbs(service: JobService) -> list[Verb]:
         "job.wait": jobs.wait,
         "job.show": jobs.show,
         "job.rerun": jobs.rerun,
-        "engine.status": engines.status,
-        "engine.restart": engines.restart,
+        **EngineVerbs(service).named(),
     }
     # A job that is run again is answered like one that is asked for at first.
     responses = {"job.rerun": SUCCESS}
@@ -185,21 +185,3 @@ def _in_time(request: Request, timeout: float) -> float:
     seconds = min(timeout, _LONGEST_WAIT)
     # An answer that comes too late is no answer.
     return seconds if request.remaining is None else min(seconds, request.remaining * 0.9)
-
-
-class _EngineVerbs:
-    def __init__(self, service: JobService) -> None:
-        self._service = service
-
-    async def status(self) -> dict[str, Any]:
-        """Tell how the engines are that run this instance's jobs."""
-        return {name or "service": dict(runner.status()) for name, runner in self._service.runners.items()}
-
-    async def restart(self, engine: str | None = None) -> None:
-        """Replace an engine, or the only one there is; its open jobs are lost or run again."""
-        named = [name for name in self._service.runners if name is not None]
-        if engine is None and len(named) == 1:
-            engine = named[0]
-        if engine is None or engine not in named:
-            raise VerbError("not-found", f"which engine? there is {', '.join(named) or 'none'}")
-        self._service.runners[engine].restart()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -60,6 +60,7 @@ class JobService:
         service: the service's name.
         state: the instance's folder, for as long as this lives. The caller closes it.
         runners: what runs jobs, by the names that verbs use. For None there is a `LocalRunner` anyway.
+        operators: who may restart them, by the same names; see `Spark.operators`.
         limits: numbers.
         clock: the time.
         new_id: makes ULIDs for requests that bring none.
@@ -72,6 +73,7 @@ class JobService:
         *,
         state: StateFolder,
         runners: Mapping[str | None, JobRunner] | None = None,
+        operators: Mapping[str, Collection[str] | None] | None = None,
         limits: JobLimits | None = None,
         clock: Clock | None = None,
         new_id: Callable[[], str] | None = None,
@@ -81,7 +83,7 @@ class JobService:
         self.instance = state.instance
         self.via = instance_queue(service, state.instance)
         self._others = OtherInstances(service, state)
-        self.limits = limits or JobLimits()
+        self.limits, self.operators = limits or JobLimits(), operators or {}
         self._state, self._clock, self._connect = state, clock or Clock(), connect
         self._new_id = new_id or self._random_id
         self._verbs: dict[str, JobVerb] = {}

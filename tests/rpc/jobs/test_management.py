@@ -306,3 +306,23 @@ async def test_engines_tell_how_they_are_and_are_restarted(house: House) -> None
     assert status["service"]["state"] == "ready"
     assert house.runner.restarts == 2
     assert error.code == "not-found"
+
+
+async def test_engine_is_restarted_by_its_operators_alone(house: House) -> None:
+    house.options["operators"] = {"default": ["olga"]}
+    async with house.living() as service:
+        errors = [await _error(service, "engine.restart", None, who) for who in (None, "anonymous", "bob")]
+        await ask(service, "engine.restart", None, "olga")
+
+    assert {error.code for error in errors} == {"not-allowed"}
+    assert "operators" in errors[0].message
+    assert house.runner.restarts == 1
+
+
+async def test_engine_without_named_operators_is_nobodys_whom_the_broker_vouches_for(house: House) -> None:
+    async with house.living() as service:
+        error = await _error(service, "engine.restart", None, "bob")
+        await ask(service, "engine.restart", None, "anonymous")
+
+    assert error.code == "not-allowed"
+    assert house.runner.restarts == 1

@@ -1,0 +1,155 @@
+"""`nebula engines` and `nebula engine restart`: what runs the jobs of a service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.text import Text
+from typer import Argument, Option
+from typer import Exit as Leave
+
+from nebula.cli.exits import Exit
+from nebula.cli.operators import Yes, make_sure
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
+from nebula.cli.render import Output
+from nebula.cli.tables import Column, duration, number, octets, table
+
+if TYPE_CHECKING:
+    from nebula.rpc.client import Client
+
+# Who is there answers at once; a busy one is told as missing rather than waited for.
+_TIMEOUT = 5.0
+
+# In place of an answer; one may be None.
+_MISSING: Final = object()
+_SILENT: Final[Mapping[str, Any]] = {"": {"state": "no answer"}}
+
+_COLUMNS: Final = (
+    Column("instance", "instance"),
+    Column("engine", "engine"),
+    Column("state", "state"),
+    Column("up", "up_seconds", duration),
+    Column("running", "jobs.open", number),
+    Column("waiting", "jobs.waiting", number),
+    Column("isolated", "isolated", lambda runs: number(len(runs))),
+    Column("jobs", "jobs_since_start", number),
+    Column("starts", "starts", number),
+    Column("memory", "rss_bytes", octets),
+    Column("archive", "archive"),
+    Column("ended last", "why"),
+)
+
+Instance = Annotated[
+    str | None,
+    Option("--instance", metavar="NAME", help="Only this one, as `nebula services` shows it."),
+]
+
+engine = typer.Typer(
+    name="engine",
+    no_args_is_help=True,
+    help="Replace an engine of a service: `restart`; see `nebula engines`.",
+)
+
+
+def engines(
+    service: Service,
+    *,
+    instance: Instance = None,
+    broker: Url = None,
+    timeout: Timeout = _TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Show what runs the jobs of a service, by instance and name: Spark's engines, and the service itself.
+
+    `jobs` counts since the engine's present start. JSON has all that is known: processes, Java and Spark,
+    settings (without values that may be secret), isolated runs, jobs by how they ended.
+
+    \b
+    Examples:
+      nebula engines reports
+      nebula engines reports | jq -r '.[] | select(.broken) | .broken'
+    """
+    from nebula.cli.asking import ask
+
+    output = Output(as_json=as_json)
+    rows = ask(broker, lambda client: _rows(client, service, instance, timeout))
+    if not output.is_for_people:
+        output.json_line(rows)
+        return
+    shown = [{**row, "why": row.get("broken") or row.get("last_end")} for row in rows]
+    output.console.print(table(_COLUMNS, shown) if rows else Text(f"{service} has no jobs, and no engines"))
+
+
+@engine.command()
+def restart(
+    service: Service,
+    name: Annotated[
+        str | None, Argument(metavar="[NAME]", help="The engine's; not needed where there is only one.")
+    ] = None,
+    *,
+    instance: Instance = None,
+    yes: Yes = False,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Replace an engine, of one instance of a service or of each: the jobs on it are lost, or run again.
+
+    It is for the engine's operators, Spark(operators=[…]). Isolated jobs run on.
+
+    \b
+    Examples:
+      nebula engine restart reports
+      nebula engine restart reports bulk --instance 3f2a9c41 --yes
+    """
+    from nebula.cli.asking import ask
+
+    what = f"engine {name}" if name else "the engine"
+    make_sure(f"Replace {what} of {service}, with the jobs on it?", is_sure=yes)
+    parameters = {} if name is None else {"engine": name}
+    told = ask(broker, lambda client: _tell(client, service, instance, "engine.restart", parameters, timeout))
+    missing = sorted(one for one, answer in told.items() if answer is _MISSING)
+    done = sorted(told.keys() - set(missing))
+    text = f"{what} of {service} is being replaced; instances: {', '.join(done) or 'none'}"
+    if missing:
+        text += f"; without an answer: {', '.join(missing)}"
+    Output(as_json=as_json).event(text, service=service, engine=name, instances=done, missing=missing)
+    if missing:
+        raise Leave(Exit.UNREACHED)
+
+
+async def _rows(client: Client, service: str, instance: str | None, seconds: float) -> list[dict[str, Any]]:
+    told = await _tell(client, service, instance, "engine.status", {}, seconds)
+    return [
+        {"instance": where, "engine": name, **status}
+        for where in sorted(told)
+        for name, status in (_SILENT if told[where] is _MISSING else told[where]).items()
+    ]
+
+
+async def _tell(
+    client: Client,
+    service: str,
+    instance: str | None,
+    verb: str,
+    parameters: Mapping[str, Any],
+    seconds: float,
+) -> dict[str, Any]:
+    """What each instance answers, by its name; `_MISSING` for one that does not in time.
+
+    Raises:
+        NebulaError: none is there, or one answered with an error.
+    """
+    if instance is not None:
+        target = f"{service}.{instance}"
+        return {instance: await client.call(target, verb, parameters, timeout=seconds)}
+    found = await client.call_all(service, verb, parameters, timeout=seconds)
+    if not found.answers and not found.missing:
+        # One that does not make itself known is asked like any: whoever takes it answers.
+        return {"": await client.call(service, verb, parameters, timeout=seconds)}
+    return {
+        **{one.name: _MISSING for one in found.missing},
+        **{one.instance.name: one.value for one in found.answers},
+    }
