@@ -18,7 +18,9 @@ from nebula.cli.calls import call, describe
 from nebula.cli.cert import cert, passcode
 from nebula.cli.contracts import schema, stubs
 from nebula.cli.dlq import dlq
+from nebula.cli.engines import engine, engines
 from nebula.cli.exits import Exit, exit_of, sentence_of, silence_stdout, unwrapped
+from nebula.cli.job import job
 from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.named import contexts
 from nebula.cli.peers import connections, disconnect, sessions, topics
@@ -47,7 +49,9 @@ for other in (pub, sub, jobs, watch, cancel, engines, contexts, passcode):
 for look in (top, queues, topics, connections, sessions, peek, purge, disconnect):
     app.command()(look)
 app.add_typer(bench)
+app.add_typer(engine)
 app.add_typer(dlq)
+app.add_typer(job)
 app.add_typer(cert)
 app.add_typer(store)
 

@@ -19,22 +19,50 @@ if TYPE_CHECKING:
 def jobs(
     service: Service,
     *,
-    state: Annotated[JobState | None, Option(help="Only jobs in this state.")] = None,
+    state: Annotated[
+        list[JobState] | None,
+        Option(metavar="STATE", help="Only jobs in this state, such as running; may be given several times."),
+    ] = None,
+    verb: Annotated[str | None, Option(help="Only jobs of this verb.")] = None,
+    owner: Annotated[str | None, Option(help="Only jobs that this principal asked for.")] = None,
+    since: Annotated[
+        str | None,
+        Option(metavar="TIME", help="Only jobs accepted then or later: 90m, 2h, 7d (ago), or a date."),
+    ] = None,
+    until: Annotated[str | None, Option(metavar="TIME", help="Only jobs accepted before.")] = None,
+    text: Annotated[str | None, Option(help="Only jobs whose note or error has these words.")] = None,
+    before: Annotated[
+        str | None, Option(metavar="JOB", help="Only jobs accepted before this one: the next page.")
+    ] = None,
     limit: Annotated[int, Option(min=1, max=200, help="How many, the latest first.")] = 50,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """List the jobs of a service, the latest first.
+    """List the jobs of a service, the latest first; `nebula job show` shows one of them.
 
-    Example: nebula jobs reports --state running
+    On a terminal it says how to get the next page; in JSON that is --before with the last one's `job`.
+
+    \b
+    Examples:
+      nebula jobs reports --state running --state queued
+      nebula jobs reports --verb delays --since 2h --text "no readings"
+      nebula jobs reports --since 2026-10-01 --until 2026-11-01 --limit 200
     """
     from nebula.cli.asking import ask
+    from nebula.cli.times import moment_of
 
-    wanted = {"state": state, "limit": limit}
-    answer = ask(broker, lambda client: client.call(service, "job.list", wanted, timeout=timeout))
-    columns = ("job", "verb", "state", "progress", "accepted_at")
-    Output(as_json=as_json).rows(columns, answer["jobs"], none=f"{service} remembers no such jobs")
+    wanted = {
+        "state": state or None, "verb": verb, "owner": owner, "since": moment_of(since),
+        "until": moment_of(until), "text": text, "before": before, "limit": limit,
+    }  # fmt: skip
+    given = {name: value for name, value in wanted.items() if value is not None}
+    answer = ask(broker, lambda client: client.call(service, "job.list", given, timeout=timeout))
+    columns = ("job", "verb", "state", "progress", "accepted_at", "note")
+    output = Output(as_json=as_json)
+    output.rows(columns, answer["jobs"], none=f"{service} remembers no such jobs")
+    if output.is_for_people and answer.get("next"):
+        output.console.print(f"older ones: --before {answer['next']}", markup=False, highlight=False)
 
 
 def watch(

@@ -56,6 +56,17 @@ def stock(ctx: Job, items: int) -> list[dict[str, int]]:
 
 
 @app.job(engine=None)
+def count(ctx: Job, items: int) -> int:
+    """Count, and say so."""
+    with ctx.step(1, 2, "look"):
+        pass
+    with ctx.step(2, 2, "count"):
+        for item in range(items):
+            ctx.log(f"item {item + 1}")
+    return items
+
+
+@app.job(engine=None)
 def forever(ctx: Job) -> None:
     """Run until cancelled."""
     while True:

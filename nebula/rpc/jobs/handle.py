@@ -47,6 +47,10 @@ def _is_away(error: NebulaError) -> bool:
     )
 
 
+def _lines(answer: Any) -> list[LogLine]:
+    return [LogLine(float(one["at"]), str(one["text"]), int(one["number"])) for one in answer["lines"]]
+
+
 class _Message(Protocol):
     @property
     def body(self) -> bytes: ...
@@ -233,10 +237,14 @@ class JobHandle:
         """
         return self._follow_log(after) if follow else self._last_lines(limit)
 
-    async def _last_lines(self, limit: int) -> list[str]:
-        answer = await self._ask("job.log", {"limit": limit})
+    async def log_lines(self, limit: int = 100, *, after: int | None = None) -> list[LogLine]:
+        """Lines of the job's log, the oldest first: the last ones, or those that follow a number."""
+        answer = await self._ask("job.log", {"limit": limit, "after": after})
         with reading(f"the log of {self.id}"):
-            return [str(line["text"]) for line in answer["lines"]]
+            return _lines(answer)
+
+    async def _last_lines(self, limit: int) -> list[str]:
+        return [line.text for line in await self.log_lines(limit)]
 
     async def _follow_log(self, after: int) -> AsyncGenerator[LogLine]:
         is_known = is_over = False
@@ -249,7 +257,7 @@ class JobHandle:
                 await anyio.sleep(min(_AWAY_SECONDS, self._ask_after))
                 continue
             with reading(f"the log of {self.id}"):
-                lines = [LogLine(one["at"], str(one["text"]), one["number"]) for one in answer["lines"]]
+                lines = _lines(answer)
                 after, is_over, is_known = int(answer["next"]), bool(answer["is_over"]), True
             for line in lines:
                 yield line

@@ -189,6 +189,8 @@ class _Run:
         """Tell what is new of it."""
         for line in self.context.take_lines():
             listener.on_log(*self.key, line)
+        for begun in self.context.take_begun():
+            listener.on_progress(*self.key, begun)
         seen = self.context.seen()
         if seen != self._reported:
             self._reported = seen

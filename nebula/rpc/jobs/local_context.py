@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +17,7 @@ from nebula.rpc.context import Surroundings
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.registry import MAX_LOG_LINES
 from nebula.rpc.jobs.runner import JobTask, Progress
+from nebula.rpc.jobs.steps import MOST_STEPS
 
 __all__ = ["LocalJob", "Told"]
 
@@ -39,6 +41,7 @@ class LocalJob(Job):
         self._lock = threading.Lock()
         self._step: tuple[int, int, str] | None = None
         self._fraction: float | None = None
+        self._begun: deque[Progress] = deque(maxlen=MOST_STEPS)
         self._note = ""
         self._lines: deque[str] = deque(maxlen=MAX_LOG_LINES)
         self._outputs: dict[Path, Path] = {}
@@ -92,6 +95,8 @@ class LocalJob(Job):
         with self._lock:
             self._step, self._note = (number, total, name), name
             self._fraction = _within(number - 1, total)
+            # Each one is told, however short: nobody may look while it is there.
+            self._begun.append(Progress(self._fraction, name, self._step, at=time.time()))
         return nullcontext()
 
     def progress(self, done: float, total: float, note: str = "") -> None:
@@ -121,6 +126,10 @@ class LocalJob(Job):
         """How far it says it is."""
         with self._lock:
             return Progress(self._fraction, self._note, self._step)
+
+    def take_begun(self) -> list[Progress]:
+        """The steps that it began since the last time, in order."""
+        return [self._begun.popleft() for _ in range(len(self._begun))]
 
     def take_lines(self) -> list[str]:
         """What it logged since the last time."""

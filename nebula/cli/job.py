@@ -1,0 +1,169 @@
+"""`nebula job show|log|rerun`: one job, its log, and the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.text import Text
+from typer import Option
+
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, JobId, Timeout, Url
+from nebula.cli.render import Output, harmless
+from nebula.cli.tables import Column, duration, moment, number, table
+
+if TYPE_CHECKING:
+    from nebula.rpc.client import Client
+    from nebula.rpc.jobs.record import LogLine
+
+job = typer.Typer(
+    name="job",
+    help="Show one job, read or follow its log, run it again.",
+    no_args_is_help=True,
+)
+
+_FACTS: Final = (
+    "job", "verb", "state", "progress", "note", "position", "owner", "attempt", "accepted_at", "not_before",
+    "started_at", "ended_at", "rerun_of", "parameters", "counters", "error", "result",
+)  # fmt: skip
+
+_STEPS: Final = (
+    Column("step", "number", number),
+    Column("name", "name"),
+    Column("begun", "started_at", moment),
+    Column("took", "seconds", duration),
+)
+
+
+@job.command()
+def show(
+    job: JobId,
+    *,
+    lines: Annotated[int, Option("--lines", "-n", min=0, max=1000, help="How many of its log.")] = 10,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Show all that is known of a job: parameters, steps and how long each took, result or error, last lines.
+
+    Example: nebula job show reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
+    """
+    from nebula.cli.asking import ask
+
+    known = ask(broker, lambda client: client.with_options(timeout=timeout).job(job).show(lines))
+    output = Output(as_json=as_json)
+    if output.is_for_people:
+        _show(output, known)
+    else:
+        output.json_line(known)
+
+
+@job.command()
+def log(
+    job: JobId,
+    *,
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on until the job's end.")] = False,
+    lines: Annotated[
+        int | None, Option("--lines", "-n", min=1, max=1000, help="How many, the last ones; 100.")
+    ] = None,
+    after: Annotated[
+        int | None, Option(min=0, metavar="NUMBER", help="Only lines that come after this one.")
+    ] = None,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Show the log of a job; off a terminal a line of JSON for each of its lines, with number and time.
+
+    A job keeps its last 1,000 lines. With --follow all that there are, and each new one as it comes; Ctrl-C
+    leaves the job alone. Lines that are gone before they could be shown are told on a terminal; numbers tell
+    it, too.
+
+    \b
+    Examples:
+      nebula job log reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
+      nebula job log reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB --follow
+      nebula job log reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB --follow --after 200
+    """
+    from nebula.cli.asking import ask
+
+    view = LogView(Output(as_json=as_json), after)
+
+    async def read(client: Client) -> None:
+        handle = client.with_options(timeout=timeout).job(job)
+        if not follow:
+            view.show(await handle.log_lines(100 if lines is None else lines, after=after))
+            return
+        if lines is not None and after is None:
+            view.show(await handle.log_lines(lines))
+        async for line in handle.log(follow=True, after=view.last or 0):
+            view.show([line])
+
+    ask(broker, read)
+
+
+@job.command()
+def rerun(
+    job: JobId, *, broker: Url = None, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False
+) -> None:
+    """Begin a new job with the parameters of this one, and show its id. This one stays as it is.
+
+    \b
+    Examples:
+      nebula job rerun reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
+      nebula job rerun reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB | nebula watch - --result
+    """
+    from nebula.cli.asking import ask
+
+    new = ask(broker, lambda client: client.with_options(timeout=timeout).job(job).rerun())
+    Output(as_json=as_json).event(f"{new.id} does {job} again", job=new.id, rerun_of=job)
+
+
+class LogView:
+    """Lines of a log: for people with their time, for programs as JSON.
+
+    Args:
+        output: where to.
+        last: the number of the line that was seen last, None where nothing was.
+    """
+
+    def __init__(self, output: Output, last: int | None = None) -> None:
+        self._output = output
+        self.last = last
+
+    def show(self, lines: Iterable[LogLine]) -> None:
+        """Write these, and say what is missing between them and those before."""
+        for line in lines:
+            gone = 0 if self.last is None else line.number - self.last - 1
+            self.last = line.number
+            if not self._output.is_for_people:
+                self._output.json_line(line._asdict())
+                continue
+            if gone > 0:
+                self._output.console.print(f"… {gone:,} lines are gone", style="yellow", highlight=False)
+            text = f"{moment(line.at)}  {harmless(line.text, keep=chr(10))}"
+            self._output.console.print(text, markup=False, highlight=False)
+
+
+def _show(output: Output, known: Mapping[str, Any]) -> None:
+    facts = {name: known.get(name) for name in _FACTS}
+    output.value({name: value for name, value in facts.items() if value not in (None, "", {})})
+    if steps := known.get("steps"):
+        ended = [{**step, "seconds": _seconds(step)} for step in steps]
+        output.console.print()
+        output.console.print(table(_STEPS, ended))
+    if log := known.get("log"):
+        output.console.print(Text("\nlog", style="bold"))
+        view = LogView(output)
+        view.show(_line(one) for one in log)
+
+
+def _seconds(step: Mapping[str, Any]) -> float | None:
+    return None if step["ended_at"] is None else max(0.0, step["ended_at"] - step["started_at"])
+
+
+def _line(one: Mapping[str, Any]) -> LogLine:
+    from nebula.rpc.jobs.record import LogLine
+
+    return LogLine(one["at"], str(one["text"]), one["number"])

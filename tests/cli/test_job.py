@@ -1,0 +1,172 @@
+"""`nebula job show`, `log` and `rerun`, and the filters and pages of `nebula jobs`, as a shell sees them."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from nebula.cli.job import LogView, _show
+from nebula.cli.render import Output
+from nebula.cli.times import moment_of
+from nebula.errors import SettingsError
+from nebula.rpc.jobs.record import LogLine
+from tests.cli.test_jobs import Ask, start
+
+_UNKNOWN = "shop/01JDB3QK6M0000000000000000"
+
+
+def ended(ask: Ask, *words: str) -> str:
+    job = start(ask, *words)
+    ask("watch", job)
+    return job
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_job_that_is_shown_has_parameters_steps_result_and_log(ask: Ask) -> None:
+    job = ended(ask, "count", "items:=2")
+
+    (known,) = lines(ask("job", "show", job))
+
+    assert (known["job"], known["verb"], known["state"]) == (job, "count", "done")
+    assert known["parameters"] == {"items": 2}
+    assert known["result"] == {"value": 2}
+    assert [(step["number"], step["total"], step["name"]) for step in known["steps"]] == [
+        (1, 2, "look"), (2, 2, "count"),
+    ]  # fmt: skip
+    assert all(step["ended_at"] >= step["started_at"] for step in known["steps"])
+    assert [line["text"] for line in known["log"]] == ["item 1", "item 2"]
+
+
+def test_log_is_numbered_and_can_be_read_on(ask: Ask) -> None:
+    job = ended(ask, "count", "items:=3")
+
+    everything = lines(ask("job", "log", job))
+    later = lines(ask("job", "log", job, "--after", "1"))
+    last = lines(ask("job", "log", job, "--lines", "1"))
+
+    assert [(line["number"], line["text"]) for line in everything] == [
+        (1, "item 1"), (2, "item 2"), (3, "item 3"),
+    ]  # fmt: skip
+    assert later == everything[1:]
+    assert last == everything[2:]
+
+
+def test_log_that_is_followed_ends_with_the_job(ask: Ask) -> None:
+    job = start(ask, "count", "items:=5")
+
+    followed = ask("job", "log", job, "--follow")
+
+    assert followed.returncode == 0
+    assert [line["number"] for line in lines(followed)] == [1, 2, 3, 4, 5]
+
+
+def test_job_that_is_run_again_is_a_new_job_with_its_parameters(ask: Ask) -> None:
+    job = ended(ask, "count", "items:=2")
+
+    (new,) = lines(ask("job", "rerun", job))
+    ask("watch", new["job"])
+    (known,) = lines(ask("job", "show", new["job"]))
+
+    assert new["job"] != job
+    assert (known["rerun_of"], known["parameters"], known["state"]) == (job, {"items": 2}, "done")
+
+
+@pytest.mark.parametrize("command", ["show", "log", "rerun"])
+def test_job_that_nobody_knows_is_told_with_status_1(ask: Ask, command: str) -> None:
+    done = ask("job", command, _UNKNOWN)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(
+        "nebula: not-found: shop knows no job 01JDB3QK6M0000000000000000: it was never"
+    )
+
+
+def test_service_that_is_away_is_told_with_status_3(ask: Ask) -> None:
+    done = ask("job", "show", _UNKNOWN.replace("shop", "shut"))
+
+    assert done.returncode == 3
+    assert done.stderr == "nebula: nobody listens on /queue/shut; is the service running?\n"
+
+
+def test_jobs_are_chosen_by_several_states_verb_time_and_text(ask: Ask) -> None:
+    good, bad = ended(ask, "count", "items:=1"), ended(ask, "stock", "items:=0")
+
+    def listed(*words: str) -> list[str]:
+        (rows,) = lines(ask("jobs", "shop", "--limit", "200", *words))
+        return [row["job"] for row in rows]
+
+    assert listed("--state", "done", "--state", "failed")[:2] == [bad, good]
+    assert good in listed("--verb", "count")
+    assert bad not in listed("--verb", "count")
+    assert listed("--text", "NOTHING in", "--since", "1h")[:1] == [bad]
+    assert listed("--until", "1h") == []
+    assert listed("--before", bad)[:1] == [good]
+
+
+def test_time_that_cannot_be_read_is_told_with_status_2(ask: Ask) -> None:
+    done = ask("jobs", "shop", "--since", "yesterday")
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("nebula: 'yesterday' is no time: write 90m")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 910.0), ("2m", 880.0), (None, None), ("1970-01-01T00:20:00+00:00", 1200.0)],
+)
+def test_time_is_so_long_ago_or_a_date(text: str | None, seconds: float | None) -> None:
+    assert moment_of(text, 1000.0) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "1", "1y", "-1h", "2026-13-01"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="is no time"):
+        moment_of(text)
+
+
+def terminal() -> Output:
+    return Output(console=Console(file=io.StringIO(), force_terminal=True, color_system=None, width=100))
+
+
+def text_of(output: Output) -> str:
+    file = output.console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def test_lines_that_are_gone_are_told_to_people() -> None:
+    output = terminal()
+
+    LogView(output, 1).show([LogLine(0.0, "two", 2), LogLine(0.0, "[b]five\x1b[2J", 5)])
+
+    shown = text_of(output).splitlines()
+    assert [line.split("  ")[-1] for line in shown] == ["two", "… 2 lines are gone", "[b]five\\x1b[2J"]
+
+
+def test_job_is_shown_to_people_as_tables() -> None:
+    output = terminal()
+    step = {"number": 1, "total": 2, "name": "read", "started_at": 10.0, "ended_at": 12.5}
+    running = step | {"number": 2, "name": "write", "ended_at": None}
+    known = {
+        "job": "reports/1", "verb": "delays", "state": "running", "note": "", "owner": None, "seq": 7,
+        "parameters": {"month": 1}, "steps": [step, running],
+        "log": [{"at": 0.0, "text": "begun", "number": 1}],
+    }  # fmt: skip
+
+    _show(output, known)
+
+    shown = text_of(output)
+    assert "delays" in shown
+    assert '{"month": 1}' in shown
+    assert "2.5 s" in shown
+    assert shown.rstrip().endswith("begun")
+    assert "owner" not in shown
+    assert "seq" not in shown
