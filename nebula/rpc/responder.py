@@ -220,13 +220,15 @@ class Responder(Listens):
         timeout: float | None = 3600.0,
         check: Callable[..., Any] | None = None,
         on_lost: Literal["fail", "rerun"] = "fail",
+        retry_on: Sequence[str] = (),
+        retry_delay: float = 5.0,
         retries: int = 1,
+        exclusive: Callable[..., str | None] | str | None = None,
         max_running: int | None = None,
         expires: float | None = None,
-        exclusive: Callable[..., str | None] | str | None = None,
+        isolation: Literal["shared", "process"] = "shared",
         allow: Iterable[str] | None = None,
     ) -> Callable[[_F], _F]: ...
-        isolation: Literal["shared", "process"] = "shared",
     def job(
         self,
         function: Callable[..., Any] | None = None,
@@ -247,7 +249,8 @@ class Responder(Listens):
             name: the verb, by default the function's name.
             engine: what runs it, by its name in the responder's `spark`; None: the service itself.
             allow: the principals that may start it, by default everybody.
-            **options: timeout, check, on_lost, retries, max_running, expires: see `JobVerb`.
+            **options: timeout, check, on_lost, retry_on, retry_delay, retries, exclusive, max_running, expires,
+                isolation: see `JobVerb`.
 
         Raises:
             TypeError: the function cannot be a job.
