@@ -28,6 +28,9 @@ _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _SQLSTATE = re.compile(r"SQLSTATE: (\w{5})")
 _JAVA_CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]*(?:Exception|Error)\w*:\s*")
 
+# What our readers say of data, in a worker's traceback: the name of the file is in it.
+_DATA_ERROR = re.compile(r"^nebula\.spark\.reading\.errors\.\w+: (.+)$", re.MULTILINE)
+
 # The ways in which py4j says that the JVM does not answer; only then it is worth asking whether it lives.
 _CONNECTION_ERRORS = ("Py4JNetworkError", "Py4JError")
 
@@ -70,6 +73,8 @@ def _code(error: BaseException, texts: list[str], sqlstate: str | None) -> str:
     everything = "\n".join(texts)
     if isinstance(error, JobError | VerbError | ResultError):
         return error.code
+    if _DATA_ERROR.search(everything):
+        return "data"
     if "Python worker exited unexpectedly" in everything:
         return "worker-crashed"
     if "spark.driver.maxResultSize" in everything:
@@ -99,6 +104,8 @@ def _sqlstate(error: BaseException, texts: list[str]) -> str | None:
 
 
 def _message(error: BaseException, code: str, texts: list[str]) -> str:
+    if code == "data" and (told := _DATA_ERROR.search("\n".join(texts))):
+        return told[1]
     if code == "python":
         return _python_message(texts)
     if code == "worker-crashed":

@@ -72,6 +72,15 @@ class Job(ABC):
         """
 
     @property
+    def read(self) -> Any:
+        """Tables from files: `read.avro(path)`, and `csv`, `json`, `parquet` (`nebula.spark.reading.Reader`).
+
+        Raises:
+            JobError: the job does not run in a Spark engine.
+        """
+        raise JobError(f"job {self.verb!r} does not run in a Spark engine, which alone reads tables")
+
+    @property
     @abstractmethod
     def is_cancelled(self) -> bool:
         """Whether the job shall end now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from nebula.spark import lines
 from nebula.spark.host.results import Results
 from nebula.spark.host.session import Place
 from nebula.spark.progress import Meter, Tasks
+from nebula.spark.reading import Reader
 
 
 class SparkJob(Job):
@@ -63,6 +65,11 @@ class SparkJob(Job):
         """A session of this attempt's own: its views, settings and functions are seen by no other job."""
         return self._place.spark
 
+    @cached_property
+    def read(self) -> Reader:
+        """As `Job.read`, in this attempt's own session."""
+        return Reader(self.spark, self.log)
+
     @property
     def is_cancelled(self) -> bool:
         """Whether the job shall end now. Spark refuses its actions already."""
@@ -73,7 +80,9 @@ class SparkJob(Job):
         self.raise_if_cancelled()
         with self._lock:
             self._meter.begin_step(number, total, name)
-        self._place.begin_step()
+            self._place.begin_step()
+            # Each one is told as it begins: the next may begin before the host looks again.
+            self._tell(self._told.counters, None, at=time.time())
         return nullcontext()
 
     def progress(self, done: float, total: float, note: str = "") -> None:
@@ -95,16 +104,21 @@ class SparkJob(Job):
 
     def report(self) -> None:
         """Say how far the job is, if that changed. The host calls it a few times each second."""
-        tasks = self._place.count()
         with self._lock:
-            self._meter.see(tasks)
-            seen = lines.Progressed(
-                *self._key,
-                fraction=self._meter.fraction,
-                note=self._meter.note,
-                step=self._meter.step,
-                tasks=_counts(tasks),
-            )
+            counted = self._place.count()
+            self._meter.see(counted.tasks)
+            self._tell(counted.counters, _counts(counted.tasks))
+
+    def report_last(self) -> None:
+        """Say what was counted last, where the host has said anything by now: most jobs are over sooner."""
+        if self._has_reported:
+            self.report()
+
+    def _tell(
+        self, counters: Mapping[str, int], tasks: tuple[int, int, int] | None, at: float | None = None
+    ) -> None:
+        meter = self._meter
+        seen = lines.Progressed(*self._key, meter.fraction, meter.note, meter.step, tasks, counters, at)
         if seen != self._told:
             self._told = seen
             self._say(seen)

@@ -1,0 +1,144 @@
+"""Which files a data set has, and what their folders say: `date=2026-11-22/hour=05/…` are two columns."""
+
+from __future__ import annotations
+
+import datetime as dt
+import glob
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from nebula.spark.reading.errors import DataError
+
+Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
+Value: TypeAlias = "str | int | dt.date | None"
+
+# As Hive and Spark write a column's null into a folder's name.
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+_INTEGER: Final = re.compile(r"-?\d{1,18}")
+_INT_LIMIT: Final = 1 << 31
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a data set.
+
+    Attributes:
+        path: absolute.
+        size_bytes: when it was listed.
+        parts: the names and values of its folders below the path that was given, as they are written.
+    """
+
+    path: str
+    size_bytes: int
+    parts: tuple[tuple[str, str | None], ...]
+
+
+def list_files(paths: Paths) -> list[File]:
+    """The Avro files at some paths, in the order of their names.
+
+    A path is a file, a folder (with all below it) or a glob. In folders, names that begin with `.` or `_`
+    are left out, as unfinished files have them, and so is what ends otherwise than in `.avro`, unless
+    it has no ending at all, as what Hive writes.
+
+    Raises:
+        DataError: nothing is there, or folders disagree about the columns in their names.
+    """
+    files: dict[str, File] = {}
+    for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
+        for root in _roots(_local(os.fspath(path))):
+            for found in _below(root):
+                parts = _parts(Path(found).parent.relative_to(root)) if root != found else ()
+                files.setdefault(found, File(found, Path(found).stat().st_size, parts))
+    ordered = [files[path] for path in sorted(files)]
+    for file in ordered[1:]:
+        if [name for name, _ in file.parts] != [name for name, _ in ordered[0].parts]:
+            raise DataError(
+                f"{file.path} and {ordered[0].path} lie in folders of different columns: read them apart"
+            )
+    return ordered
+
+
+def column_types(files: Sequence[File]) -> dict[str, str]:
+    """The columns in the names of folders with their types: `int`, `bigint`, `date` or `string`.
+
+    A type is the narrowest that every value has, as where Spark lists files itself.
+    """
+    values: dict[str, set[str]] = {name: set() for file in files[:1] for name, _ in file.parts}
+    for file in files:
+        for name, value in file.parts:
+            if value is not None:
+                values[name].add(value)
+    return {name: _type_of(found) for name, found in values.items()}
+
+
+def typed(file: File, types: Mapping[str, str]) -> dict[str, Value]:
+    """The values of the columns in the names of a file's folders."""
+    return {name: _value(text, types[name]) for name, text in file.parts}
+
+
+def _local(path: str) -> str:
+    parts = urlsplit(path)
+    if parts.scheme == "file":
+        return unquote(parts.path)
+    if parts.scheme and "://" in path:
+        raise DataError(
+            f"{path}: our readers read folders that each worker has mounted; for {parts.scheme}:// configure "
+            "the spark-avro jar (spark.jars)"
+        )
+    return path
+
+
+def _roots(path: str) -> list[str]:
+    absolute = str(Path(path).absolute())
+    if Path(absolute).exists():
+        return [absolute]
+    found = sorted(glob.glob(absolute)) if glob.has_magic(path) else []  # noqa: PTH207  of an absolute path
+    if not found:
+        raise DataError(f"{path}: there is no such file or folder")
+    return found
+
+
+def _below(root: str) -> Iterator[str]:
+    if not Path(root).is_dir():
+        yield root
+        return
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(each for each in folders if not each.startswith((".", "_")))
+        for name in names:
+            if not name.startswith((".", "_")) and Path(name).suffix in (".avro", ""):
+                yield str(Path(folder, name))
+
+
+def _parts(folder: Path) -> tuple[tuple[str, str | None], ...]:
+    pairs = (part.split("=", 1) for part in folder.parts if "=" in part)
+    return tuple((unquote(name), None if value == _NULL else unquote(value)) for name, value in pairs)
+
+
+def _type_of(values: set[str]) -> str:
+    if values and all(_INTEGER.fullmatch(value) for value in values):
+        return "int" if all(-_INT_LIMIT <= int(value) < _INT_LIMIT for value in values) else "bigint"
+    return "date" if values and all(map(_is_date, values)) else "string"
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return bool(_DATE.fullmatch(text) and dt.date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def _value(text: str | None, kind: str) -> Value:
+    if text is None or kind == "string":
+        return text
+    return dt.date.fromisoformat(text) if kind == "date" else int(text)
+
+
+def as_python(value: Any) -> Any:
+    """A value that Spark compares with, as one of ours."""
+    return value.date() if isinstance(value, dt.datetime) else value

@@ -1,0 +1,112 @@
+"""Avro by Hive's SerDe: Java code that each Spark has, behind tables of a metastore in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from nebula.spark.reading.avro_types import Array, AvroType, Fixed, Map, Primitive, Record, Union, Unsupported
+from nebula.spark.reading.files import File
+from nebula.spark.reading.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# The column that tells folders apart whose names have no columns.
+_FOLDER: Final = "nebula_folder"
+
+_FOREIGN_LOGICAL: Final = ("timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
+
+
+def has_hive(spark: SparkSession) -> bool:
+    """Whether the engine was started with a Hive metastore."""
+    return spark.conf.get("spark.sql.catalogImplementation", "") == "hive"
+
+
+def why_not_hive(record: Record, files: Sequence[File], folder_types: Mapping[str, str]) -> str | None:
+    """What Hive cannot read of these; None: it can."""
+    names = [field.name.lower() for field in record.fields] + [name.lower() for name in folder_types]
+    if len(set(names)) < len(names):
+        return "Hive knows no capital letters, and two columns have the same name without them"
+    for field in record.fields:
+        if why := _why_not(field.type):
+            return f"Hive cannot read {why} ({field.name})"
+    wanted = {file.path for file in files}
+    for folder in _folders(files):
+        held = [entry for entry in os.scandir(folder) if not entry.name.startswith((".", "_"))]
+        if any(entry.path not in wanted for entry in held):
+            return f"Hive reads whole folders only, and {folder} holds more than the files wanted"
+    return None
+
+
+def read(spark: SparkSession, plan: Plan) -> DataFrame:
+    """The table of a plan."""
+    from pyspark.sql import functions
+
+    name = _table(spark, plan)
+    table = spark.table(name)
+    return table.select(
+        # Hive's names are in small letters, those within structs too.
+        *(functions.col(f.name.lower()).cast(f.dataType).alias(f.name) for f in plan.table())
+    )
+
+
+def _table(spark: SparkSession, plan: Plan) -> str:
+    """Make the table, unless another read of the same has. It stays: a DataFrame needs it until its end."""
+    folders = _folders(plan.files)
+    told = json.dumps([plan.schema, dict(plan.folder_types), list(folders)])
+    name = f"nebula_avro_{hashlib.sha256(told.encode()).hexdigest()[:24]}"
+    parts = ", ".join(f"`{n}` {kind}" for n, kind in {_FOLDER: "int", **plan.folder_types}.items())
+    anywhere = _uri(next(iter(folders)))
+    spark.sql(
+        f"CREATE EXTERNAL TABLE IF NOT EXISTS {name} PARTITIONED BY ({parts}) STORED AS AVRO "
+        f"LOCATION {_text(anywhere)} TBLPROPERTIES ('avro.schema.literal'={_text(plan.schema)})"
+    )
+    places = []
+    for number, (folder, file) in enumerate(folders.items()):
+        values = [f"{_FOLDER}={number}"]
+        values += [f"`{n}`={'NULL' if value is None else _text(value)}" for n, value in file.parts]
+        places.append(f"PARTITION ({', '.join(values)}) LOCATION {_text(_uri(folder))}")
+    spark.sql(f"ALTER TABLE {name} ADD IF NOT EXISTS {' '.join(places)}")
+    return name
+
+
+def _folders(files: Sequence[File]) -> dict[str, File]:
+    """Each folder with a file in it."""
+    return {str(Path(file.path).parent): file for file in reversed(files)}
+
+
+def _uri(path: str) -> str:
+    # Hadoop reads no escapes in it.
+    return f"file://{path}"
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _why_not(each: AvroType) -> str | None:
+    match each:
+        case Primitive(logical=logical) if logical in _FOREIGN_LOGICAL:
+            return logical
+        case Primitive(kind="null"):
+            return "a field that is always null"
+        case Fixed(precision=precision) if precision:
+            return "a decimal of a fixed size"
+        case Union():
+            some = [branch for branch in each.branches if branch != Primitive("null")]
+            return _why_not(some[0]) if len(some) == 1 else "a union of several types"
+        case Array():
+            return _why_not(each.items)
+        case Map():
+            return _why_not(each.values)
+        case Record():
+            return next(filter(None, (_why_not(field.type) for field in each.fields)), None)
+        case Unsupported():
+            return "such a union"
+        case _:
+            return None

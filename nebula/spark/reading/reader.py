@@ -1,0 +1,214 @@
+"""`ctx.read`: tables from files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import structlog
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import datasource
+from pyspark.sql import types as spark_types
+
+from nebula.spark.reading import hive
+from nebula.spark.reading.choosing import Name, choose
+from nebula.spark.reading.errors import CorruptFileError, DataError
+from nebula.spark.reading.files import File, Paths, column_types, list_files, typed
+from nebula.spark.reading.plan import SPARK_TYPES, Plan
+from nebula.spark.reading.request import Envelopes, Request, SchemaLike
+from nebula.spark.reading.source import PUSHDOWN_CONF, AvroSource, CheckSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_log = structlog.get_logger()
+
+# A name that no column has.
+_NUMBER = "nebula number"
+_CONNECT_SLOTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file that was left out, and why."""
+
+    path: str
+    problem: str
+
+
+class Reader:
+    """Reads files as tables, in the session of one job.
+
+    Args:
+        spark: the session.
+        log: writes a line to the job's log.
+    """
+
+    def __init__(self, spark: SparkSession, log: Callable[[str], None]) -> None:
+        self._spark = spark
+        self._say = log
+        self._skipped: list[Skipped] = []
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """The files that `avro(…, corrupt="skip")` has left out so far."""
+        return tuple(self._skipped)
+
+    def parquet(self, path: Paths, **options: Any) -> DataFrame:
+        """A table of Parquet files, by Spark's own reader; `options` are Spark's."""
+        return self._spark.read.parquet(*_texts(path), **options)
+
+    def json(self, path: Paths, **options: Any) -> DataFrame:
+        """A table of files with one JSON value a line, by Spark's own reader; `options` are Spark's."""
+        return self._spark.read.json(_texts(path), **options)
+
+    def csv(self, path: Paths, **options: Any) -> DataFrame:
+        """A table of CSV files, by Spark's own reader; `options` are Spark's, such as `header=True`."""
+        return self._spark.read.csv(_texts(path), **options)
+
+    def avro(
+        self,
+        path: Paths,
+        *,
+        schema: SchemaLike | None = None,
+        columns: Sequence[str] | None = None,
+        where: str | Column | None = None,
+        envelope: Envelopes = "content",
+        schemas: str | os.PathLike[str] | None = None,
+        corrupt: Literal["fail", "skip"] = "fail",
+        reader: Literal["auto"] | Name = "auto",
+    ) -> DataFrame:
+        """A table of Avro files, by the quickest reader that is there; the job's log tells which.
+
+        Folders called `date=2026-11-22/hour=05` are columns, too, and filters on them leave out folders
+        without opening a file. Where the data have a column of the same name, that one is taken.
+
+        Args:
+            path: a file, a folder with all below it, a glob, or several of these.
+            schema: what rows are read as, by Avro's rules of resolution: read from JSON, as text, or the
+                path of an `.avsc` file. None: the schema of the last file by name. Files may differ.
+            columns: those that are wanted, in this order: what is not is not decoded. None: all.
+            where: a condition on the columns of folders, in SQL; `.where(…)` on the table does the same,
+                but opens the last file for its schema before.
+            envelope: of files of envelopes, `content` are the values in them, each by the schema of its
+                fingerprint, without deletions; `raw` are the envelopes.
+            schemas: the folder of `.avsc` files for that.
+            corrupt: what becomes of a file that is cut or damaged: the job fails with its name, or it is
+                left out whole, logged and listed in `skipped`. To know, every file is read once before.
+            reader: `auto`, or one by name.
+
+        Raises:
+            DataError: nothing is there, a schema or column is wrong, a file cannot be read, or the reader
+                that is named cannot be had. A file that is found damaged only while the table is
+                computed fails the job then, with the same code `data`.
+        """
+        files = list_files(path)
+        types = column_types(files)
+        if where is not None:
+            files = self._in_folders(files, types, where)
+        skips = corrupt == "skip"
+        slots = self._slots()
+        plan, wanted = Request(files, types, schema, columns, envelope, schemas, skips, slots).settle()
+        plan.table()  # what Spark cannot hold is told before anything is read
+        if skips:
+            plan = self._without_damaged(plan)
+            wanted = replace(wanted, files=plan.files)
+        name, why = choose(self._spark, wanted, reader)
+        self._tell(path, plan, name, why)
+        if name == "hive" and not skips:
+            self._check_ends(plan)
+        return self._load(plan, name)
+
+    def _in_folders(self, files: list[File], types: Mapping[str, str], where: str | Column) -> list[File]:
+        if not types:
+            raise DataError("where= asks for columns of folders, and no folder is called NAME=VALUE")
+        kinds = {file.parts: typed(file, types) for file in files}
+        fields = [spark_types.StructField(name, SPARK_TYPES[kind]) for name, kind in types.items()]
+        number = spark_types.StructField(_NUMBER, spark_types.IntegerType())
+        rows = [(*values.values(), at) for at, values in enumerate(kinds.values())]
+        table = self._spark.createDataFrame(rows, spark_types.StructType([*fields, number]))
+        try:
+            kept = {row[_NUMBER] for row in table.where(where).select(_NUMBER).collect()}
+        except AnalysisException as error:
+            said = str(error).partition("\n")[0]
+            raise DataError(f"where= is no condition on {', '.join(types)}: {said}") from error
+        wanted = {parts for at, parts in enumerate(kinds) if at in kept}
+        return [file for file in files if file.parts in wanted]
+
+    def _slots(self) -> int:
+        try:
+            return int(self._spark.sparkContext.defaultParallelism)
+        except PySparkException:  # a session of Spark Connect has no context to ask
+            return _CONNECT_SLOTS
+
+    def _tell(self, path: Paths, plan: Plan, name: Name, why: str) -> None:
+        what = ", ".join(_texts(path)[:3])
+        because = f" ({why})" if why else ""
+        self._say(f"{what}: {len(plan.files)} Avro files are read by {name}{because}")
+        _log.info("Avro reader chosen", path=what, files=len(plan.files), reader=name, why=why)
+
+    def _without_damaged(self, plan: Plan) -> Plan:
+        found = self._damaged(plan, "data")
+        for path in sorted(found):
+            self._skipped.append(Skipped(path, found[path]))
+            self._say(f"{path}: skipped: {found[path]}")
+            _log.warning("file skipped", path=path, problem=found[path])
+        return replace(plan, files=[file for file in plan.files if file.path not in found])
+
+    def _check_ends(self, plan: Plan) -> None:
+        # Hive leaves out the end of a file that was cut, and says nothing.
+        found = self._damaged(plan, "blocks")
+        if found:
+            raise CorruptFileError(*min(found.items()))
+
+    def _damaged(self, plan: Plan, depth: Literal["data", "blocks"]) -> dict[str, str]:
+        self._register(CheckSource)
+        source = self._spark.read.format(CheckSource.name()).option("plan", plan.to_text())
+        return {row[0]: row[1] for row in source.option("depth", depth).load().collect()}
+
+    def _load(self, plan: Plan, name: Name) -> DataFrame:
+        if not plan.files:
+            return self._spark.createDataFrame([], plan.table())
+        if name == "hive":
+            return hive.read(self._spark, plan)
+        if name == "spark-avro":
+            return self._load_by_spark(plan)
+        plan = replace(plan, decoder=name)
+        # Spark hands filters down from 4.1 on, and only where it is told to.
+        pushes = bool(plan.folder_types) and hasattr(datasource, "Not")
+        if pushes:
+            self._spark.conf.set(PUSHDOWN_CONF, "true")
+        self._register(AvroSource)
+        source = self._spark.read.format(AvroSource.name()).schema(plan.table())
+        return source.option("plan", plan.to_text()).option("pushes", str(pushes).lower()).load()
+
+    def _register(self, source: type[datasource.DataSource]) -> None:
+        # Spark asks the thread's active session whether the name is taken. This makes it ours: in another
+        # one it may be, and then ours would not get it.
+        self._spark.createDataFrame([], "nothing int")
+        try:
+            self._spark.dataSource.register(source)
+        except AnalysisException as error:
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
+
+    def _load_by_spark(self, plan: Plan) -> DataFrame:
+        source = self._spark.read.format("avro").option("avroSchema", plan.schema)
+        root = _root(plan.files)
+        if root is not None:
+            source = source.option("basePath", root)
+        table = source.load([f"file://{file.path}" for file in plan.files])
+        return table.select(*(table[field.name].cast(field.dataType) for field in plan.table()))
+
+
+def _root(files: Sequence[File]) -> str | None:
+    """The folder above those whose names have columns."""
+    depth = len(files[0].parts)
+    return f"file://{Path(files[0].path).parents[depth]}" if depth else None
+
+
+def _texts(path: Paths) -> list[str]:
+    return [os.fspath(each) for each in ([path] if isinstance(path, str | os.PathLike) else path)]
