@@ -8,7 +8,7 @@ whole block, and may be read in parts that begin at blocks ("Object Container Fi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Self
@@ -159,6 +159,14 @@ class ContainerWriter:
         self._data.append(datum)
         self.count += 1
         self.buffered_bytes += len(datum)
+        if self.buffered_bytes >= self._block_bytes:
+            self.flush_block()
+
+    def extend(self, data: Sequence[bytes]) -> None:
+        """As `append`, of many: they go into one block."""
+        self._data += data
+        self.count += len(data)
+        self.buffered_bytes += sum(map(len, data))
         if self.buffered_bytes >= self._block_bytes:
             self.flush_block()
 

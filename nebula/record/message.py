@@ -11,7 +11,7 @@ from nebula.avro.varints import write_long
 
 MESSAGE_SCHEMA: Final[dict[str, Any]] = {
     "type": "record",
-    "name": "Message",
+    "name": "RecordedMessage",
     "namespace": "nebula",
     "fields": [
         {"name": "id", "type": "string", "doc": "the broker's name for it"},
@@ -26,7 +26,7 @@ MESSAGE_SCHEMA: Final[dict[str, Any]] = {
         {"name": "body", "type": "bytes"},
     ],
 }
-"""`nebula.Message`: any message, with its headers."""
+"""`nebula.RecordedMessage`: any message, with its headers."""
 
 MESSAGE: Final = Schema(MESSAGE_SCHEMA)
 MESSAGE_TEXT: Final = json.dumps(MESSAGE_SCHEMA)

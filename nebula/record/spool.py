@@ -45,7 +45,7 @@ class Slice:
     """A run of data in one segment. Plain values: it may be sent to another process.
 
     Attributes:
-        path: of the segment, an Avro container file of `nebula.Message`.
+        path: of the segment, an Avro container file of `nebula.RecordedMessage`.
         skip: data before the first.
         count: of the data.
     """
@@ -186,7 +186,7 @@ class Spool:
             return Synced(self.end, group)
 
     def acked(self, synced: Synced) -> None:
-        """The broker has confirmed the ACKs of all that a `sync` covered, what came again too: forget the ids.
+        """The broker has confirmed the ACKs of all that a `sync` covered, also what came again: forget it.
 
         A confirmation that was lost with the connection never comes: then the ids stay, until their messages
         have come again and that is confirmed.

@@ -1,0 +1,116 @@
+"""What has come from a broker and is not yet recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import time
+
+import anyio
+
+from nebula.stomp.client import StompClient
+from nebula.stomp.messages import Message
+
+__all__ = ["Batch", "Intake"]
+
+# Beside its body a message costs its headers: a dict of ten short strings or so.
+_MESSAGE_BYTES = 1024
+
+# The connection is told in steps, as telling it costs more than a message does.
+_STEP_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages that are recorded together.
+
+    Attributes:
+        stomp: the connection that they came by.
+        messages: with their times of receipt, ms since 1970.
+        cost_bytes: what they hold in memory, or so.
+    """
+
+    stomp: StompClient
+    messages: list[tuple[Message, int]]
+    cost_bytes: int
+
+
+class Intake:
+    """Collects messages, and has the connection read no further when too much waits.
+
+    Args:
+        enough: messages that are worth being recorded at once.
+        now: seconds since 1970.
+    """
+
+    def __init__(self, enough: int, *, now: Callable[[], float] = time) -> None:
+        self._enough_messages = enough
+        self._now = now
+        self._stomp: StompClient | None = None
+        self._messages: list[tuple[Message, int]] = []
+        self._cost = 0  # of what waits
+        self._told = 0  # of what the connection knows of, taken batches that are not done among it
+        self._some, self._enough = anyio.Event(), anyio.Event()
+        self._is_awake = False
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def attach(self, stomp: StompClient) -> None:
+        """Messages come by this connection from now on."""
+        self._stomp = stomp
+
+    def detach(self) -> None:
+        """The connection has ended. What came by it and was not taken comes again."""
+        self._stomp = None
+        self._take()
+
+    def on_message(self, message: Message) -> None:
+        """A message came."""
+        messages = self._messages
+        messages.append((message, int(self._now() * 1000)))
+        self._cost += len(message.body) + _MESSAGE_BYTES
+        if self._cost - self._told >= _STEP_BYTES:
+            self._tell()
+        if len(messages) == 1:
+            self._some.set()
+        if len(messages) == self._enough_messages:
+            self._enough.set()
+
+    async def wait(self, patience: float, delay: float) -> None:
+        """Wait for messages for `patience` seconds; when there is one, `delay` seconds for others."""
+        with anyio.move_on_after(patience):
+            await self._some.wait()
+        if self._messages:
+            with anyio.move_on_after(delay):
+                await self._enough.wait()
+
+    def take(self) -> Batch | None:
+        """Take all; its octets still count until `done`. None: there is nothing."""
+        stomp = self._stomp
+        if not self._messages or stomp is None:
+            return None
+        self._tell()
+        return Batch(stomp, *self._take())
+
+    def done(self, batch: Batch) -> None:
+        """A batch is recorded."""
+        batch.stomp.connection.count_buffered(-batch.cost_bytes)
+
+    def wake(self) -> None:
+        """Have `wait` return at once from now on. Idempotent."""
+        self._is_awake = True
+        self._some.set()
+        self._enough.set()
+
+    def _take(self) -> tuple[list[tuple[Message, int]], int]:
+        taken = self._messages, self._cost
+        self._messages, self._cost, self._told = [], 0, 0
+        if not self._is_awake:
+            self._some, self._enough = anyio.Event(), anyio.Event()
+        return taken
+
+    def _tell(self) -> None:
+        if self._stomp is not None:
+            self._stomp.connection.count_buffered(self._cost - self._told)
+            self._told = self._cost

@@ -1,0 +1,369 @@
+"""The recorder: messages of a broker into Avro files, ACKed when their files are synced."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+import structlog
+
+from nebula.avro.schema import Schema
+from nebula.errors import ConnectionLost, NebulaError, SettingsError
+from nebula.record.disk import is_full
+from nebula.record.identity import has_stable_ids, id_of
+from nebula.record.intake import Batch, Intake
+from nebula.record.ledger import MAX_IN_DOUBT
+from nebula.record.parts import Rotation
+from nebula.record.schemas import SchemaFinder, ask_broker
+from nebula.record.sorting import Sorter
+from nebula.record.status import Rate, RecorderState, RecorderStatus, write_status
+from nebula.record.store import RecordStore, state_folder
+from nebula.rpc.brokers import NEBULA, Brand, brand_of, is_last_value
+from nebula.rpc.reconnecting import Connections, ConnectionState, urls_of
+from nebula.rpc.resubscribing import options_for
+from nebula.stomp.client import AckMode, Receipt, StompClient
+from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.messages import SubscribeOptions
+
+__all__ = ["Recorder", "Recording", "Rotation", "notes_on"]
+
+T = TypeVar("T")
+
+_log = structlog.get_logger("nebula.record")
+
+# How often files are looked at whose time may have come, and the status is written.
+_TICK_SECONDS: Final = 1.0
+
+# How often a full disk is tried again.
+_FULL_SECONDS: Final = 1.0
+
+_SUBSCRIBE_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 0.02
+
+# What the broker may take at the end to say that it has our ACKs.
+_LAST_RECEIPTS_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What is recorded, and how.
+
+    Attributes:
+        destinations: queues, topics, last values; or patterns of them.
+        into: the folder of the files.
+        durable: the name of durable subscriptions to topics, and of the session that they belong to. None:
+            what is sent to topics while the recorder is away is not recorded.
+        instance: the recorder's name among those of the folder.
+        codec: of the files: `deflate`, `zstandard` or `null`.
+        rotation: when files are closed.
+        sync_seconds: a message waits so long for others that are synced with it.
+        sync_messages: so many do not wait.
+        prefetch: messages that the broker may send ahead of our ACKs.
+        schemas: a folder of `.avsc` files, asked before the broker is.
+        bare: schemas of destinations whose bodies are data without an envelope.
+    """
+
+    destinations: Sequence[str]
+    into: Path
+    durable: str | None = None
+    instance: str = "recorder"
+    codec: str = "deflate"
+    rotation: Rotation = field(default_factory=Rotation)
+    sync_seconds: float = 0.25
+    sync_messages: int = 10_000
+    prefetch: int = 50_000
+    schemas: Path | None = None
+    bare: dict[str, Schema] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.destinations or len(set(self.destinations)) < len(self.destinations):
+            raise SettingsError("destinations: name one or more, each once")
+        if unknown := self.bare.keys() - set(self.destinations):
+            raise SettingsError(f"bare: {', '.join(sorted(unknown))} is not recorded")
+
+
+class Recorder:
+    """Records destinations of a broker into Avro container files: each message that it ACKs, once.
+
+    Lossless are queues and durable subscriptions to topics: a message is ACKed when the file that holds it is
+    synced, and not before; what comes again, as its ACK was lost, is known by its id and dropped. Files are
+    seen when they are whole, by a rename. Of last values only the latest are recorded; a queue that gets a
+    copy of each (`copy_to`) has them all.
+
+    It connects again for ever. With no room on the disk it takes nothing, says so, and goes on when there is
+    some. What waits in memory is bounded: bodies of 64 MiB or so, and `prefetch` messages.
+
+    Args:
+        recording: what, and how.
+        url: of the broker, or of several that share their queues; see `StompClient`.
+        tls: for `stomps://` and `wss://`.
+
+    Raises:
+        SettingsError: an address cannot be used, or a schema.
+
+    Attributes:
+        status: how it is. Read-only.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        url: str | Sequence[str] | None = None,
+        *,
+        tls: TlsOptions | None = None,
+    ) -> None:
+        self._recording, self._url, self._tls = recording, url, tls
+        self.status = RecorderStatus(recording.instance, destinations=list(recording.destinations))
+        self._state_folder = state_folder(recording.into, recording.instance)
+        self._finder = SchemaFinder(recording.schemas, self._ask)
+        self._intake = Intake(recording.sync_messages)
+        self._rate = Rate(time.monotonic)
+        self._thread = anyio.CapacityLimiter(1)
+        self._brand = NEBULA
+        self._unconfirmed: Counter[int] = Counter()  # receipts that are awaited, by group
+        self._confirmed: list[int] = []
+        self._is_stopping = self._was_recording = False
+        self._failure: Exception | None = None
+        self._next_tick = 0.0
+        self._connections = Connections(self._connect, urls_of(url), self._live, on_state=self._note_state)
+
+    def stop(self) -> None:
+        """Have `run` return when what was received is recorded. Idempotent; on the loop's thread."""
+        self._is_stopping = True
+        self._intake.wake()
+
+    async def run(self, on_recording: Callable[[], None] = lambda: None) -> None:
+        """Record until `stop`, or cancelled: then at once, and what was not ACKed comes again. Called once.
+
+        Args:
+            on_recording: called once, when all is subscribed to for the first time.
+
+        Raises:
+            SettingsError: the folder cannot be used.
+            LedgerDamaged: what is in it is not what was written.
+            SyncFailed: the disk failed: start again.
+            ConnectFailed, Refused: no broker at the start, or it refuses a subscription.
+            OSError: a file cannot be written, for another reason than want of room.
+        """
+        self._on_recording = on_recording
+        store = await self._in_thread(self._open)
+        self._store = store
+        self.status.began, self.status.files = time.time(), len(store.recovered)
+        try:
+            await self._run()
+            if self._failure is not None:
+                raise self._failure
+            self.status.files += len(await self._in_thread(store.finish))
+        finally:
+            self.status.state = RecorderState.STOPPED
+            with anyio.CancelScope(shield=True):
+                await self._in_thread(self._tell)
+                store.close()
+
+    def _open(self) -> RecordStore:
+        recording = self._recording
+        return RecordStore(
+            recording.into,
+            Sorter(self._finder.find, recording.bare),
+            instance=recording.instance,
+            codec=recording.codec,
+            rotation=recording.rotation,
+            # Ids must not be forgotten while the broker may give their messages out again.
+            max_in_doubt=max(MAX_IN_DOUBT, 3 * recording.prefetch * len(recording.destinations)),
+        )
+
+    async def _run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._stay_connected, tasks.cancel_scope)
+            try:
+                await self._work()
+            except (NebulaError, OSError) as error:
+                self._failure = error
+            self._connections.leave()
+
+    async def _stay_connected(self, scope: anyio.CancelScope) -> None:
+        try:
+            await self._connections.run()
+        except NebulaError as error:
+            self._failure = error
+        scope.cancel()
+
+    # --- one connection ---
+
+    def _connect(self, url: str | None) -> StompClient:
+        return StompClient(url, client_id=self._recording.durable, tls=self._tls)
+
+    @asynccontextmanager
+    async def _live(self, stomp: StompClient) -> AsyncGenerator[None]:
+        self._brand = brand_of(stomp.server)
+        self._intake.attach(stomp)
+        try:
+            for destination in self._recording.destinations:
+                await stomp.listen(destination, self._intake.on_message, **self._options(destination))
+            self._begin()
+            yield
+        finally:
+            self._intake.detach()
+            self._unconfirmed.clear()
+
+    def _options(self, destination: str) -> SubscribeOptions:
+        recording = self._recording
+        options = SubscribeOptions(
+            ack=AckMode.CLIENT,
+            headers={self._brand.prefetch_count: str(recording.prefetch)},
+            timeout=_SUBSCRIBE_SECONDS,
+        )
+        if recording.durable is not None and not destination.startswith("/queue/"):
+            # One name for each: a session's subscriptions have names of their own.
+            options["durable"] = f"{recording.durable}.{destination}"
+        return options_for(self._brand, options)
+
+    def _begin(self) -> None:
+        self.status.state, self.status.failure = RecorderState.RECORDING, ""
+        if not self._was_recording:
+            self._was_recording = True
+            recording = self._recording
+            for note in notes_on(recording.destinations, recording.durable, self._brand):
+                _log.warning("recording is not lossless", note=note)
+            self._on_recording()
+
+    def _note_state(self, state: ConnectionState) -> None:
+        if state is not ConnectionState.CONNECTED:
+            self.status.state = RecorderState.CONNECTING
+            self.status.failure = str(self._connections.last_failure or "")
+
+    # --- from the intake to the files ---
+
+    async def _work(self) -> None:
+        recording = self._recording
+        while True:
+            await self._intake.wait(_TICK_SECONDS, recording.sync_seconds)
+            is_last = self._is_stopping
+            if (batch := self._intake.take()) is not None:
+                await self._record(batch)
+            if time.monotonic() >= self._next_tick:
+                self._next_tick = time.monotonic() + _TICK_SECONDS
+                await self._in_thread(self._tick)
+            if is_last:
+                await self._await_receipts()
+                return
+
+    async def _record(self, batch: Batch) -> None:
+        """Write a batch, sync it, ACK it."""
+        confirmed, self._confirmed = self._confirmed, []
+        write: Callable[[], int | None] = partial(self._write, batch, confirmed)
+        while True:
+            try:
+                group = await self._in_thread(write)
+                break
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._say_full(error)
+            if self._is_stopping:
+                return  # It was not ACKed.
+            await anyio.sleep(_FULL_SECONDS)
+            write = self._store.sync
+        self._say_room()
+        self._ack(batch, group)
+        self._intake.done(batch)
+
+    def _write(self, batch: Batch, confirmed: Sequence[int]) -> int | None:
+        store = self._store
+        store.confirm(confirmed)
+        store.take(batch.messages, partial(id_of, brand=brand_of(batch.stomp.server)))
+        return store.sync()
+
+    def _ack(self, batch: Batch, group: int | None) -> None:
+        status = self.status
+        status.message_bytes += sum(len(message.body) for message, _ in batch.messages)
+        # In `client` mode the last one stands for all before it on its subscription.
+        last = {message.subscription: message for message, _ in batch.messages}
+        # Before the first of them: its receipt could be the last one that is awaited.
+        if group is not None:
+            self._unconfirmed[group] = len(last)
+        # A connection that has ended meanwhile gives them out again, and they are known.
+        with suppress(ConnectionLost):
+            for message in last.values():
+                message.ack(partial(self._confirm, group))
+
+    def _confirm(self, group: int | None, _: Receipt) -> None:
+        if group is None or group not in self._unconfirmed:
+            return
+        self._unconfirmed[group] -= 1
+        if not self._unconfirmed[group]:
+            del self._unconfirmed[group]
+            self._confirmed.append(group)
+
+    async def _await_receipts(self) -> None:
+        with anyio.move_on_after(_LAST_RECEIPTS_SECONDS):
+            while self._unconfirmed:
+                await anyio.sleep(_LOOK_SECONDS)
+        await self._in_thread(partial(self._store.confirm, self._confirmed))
+
+    # --- what is said ---
+
+    def _say_full(self, error: OSError) -> None:
+        if self.status.state is not RecorderState.FULL:
+            self.status.state, self.status.failure = RecorderState.FULL, str(error)
+            _log.error("no room, nothing is taken", folder=str(self._recording.into), reason=error.strerror)
+
+    def _say_room(self) -> None:
+        if self.status.state is RecorderState.FULL:
+            self.status.state, self.status.failure = RecorderState.RECORDING, ""
+            _log.info("there is room again", folder=str(self._recording.into))
+
+    def _tick(self) -> None:
+        finished = self._store.rotate()
+        self.status.files += len(finished)
+        self._tell()
+
+    def _tell(self) -> None:
+        status, store = self.status, self._store
+        status.messages, status.total, status.doubles = store.recorded, store.total, store.doubles
+        status.waiting, status.in_doubt = len(self._intake), store.in_doubt
+        status.rate = self._rate.tell(store.recorded)
+        # A full disk has no room for this either.
+        with suppress(OSError):
+            write_status(self._state_folder, status)
+
+    # --- others ---
+
+    def _ask(self, fingerprint: int) -> Schema | None:
+        """On the worker's thread."""
+        if not self._brand.answers_verbs:
+            return None
+        return anyio.from_thread.run(ask_broker, self._url, self._tls, fingerprint)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await anyio.to_thread.run_sync(call, limiter=self._thread)
+
+
+def notes_on(destinations: Sequence[str], durable: str | None, brand: Brand = NEBULA) -> list[str]:
+    """What of a recording is not lossless, a sentence each; empty: all of it is."""
+    notes = []
+    for destination in destinations:
+        if is_last_value(destination):
+            notes.append(
+                f"{destination}: only the latest values are recorded; with copy_to at the broker, record the"
+                " queue that gets a copy of each"
+            )
+        elif durable is None and not destination.startswith("/queue/"):
+            notes.append(
+                f"{destination}: what is sent while the recorder is away is not recorded; a durable"
+                " subscription keeps it"
+            )
+    if not has_stable_ids(brand):
+        notes.append(
+            "this broker names a message anew when it comes again: doubles are known by dedup-id only"
+        )
+    return notes

@@ -1,0 +1,90 @@
+"""Schemas by fingerprint for a recorder: from a folder, else from the broker."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+import structlog
+
+from nebula.avro.registry import Registry
+from nebula.avro.schema import Schema
+from nebula.errors import AvroError, NebulaError
+from nebula.rpc.client import Client
+from nebula.stomp.client_tls import TlsOptions
+
+__all__ = ["SchemaFinder", "ask_broker"]
+
+_log = structlog.get_logger()
+
+_ASK_SECONDS: Final = 5.0
+
+# Somebody may register it any moment; until then its data are kept in their envelopes.
+_FORGET_SECONDS: Final = 30.0
+
+# Fingerprints that nobody knows may be made up, each message another one.
+_MOST_ASKED: Final = 16
+
+
+class SchemaFinder:
+    """Finds schemas, and remembers for a while which nobody knows. For one thread at a time.
+
+    Args:
+        folder: of `.avsc` files; None: there is none.
+        ask: asks somebody else, and may take its time; None: nobody knows it, or could be asked.
+        now: seconds of any clock that does not jump.
+
+    Raises:
+        SettingsError: the folder cannot be used.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        ask: Callable[[int], Schema | None],
+        *,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
+        self._registry = None if folder is None else Registry(folder)
+        self._ask, self._now = ask, now
+        self._unknown: dict[int, float] = {}
+        self._asked: deque[float] = deque(maxlen=_MOST_ASKED)
+
+    def find(self, fingerprint: int) -> Schema | None:
+        """The schema of a fingerprint; None: nobody knows it now."""
+        found = None if self._registry is None else self._registry.by_fingerprint(fingerprint)
+        if found is not None:
+            return found
+        now = self._now()
+        if now - self._unknown.get(fingerprint, now - _FORGET_SECONDS) < _FORGET_SECONDS:
+            return None
+        if len(self._asked) == _MOST_ASKED and now - self._asked[0] < _FORGET_SECONDS:
+            return None
+        self._asked.append(now)
+        found = self._ask(fingerprint)
+        if found is None:
+            self._forget(now)
+            self._unknown[fingerprint] = now
+            _log.warning("schema not known, envelopes kept whole", fingerprint=f"{fingerprint:016x}")
+        return found
+
+    def _forget(self, now: float) -> None:
+        self._unknown = {each: at for each, at in self._unknown.items() if now - at < _FORGET_SECONDS}
+
+
+async def ask_broker(
+    url: str | Sequence[str] | None, tls: TlsOptions | None, fingerprint: int
+) -> Schema | None:
+    """Ask a broker of ours for a schema; None: it does not know it, or did not answer. Never raises."""
+    name = f"{fingerprint:016x}"
+    try:
+        async with Client(url, tls=tls, timeout=_ASK_SECONDS, reconnect=False) as client:
+            answer = await client.call("nebula.broker", "schema.get", {"fingerprint": name})
+        schema = Schema(answer["definition"])
+    except (NebulaError, AvroError, KeyError, TypeError) as error:
+        _log.info("schema not found", fingerprint=name, reason=str(error))
+        return None
+    return schema if schema.fingerprint == fingerprint else None

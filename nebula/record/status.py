@@ -1,0 +1,137 @@
+"""How a recorder is, for people and programs that look at its folder."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from time import time
+from typing import Any, Final
+
+from nebula.record.store import STATE_FOLDER
+
+__all__ = ["RecorderState", "RecorderStatus", "read_statuses", "write_status"]
+
+_FILE: Final = "status.json"
+_RATE_SECONDS: Final = 10.0
+
+
+class RecorderState(StrEnum):
+    """What a recorder is at."""
+
+    CONNECTING = "connecting"
+    """There is no connection."""
+
+    RECORDING = "recording"
+    """Messages are recorded as they come."""
+
+    FULL = "full"
+    """There is no room on the disk: nothing is taken until there is."""
+
+    STOPPED = "stopped"
+    """It has ended, or died."""
+
+
+@dataclass(slots=True)
+class RecorderStatus:
+    """What a recorder has done since its start.
+
+    Attributes:
+        instance: its name.
+        state: what it is at.
+        destinations: what it records.
+        began: when it was started, seconds since 1970; `told` is when this was written.
+        messages: recorded and ACKed; `total` is those of all its runs in the folder.
+        message_bytes: of their bodies.
+        doubles: that came again and were dropped.
+        files: that were closed and are seen.
+        waiting: messages received and not yet recorded.
+        in_doubt: messages whose ACK the broker has not confirmed.
+        rate: messages per second, over the last ten seconds or so.
+        failure: why nothing is recorded now; empty if it is.
+    """
+
+    instance: str
+    state: RecorderState = RecorderState.CONNECTING
+    destinations: list[str] = field(default_factory=list)
+    began: float = 0.0
+    told: float = 0.0
+    messages: int = 0
+    total: int = 0
+    message_bytes: int = 0
+    doubles: int = 0
+    files: int = 0
+    waiting: int = 0
+    in_doubt: int = 0
+    rate: float = 0.0
+    failure: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+class Rate:
+    """How many there were per second, lately.
+
+    Args:
+        now: seconds of any clock that does not jump.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def tell(self, count: int) -> float:
+        """So many there are by now, in all; how many per second of late."""
+        now = self._now()
+        self._seen.append((now, count))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= _RATE_SECONDS:
+            self._seen.popleft()
+        began, before = self._seen[0]
+        return (count - before) / (now - began) if now > began else 0.0
+
+
+def write_status(state_folder: Path, status: RecorderStatus) -> None:
+    """Put it where `read_statuses` finds it, seen whole or not at all. Raises OSError."""
+    status.told = time()
+    draft = state_folder / f"{_FILE}.tmp"
+    draft.write_text(json.dumps(status.as_dict()) + "\n", encoding="utf-8")
+    draft.replace(state_folder / _FILE)
+
+
+def read_statuses(folder: Path) -> list[dict[str, Any]]:
+    """How the recorders of a folder are, by name; one that died is `stopped`.
+
+    What cannot be read is left out.
+    """
+    found = []
+    for file in sorted((folder / STATE_FOLDER).glob(f"*/{_FILE}")):
+        try:
+            status = json.loads(file.read_bytes())
+        except (OSError, ValueError):
+            continue
+        if not _is_running(file.parent):
+            status |= {"state": RecorderState.STOPPED, "rate": 0.0}
+        found.append(status)
+    return found
+
+
+def _is_running(state_folder: Path) -> bool:
+    """Whether somebody holds the lock, which ends with its process."""
+    try:
+        lock = os.open(state_folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
