@@ -1,0 +1,240 @@
+"""Takes messages from the broker into the spool: receive, write, sync, then ACK with a receipt."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+from time import monotonic, time
+from typing import Final, Self
+
+import anyio
+import anyio.to_thread
+import structlog
+from anyio.from_thread import start_blocking_portal
+
+from nebula.errors import ConnectionLost, ServerError
+from nebula.record.disk import is_full
+from nebula.record.message import encode_message
+from nebula.record.spool import Spool, Synced
+from nebula.rpc.brokers import brand_of
+from nebula.rpc.reconnecting import Connections
+from nebula.spark.source.options import StreamOptions
+from nebula.stomp.addresses import parse_address
+from nebula.stomp.client import AckMode, StompClient
+from nebula.stomp.messages import Message, Receipt
+from nebula.stomp.subscription import Subscription
+
+_log = structlog.get_logger()
+
+# Beside what the broker may send ahead, bodies of so many octets at most wait for the spool.
+_MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
+
+# How often a full spool or disk is looked at again.
+_FULL_SECONDS: Final = 0.2
+
+_SUBSCRIBE_SECONDS: Final = 30.0
+
+
+class Receiver:
+    """Receives into a spool, from a thread of its own, and connects again for ever.
+
+    A context manager. Its other methods may be called from any thread.
+
+    Args:
+        options: of the read.
+        spool: its own for as long as it runs, but for `Spool.slices` and properties.
+        now: seconds of any clock that does not jump.
+    """
+
+    def __init__(self, options: StreamOptions, spool: Spool, *, now: Callable[[], float] = monotonic) -> None:
+        self._options, self._spool, self._now = options, spool, now
+        self._lock = threading.Lock()
+        self._committed = self._tidied = spool.start
+        # What is in doubt from an earlier run is not known to be ACKed: nothing of it goes yet.
+        self._acked = spool.end if not spool.in_doubt else spool.start
+        self._receipted: deque[Synced] = deque()
+        self._waiting: deque[Message] = deque()
+        self._waiting_bytes = 0
+        self._last_arrival = 0.0
+        self._is_connected = self._is_full = self._is_busy = False
+        self._failure: Exception | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            portal = stack.enter_context(start_blocking_portal())
+            self._arrived = portal.call(anyio.Event)
+            self._stored = portal.call(anyio.Event)
+            broker = self._options.read.broker
+            make = partial(StompClient, client_id=broker.client_id)
+            connections = Connections(make, [broker.url], self._live, waits=True)
+            running = portal.start_task_soon(connections.run)
+            stack.callback(running.result)
+            stack.callback(portal.call, connections.leave)
+            self._connections = connections
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def check(self) -> None:
+        """Raise what ended the receiving, if anything did: nothing comes any more."""
+        if self._failure is not None:
+            raise self._failure
+
+    def commit(self, position: int) -> None:
+        """Everything before this position has been worked off, and may go. Idempotent."""
+        with self._lock:
+            self._committed = max(self._committed, position)
+            self._settle()
+            # Not before the broker has said that it will not give it out again.
+            done = min(self._committed, self._acked)
+            if done > self._tidied:
+                try:
+                    self._spool.delete(done)
+                    self._tidied = done
+                except OSError as error:
+                    _log.warning("spooled file not removed", reason=str(error))
+
+    def wait_quiet(self, seconds: float, sleep: Callable[[float], None]) -> None:
+        """Wait until nothing has come for so long, or no more is taken as the spool is full.
+
+        Raises:
+            ConnectionLost: the broker could not be reached within its `timeout`.
+        """
+        away_since = self._now()
+        patience = self._options.read.broker.timeout
+        while not self._is_full:
+            self.check()
+            now = self._now()
+            if self._is_connected:
+                away_since = now
+                if not self._is_busy and now - self._last_arrival >= seconds:
+                    return
+            elif now - away_since > patience:
+                place = parse_address(self._options.read.broker.url).place
+                failure = self._connections.last_failure
+                raise ConnectionLost(f"no broker at {place} for {patience:g} s: {failure}")
+            sleep(min(0.05, seconds / 4))
+
+    # --- on the loop ---
+
+    @asynccontextmanager
+    async def _live(self, client: StompClient) -> AsyncGenerator[None]:
+        options = self._options
+        brand = brand_of(client.server)
+        headers = {brand.prefetch_count: str(options.prefetch), **brand.durable_headers(options.durable)}
+        # What came by an earlier connection comes again.
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        async with (
+            client.subscribe(
+                options.read.destination,
+                ack=AckMode.CLIENT,
+                durable=options.durable,
+                headers=headers,
+                timeout=_SUBSCRIBE_SECONDS,
+            ) as subscription,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(self._guarded, partial(self._take, subscription))
+            tasks.start_soon(self._guarded, self._keep)
+            self._last_arrival, self._is_connected = self._now(), True
+            try:
+                yield
+            finally:
+                self._is_connected = False
+                tasks.cancel_scope.cancel()
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        """What goes wrong is for the query to say, which asks; a lost connection is nobody's fault."""
+        try:
+            await work()
+        except (ConnectionLost, ServerError):
+            return
+        except Exception as error:  # whatever it is, nothing is received any more
+            _log.exception("receiving failed")
+            self._failure = error
+
+    async def _take(self, subscription: Subscription) -> None:
+        async for message in subscription:
+            while self._waiting_bytes >= _MAX_WAITING_BYTES:
+                self._stored = anyio.Event()
+                await self._stored.wait()
+            self._waiting.append(message)
+            self._waiting_bytes += len(message.body)
+            self._is_busy, self._last_arrival = True, self._now()
+            self._arrived.set()
+
+    async def _keep(self) -> None:
+        """One group after the other: what arrives while one is written is the next."""
+        while True:
+            await self._arrived.wait()
+            self._arrived = anyio.Event()
+            while self._waiting:
+                await self._until_room()
+                group = list(self._waiting)
+                self._waiting.clear()
+                self._waiting_bytes = 0
+                self._stored.set()
+                synced = await self._write(group)
+                # In this mode it is the ACK of all before it as well.
+                group[-1].ack(partial(self._confirm, synced))
+            self._is_busy = False
+
+    async def _until_room(self) -> None:
+        options, spool = self._options, self._spool
+        while True:
+            rows = spool.end - self._committed
+            if rows < options.max_spool_rows and spool.size_bytes < options.max_spool_bytes:
+                self._tell_full(None)
+                return
+            self._tell_full(f"{rows} rows and {spool.size_bytes} bytes wait for Spark")
+            await anyio.sleep(_FULL_SECONDS)
+
+    async def _write(self, group: list[Message]) -> Synced:
+        while True:
+            try:
+                # In a thread: a slow disk must not look like a dead peer.
+                synced = await anyio.to_thread.run_sync(self._store, group)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._tell_full(f"the disk: {error.strerror}")
+                await anyio.sleep(_FULL_SECONDS)
+            else:
+                self._tell_full(None)
+                return synced
+
+    def _tell_full(self, why: str | None) -> None:
+        if why is None:
+            if self._is_full:
+                _log.info("receiving resumed", spool=str(self._spool.folder))
+        elif not self._is_full:
+            _log.warning("receiving paused: the spool is full", spool=str(self._spool.folder), why=why)
+        self._is_full = why is not None
+
+    def _confirm(self, synced: Synced, _receipt: Receipt) -> None:
+        self._receipted.append(synced)
+
+    # --- on whatever thread ---
+
+    def _store(self, group: list[Message]) -> Synced:
+        with self._lock:
+            self._settle()
+        for message in group:
+            now_ms = int(time() * 1000)
+            datum = encode_message(message.id, message.destination, now_ms, message.headers, message.body)
+            self._spool.append(message.id, datum)
+        return self._spool.sync()
+
+    def _settle(self) -> None:
+        """Tell the spool which ACKs were receipted since."""
+        while self._receipted:
+            synced = self._receipted.popleft()
+            self._spool.acked(synced)
+            self._acked = max(self._acked, synced.position)

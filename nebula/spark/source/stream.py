@@ -1,0 +1,189 @@
+"""A streaming read: offsets are positions in the spool, and batches are read from there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from time import monotonic, sleep
+from typing import Any, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+import structlog
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from nebula import logs
+from nebula.avro import Schema
+from nebula.errors import SettingsError
+from nebula.record.spool import Slice, Spool
+from nebula.spark.source.bookmark import Bookmark
+from nebula.spark.source.options import StreamOptions
+from nebula.spark.source.receiver import Receiver
+from nebula.spark.source.rows import Bodies, MessageRows
+from nebula.spark.source.schemas import Writers
+
+# A task for fewer rows costs more than it saves.
+_LEAST_TASK_ROWS: Final = 10_000
+
+# A query that was stopped gives its spool free a moment later.
+_LOCK_SECONDS: Final = 5.0
+_LOCK_PAUSE: Final = 0.1
+
+
+@dataclass
+class Part(InputPartition):
+    """What one task reads."""
+
+    slices: list[Slice]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Of `spark.readStream`.
+
+    Spark makes one in a process that lives as long as the query, asks it for offsets and tells it of commits;
+    and copies of another one read rows in the tasks. Only the first one opens the spool and connects, when
+    it is first asked for something.
+
+    An offset is the name of the spool and a position in it.
+
+    Args:
+        options: of the read.
+        schema: of the columns, where the bodies are Avro.
+    """
+
+    def __init__(self, options: StreamOptions, schema: Schema | None) -> None:
+        self._options = options
+        self._definition = None if schema is None else schema.definition
+        self._running: _Running | None = None
+        self._last: int | None = None  # of `availableNow`
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """`maxRowsPerBatch`."""
+        most = self._options.max_rows_per_batch
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a query without a checkpoint begins: behind what an earlier one has committed."""
+        running = self._run()
+        return running.offset(max(running.spool.start, running.bookmark.committed))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """What is synced by now, or as much of it as the limit allows."""
+        running = self._run()
+        # Spark asks for more when it has committed all before; it may say so only with the next batch, which
+        # would never come where the spool is full.
+        begin = running.position(start)
+        running.commit(begin)
+        end = running.spool.end if self._last is None else max(begin, self._last)
+        if isinstance(limit, ReadMaxRows):
+            end = min(end, begin + limit.max_rows)
+        return running.offset(end)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """What is synced by now, for the query's status."""
+        running = self._run()
+        return running.offset(running.spool.end)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Receive until the broker has no more; that is where the query will end."""
+        running = self._run()
+        running.receiver.wait_quiet(self._options.quiet_seconds, sleep)
+        self._last = running.spool.end
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Parts of a batch; the same rows whenever the same batch is asked for."""
+        running = self._run()
+        first, last = running.position(start), running.position(end)
+        tasks = self._options.partitions or len(os.sched_getaffinity(0))
+        size = max(_LEAST_TASK_ROWS, -(-(last - first) // tasks))
+        return [
+            Part(running.spool.slices(begin, min(begin + size, last))) for begin in range(first, last, size)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a part. In a process of a worker, which sees the spool's folder and no more."""
+        assert isinstance(partition, Part)
+        read = self._options.read
+        schema = None if self._definition is None else Schema(self._definition)
+        bodies = Bodies(read.content, schema, Writers(read.content, read.broker), skips=read.skips_corrupt)
+        rows = MessageRows()
+        for each in partition.slices:
+            for messages in rows.of_slice(each):
+                yield from bodies.rows(messages)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark has committed all before: it may go."""
+        running = self._run()
+        running.commit(running.position(end))
+
+    def stop(self) -> None:
+        """Disconnect, and give the spool free."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()
+
+    def _run(self) -> _Running:
+        if self._running is None:
+            self._running = _Running(self._options)
+        self._running.receiver.check()
+        return self._running
+
+
+class _Running:
+    """What the one reader of a query that receives has open."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        if not structlog.is_configured():
+            logs.configure()  # this process is Spark's, and nobody else does
+        with ExitStack() as opened:
+            self.spool = opened.enter_context(_opened(options))
+            self.bookmark = Bookmark(options.spool)
+            self.receiver = opened.enter_context(Receiver(options, self.spool))
+            self._opened = opened.pop_all()
+
+    def offset(self, position: int) -> dict[str, Any]:
+        return {"spool": self.bookmark.spool, "position": position}
+
+    def position(self, offset: dict[str, Any]) -> int:
+        """Of an offset that was ours. Raises SettingsError: the checkpoint is of another spool."""
+        position = int(offset["position"])
+        folder = self.spool.folder
+        if offset["spool"] != self.bookmark.spool:
+            raise SettingsError(
+                f"the query's checkpoint belongs to another spool than {folder}: give it back its folder, or"
+                " begin with a new checkpoint"
+            )
+        if not self.spool.start <= position <= self.spool.end:
+            raise SettingsError(
+                f"the query's checkpoint is at position {position}, and the spool {folder} has"
+                f" {self.spool.start} to {self.spool.end}: another query used it, or it was restored; begin"
+                " with a new checkpoint"
+            )
+        return position
+
+    def commit(self, position: int) -> None:
+        self.receiver.commit(position)
+        self.bookmark.commit(position)
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+def _opened(options: StreamOptions) -> Spool:
+    """Open the spool; wait a little for a query that is just ending."""
+    until = monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            # Ids are kept for all that may come again after a loss of the connection or two.
+            return Spool(options.spool, max_in_doubt=max(300_000, 3 * options.prefetch))
+        except SettingsError:
+            if monotonic() > until:
+                raise
+            sleep(_LOCK_PAUSE)
