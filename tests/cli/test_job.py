@@ -101,7 +101,8 @@ def test_jobs_are_chosen_by_several_states_verb_time_and_text(ask: Ask) -> None:
 
     def listed(*words: str) -> list[str]:
         (rows,) = lines(ask("jobs", "shop", "--limit", "200", *words))
-        return [row["job"] for row in rows]
+        found: Any = rows
+        return [row["job"] for row in found]
 
     assert listed("--state", "done", "--state", "failed")[:2] == [bad, good]
     assert good in listed("--verb", "count")
