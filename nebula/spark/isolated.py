@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -54,22 +55,27 @@ class IsolatedRuns:
     ) -> None:
         self._plan, self._listener, self._back_off, self._on_ready = plan, listener, back_off, on_ready
         self._runs: dict[Key, _Run] = {}
-        # A job is told as ended before its host has gone: the next one's waits for that.
-        self._places = anyio.CapacityLimiter(plan.spark.max_running)
+        self._waiting: deque[Key] = deque()
 
     def begin(self, task: JobTask, group: TaskGroup) -> None:
-        """Run this job as soon as there is a place for its host. Returns at once."""
+        """Run this job as soon as there is a place for its host, in order. Returns at once."""
         key = (task.job, task.attempt)
-        run = self._runs[key] = _Run(self._plan.of_run(key), task, self._listener, self._on_ready)
+        self._runs[key] = _Run(self._plan.of_run(key), task, self._listener, self._on_ready)
+        self._waiting.append(key)
+        self._start_next(group)
 
-        async def live() -> None:
-            try:
-                async with self._places:
-                    await run.live(self._back_off)
-            finally:
-                del self._runs[key]
+    def _start_next(self, group: TaskGroup) -> None:
+        # A job is told as ended before its host has gone: the next one's waits for that.
+        while self._waiting and len(self._runs) - len(self._waiting) < self._plan.spark.max_running:
+            key = self._waiting.popleft()
+            group.start_soon(self._live, key, group, name=f"isolated job {key[0]}")
 
-        group.start_soon(live, name=f"isolated job {task.job}")
+    async def _live(self, key: Key, group: TaskGroup) -> None:
+        try:
+            await self._runs[key].live(self._back_off)
+        finally:
+            del self._runs[key]
+        self._start_next(group)
 
     def cancel(self, key: Key) -> bool:
         """A cancel came: whether the job is one of these."""

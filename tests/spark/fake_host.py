@@ -50,7 +50,7 @@ class FakeHost:
     def obey(self, line: lines.Line) -> None:
         match line:
             case lines.Configure():
-                self.configure()
+                self.configure(line)
             case lines.Submit():
                 self.functions[line.job] = line.function
                 self.say(lines.Started(line.job, line.attempt))
@@ -63,7 +63,7 @@ class FakeHost:
             case _:
                 pass
 
-    def configure(self) -> None:
+    def configure(self, line: lines.Configure) -> None:
         match self.mode:
             case "broken":
                 self.say(lines.Broken("There is no Java"), lines.Bye("There is no Java"))
@@ -72,6 +72,10 @@ class FakeHost:
                 self.leave(2)
             case "slow":
                 pass
+            case "with archive dies":
+                if line.with_archive:
+                    self.leave(134)
+                self.say(SESSION)
             case "mended":
                 # The first start fails, those after it do not.
                 assert self.folder is not None
@@ -88,7 +92,7 @@ class FakeHost:
             case _:
                 self.say(SESSION)
 
-    def run(self, submit: lines.Submit) -> None:
+    def run(self, submit: lines.Submit) -> None:  # noqa: C901 - a list of what a host may do
         key = (submit.job, submit.attempt)
         match submit.function:
             case "done":
@@ -111,6 +115,21 @@ class FakeHost:
             case "jvm_dies":
                 self.say(lines.Bye("Spark's JVM died"))
                 self.leave(3)
+            case "floods":
+                self.say(*(lines.Logged(*key, f"line {number}") for number in range(20_000)))
+                self.say(lines.Done(*key, None, None, None, None, None))
+            case "leaves_unfinished":
+                # As a killed host does; the run's own folder is our last argument's, not the service's.
+                assert self.folder is not None
+                unfinished = self.folder / "results" / f"{submit.job}.parquet.__{submit.job}.{submit.attempt}"
+                unfinished.mkdir(parents=True)
+                (unfinished / "part").touch()
+                self.leave(9)
+            case "child":
+                # Outlives us, unless somebody looks for it.
+                subprocess.Popen(
+                    [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True
+                )
             case "raving":
                 os.write(1, b'{"n":-1,"line":"done"}\n')
                 time.sleep(60)
@@ -128,6 +147,8 @@ class FakeHost:
                 self.say(lines.Cancelled(*key, slots_free=False), lines.Stuck(*key))
             case "was_quicker":
                 self.say(lines.Done(*key, "made it", None, None, None, None))
+            case "deaf" | "child":
+                pass
             case "dies_when_cancelled":
                 self.leave(9)
             case _:
