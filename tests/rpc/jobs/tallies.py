@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import anyio
 
@@ -30,3 +31,12 @@ async def hold_once(ctx: Job) -> int:
 def crash() -> None:
     """Take the process along."""
     os._exit(9)
+
+
+@app.job(engine=None, on_lost="rerun", retries=9)
+async def until_there(ctx: Job, path: str) -> str:
+    """End when there is a file at `path`; each attempt says in the log that it waits."""
+    ctx.log(f"attempt {ctx.attempt} waits")
+    while not Path(path).exists():
+        await anyio.sleep(0.02)
+    return "it is there"
