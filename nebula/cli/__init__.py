@@ -25,6 +25,7 @@ from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.named import contexts
 from nebula.cli.peers import connections, disconnect, sessions, topics
 from nebula.cli.queues import peek, purge, queues
+from nebula.cli.record import record
 from nebula.cli.sending import pub, send
 from nebula.cli.service import run
 from nebula.cli.services import ping, services, stats
@@ -44,7 +45,7 @@ app = typer.Typer(
 )
 for command in (broker, run, call, send, services, describe, stubs, schema, ping, stats):
     app.command()(command)
-for other in (pub, sub, jobs, watch, cancel, engines, contexts, passcode):
+for other in (pub, sub, record, jobs, watch, cancel, engines, contexts, passcode):
     app.command()(other)
 for look in (top, queues, topics, connections, sessions, peek, purge, disconnect):
     app.command()(look)

@@ -31,6 +31,7 @@ from nebula.host.http_calls import http_calls
 from nebula.host.own_verbs import own_responder
 from nebula.host.service_pages import pages_served
 from nebula.logs import Level
+from nebula.record.recorder import Recorder
 from nebula.rpc.responder import Responder
 
 _log = structlog.get_logger("nebula.broker")
@@ -133,6 +134,27 @@ def run_supervisor(supervisor: Callable[[], Supervisor], level: Level) -> int:
 
     _run(supervise())
     return status
+
+
+def run_recorder(recorder: Recorder, level: Level, on_recording: Callable[[], None]) -> None:
+    """Record until SIGTERM or SIGINT; what was received by then is recorded. A second signal ends it at once.
+
+    Args:
+        recorder: which has not run.
+        level: of the log.
+        on_recording: called once, when all is subscribed to.
+
+    Raises:
+        NebulaError: as `Recorder.run`.
+    """
+    logs.configure(level)
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+    async def record() -> None:
+        with _at_signal(recorder.stop):
+            await recorder.run(on_recording)
+
+    _run(record())
 
 
 async def _serve_broker(
@@ -265,18 +287,24 @@ def _on_hangup(reload: Callable[[], None]) -> Iterator[None]:
 @contextlib.contextmanager
 def _until_signal() -> Iterator[None]:
     """Cancel what runs inside when SIGTERM or SIGINT comes; a second one ends the process at once."""
+    with anyio.CancelScope() as scope, _at_signal(scope.cancel):
+        yield
+
+
+@contextlib.contextmanager
+def _at_signal(leave: Callable[[], None]) -> Iterator[None]:
+    """Call `leave` when SIGTERM or SIGINT comes; a second one ends the process at once."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
 
-    def leave() -> None:
+    def on_first() -> None:
         for number in numbers:
             loop.remove_signal_handler(number)
-        scope.cancel()
+        leave()
 
-    with anyio.CancelScope() as scope:
-        for number in numbers:
-            loop.add_signal_handler(number, leave)
-        yield
+    for number in numbers:
+        loop.add_signal_handler(number, on_first)
+    yield
 
 
 def _run(program: Coroutine[Any, Any, None]) -> None:

@@ -18,7 +18,7 @@ import structlog
 
 from nebula.avro.schema import Schema
 from nebula.errors import ConnectionLost, NebulaError, SettingsError
-from nebula.record.disk import is_full
+from nebula.record.disk import SyncFailed, is_full
 from nebula.record.identity import has_stable_ids, id_of
 from nebula.record.intake import Batch, Intake
 from nebula.record.ledger import MAX_IN_DOUBT
@@ -106,6 +106,7 @@ class Recorder:
         recording: what, and how.
         url: of the broker, or of several that share their queues; see `StompClient`.
         tls: for `stomps://` and `wss://`.
+        on_status: told how it is, once a second or so and at the end, on the loop's thread. It must not wait.
 
     Raises:
         SettingsError: an address cannot be used, or a schema.
@@ -120,8 +121,9 @@ class Recorder:
         url: str | Sequence[str] | None = None,
         *,
         tls: TlsOptions | None = None,
+        on_status: Callable[[RecorderStatus], None] = lambda _: None,
     ) -> None:
-        self._recording, self._url, self._tls = recording, url, tls
+        self._recording, self._url, self._tls, self._on_status = recording, url, tls, on_status
         self.status = RecorderStatus(recording.instance, destinations=list(recording.destinations))
         self._state_folder = state_folder(recording.into, recording.instance)
         self._finder = SchemaFinder(recording.schemas, self._ask)
@@ -132,7 +134,7 @@ class Recorder:
         self._unconfirmed: Counter[int] = Counter()  # receipts that are awaited, by group
         self._confirmed: list[int] = []
         self._is_stopping = self._was_recording = False
-        self._failure: Exception | None = None
+        self._failure: NebulaError | None = None
         self._next_tick = 0.0
         self._connections = Connections(self._connect, urls_of(url), self._live, on_state=self._note_state)
 
@@ -150,9 +152,8 @@ class Recorder:
         Raises:
             SettingsError: the folder cannot be used.
             LedgerDamaged: what is in it is not what was written.
-            SyncFailed: the disk failed: start again.
+            SyncFailed: the disk failed, otherwise than by want of room: start again.
             ConnectFailed, Refused: no broker at the start, or it refuses a subscription.
-            OSError: a file cannot be written, for another reason than want of room.
         """
         self._on_recording = on_recording
         store = await self._in_thread(self._open)
@@ -168,6 +169,7 @@ class Recorder:
             with anyio.CancelScope(shield=True):
                 await self._in_thread(self._tell)
                 store.close()
+            self._on_status(self.status)
 
     def _open(self) -> RecordStore:
         recording = self._recording
@@ -186,8 +188,11 @@ class Recorder:
             tasks.start_soon(self._stay_connected, tasks.cancel_scope)
             try:
                 await self._work()
-            except (NebulaError, OSError) as error:
+            except NebulaError as error:
                 self._failure = error
+            except OSError as error:
+                self._failure = SyncFailed(f"{error.filename or self._recording.into}: {error.strerror}")
+                self._failure.__cause__ = error
             self._connections.leave()
 
     async def _stay_connected(self, scope: anyio.CancelScope) -> None:
@@ -253,6 +258,7 @@ class Recorder:
             if time.monotonic() >= self._next_tick:
                 self._next_tick = time.monotonic() + _TICK_SECONDS
                 await self._in_thread(self._tick)
+                self._on_status(self.status)
             if is_last:
                 await self._await_receipts()
                 return

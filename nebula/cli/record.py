@@ -1,0 +1,173 @@
+"""`nebula record`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from typer import Argument, BadParameter, Option
+
+from nebula.cli.options import AsJson, Url
+from nebula.cli.render import Output
+from nebula.logs import Level
+
+if TYPE_CHECKING:
+    from nebula.avro.schema import Schema
+    from nebula.record.status import RecorderStatus
+
+_COLUMNS: Final = ("instance", "state", "messages", "rate", "files", "doubles", "waiting", "destinations")
+
+# Off a terminal somebody may keep the lines.
+_LINE_SECONDS: Final = 10.0
+
+
+def record(
+    destinations: Annotated[
+        list[str] | None,
+        Argument(metavar="DEST...", help="Queues, topics or values, by name or glob.", show_default=False),
+    ] = None,
+    *,
+    into: Annotated[Path, Option(metavar="FOLDER", help="Where the files go; made if it is not there.")],
+    status: Annotated[
+        bool, Option("--status", help="Show how the recorders of the folder are, and end.")
+    ] = False,
+    durable: Annotated[
+        str | None,
+        Option(metavar="NAME", help="The name under which the broker keeps what topics get meanwhile."),
+    ] = None,
+    name: Annotated[
+        str, Option(metavar="NAME", help="The recorder's own, if several write into the folder.")
+    ] = "recorder",
+    codec: Annotated[
+        str, Option(help="deflate, zstandard (pip install 'nebula-rpc[zstd]') or null.")
+    ] = "deflate",
+    rotate_bytes: Annotated[int, Option(min=1, help="A file of this size is closed.")] = 128 * 1024 * 1024,
+    rotate_seconds: Annotated[
+        float, Option(min=0.1, help="A file is closed after so long, and at the end of each hour.")
+    ] = 300.0,
+    sync_seconds: Annotated[
+        float, Option(min=0.001, help="So long a message waits for others that are synced with it.")
+    ] = 0.25,
+    sync_messages: Annotated[int, Option(min=1, help="So many messages do not wait.")] = 10_000,
+    prefetch: Annotated[
+        int, Option(min=1, max=100_000, help="Messages that the broker may send ahead of our ACKs.")
+    ] = 50_000,
+    schemas: Annotated[
+        Path | None, Option(metavar="FOLDER", help="Of .avsc files; the broker is asked for others.")
+    ] = None,
+    bare: Annotated[
+        list[str] | None,
+        Option(metavar="DEST=FILE", help="The .avsc of a destination whose bodies have no envelope."),
+    ] = None,
+    broker: Url = None,
+    log_level: Annotated[Level, Option(help="Least important events that are logged.")] = Level.INFO,
+    as_json: AsJson = False,
+) -> None:
+    """Record messages into Avro files until SIGTERM or Ctrl-C.
+
+    A message is ACKed when the file that holds it is synced: none is lost, and one that comes again is
+    dropped. Files are TYPE/date=YYYY-MM-DD/hour=HH/*.avro, and appear when they are whole. Data in envelopes
+    go under their schema's name, all else as records of headers and body under message.DEST. Of values
+    (X/...) only the latest are recorded: record the queue that the broker's copy_to names.
+
+    On a terminal a line shows how it goes; off one a JSON line says so every ten seconds.
+
+    \b
+    Examples:
+      nebula record /queue/readings --into recorded
+      nebula record '/topic/news.*' --durable archive --into recorded --codec zstandard
+      nebula record --status --into recorded
+    """
+    output = Output(as_json=as_json)
+    if status:
+        _show_statuses(output, into)
+        return
+    if not destinations:
+        raise BadParameter("name what to record, for example /queue/readings; or give --status")
+    from nebula.cli.programs import run_recorder
+    from nebula.record.recorder import Recorder, Recording, Rotation, notes_on
+
+    recording = Recording(
+        destinations,
+        into,
+        durable=durable,
+        instance=name,
+        codec=codec,
+        rotation=Rotation(rotate_bytes, rotate_seconds),
+        sync_seconds=sync_seconds,
+        sync_messages=sync_messages,
+        prefetch=prefetch,
+        schemas=schemas,
+        bare=_bare(bare or []),
+    )
+    notes = notes_on(destinations, durable)
+
+    def announce() -> None:
+        text = "\n".join([f"recording {', '.join(destinations)} into {into}", *notes])
+        output.event(text, event="recording", destinations=destinations, into=str(into), notes=notes)
+
+    shown = _Shown(output)
+    run_recorder(Recorder(recording, broker, on_status=shown.tell), log_level, announce)
+    shown.end()
+
+
+class _Shown:
+    """How it goes, on one line that is written over, or on a JSON line now and then."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._line = output.console.status("connecting") if output.is_for_people else None
+        self._latest: RecorderStatus | None = None
+        self._told = 0.0
+
+    def tell(self, status: RecorderStatus) -> None:
+        self._latest = status
+        if self._line is not None:
+            self._line.start()
+            self._line.update(_sentence(status))
+        elif status.told - self._told >= _LINE_SECONDS:
+            self._told = status.told
+            self._output.json_line({"event": "status", **status.as_dict()})
+
+    def end(self) -> None:
+        if self._line is not None:
+            self._line.stop()
+        if (status := self._latest) is not None:
+            text = f"recorded {status.messages:,} messages in {status.files} files"
+            self._output.event(text, event="stopped", **status.as_dict())
+
+
+def _sentence(status: RecorderStatus) -> str:
+    text = f"{status.state}: {status.messages:,} messages, {status.rate:,.0f}/s, {status.files} files"
+    if status.doubles:
+        text += f", {status.doubles:,} doubles dropped"
+    # Of the broker, perhaps.
+    return f"{text} ({status.failure.replace('[', '(')})" if status.failure else text
+
+
+def _show_statuses(output: Output, into: Path) -> None:
+    from nebula.record.status import read_statuses
+
+    rows: list[dict[str, Any]] = read_statuses(into)
+    if output.is_for_people:
+        rows = [
+            {**row, "rate": f"{row['rate']:,.0f}/s", "destinations": " ".join(row["destinations"])}
+            for row in rows
+        ]
+    output.rows(_COLUMNS, rows, none=f"no recorder has written into {into}")
+
+
+def _bare(given: list[str]) -> dict[str, Schema]:
+    from nebula.avro.schema import Schema
+    from nebula.errors import AvroError
+
+    found = {}
+    for each in given:
+        destination, equals, file = each.rpartition("=")
+        if not equals:
+            raise BadParameter(f"{each!r}: write DEST=FILE, for example /queue/readings=reading.avsc")
+        try:
+            found[destination] = Schema.from_text(Path(file).read_bytes())
+        except (OSError, AvroError) as error:
+            raise BadParameter(f"{file}: {error}") from error
+    return found
