@@ -22,7 +22,8 @@ from benchmarks import report, scale
 from benchmarks.peers import Broker
 from benchmarks.processes import Unavailable, file_system
 from benchmarks.profile import Program, top_lines
-from benchmarks.rows import BROKERS, ROWS, Contestant, Row, chosen
+from benchmarks.row import Contestant, Row
+from benchmarks.rows import BROKERS, ROWS, chosen
 from benchmarks.stream import Measurement
 
 RESULTS = Path(__file__).with_name("results.md")

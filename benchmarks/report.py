@@ -11,7 +11,7 @@ from statistics import median
 from rich.table import Table
 
 from benchmarks.processes import file_system
-from benchmarks.rows import Contestant, Row
+from benchmarks.row import Contestant, Row
 from benchmarks.stream import Measurement
 
 Rounds = Mapping[tuple[str, str], Sequence[Measurement]]
@@ -74,6 +74,8 @@ def lines(row: Row, rounds: Rounds) -> list[Line]:
 
 def verdict(row: Row, rounds: Rounds) -> str:
     """The aim, and whether it was met, in a few words; empty without an aim or who it is about."""
+    if row.most_p50 or row.most_p99:
+        return _lateness(row, lines(row, rounds))
     judged = [line for line in lines(row, rounds) if _is_judged_by(row, line)]
     ratios = [ratio for line in judged for ratio in (line.ratio, line.drained_ratio) if ratio]
     if row.aim is None or not ratios:
@@ -82,6 +84,23 @@ def verdict(row: Row, rounds: Rounds) -> str:
     what = "met" if reached >= row.aim else "short"
     whom = f"“{row.against}”" if row.against else "the best of the others"
     return f"{reached:.2f} times {whom}; aim {row.aim:g}: {what}"
+
+
+def _lateness(row: Row, measured: Sequence[Line]) -> str:
+    """The aim at latencies; beside `against` it is about how much longer ours takes."""
+    other = next((line for line in measured if line.contestant.name == row.against), None)
+    if not measured or (row.against and other is None):
+        return ""
+    ours, usual = measured[0], (other.p50 or 0.0) if other else 0.0
+    parts = []
+    for name, aim, reached in (
+        ("p50", row.most_p50, (ours.p50 or 0.0) - usual),
+        ("p99", row.most_p99, ours.p99),
+    ):
+        if aim is not None and reached is not None:
+            what = f"{name} {reached * 1e3:.1f} ms" + (f" more than “{row.against}”" if other else "")
+            parts.append(f"{what}; aim {aim * 1e3:g}: {'met' if reached <= aim else 'short'}")
+    return "; ".join(parts)
 
 
 def _is_judged_by(row: Row, line: Line) -> bool:

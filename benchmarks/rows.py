@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 
 from benchmarks import beside, depth, echo, load, peers, publish, values
 from benchmarks.own import APP, DROPS_OLDEST, RIGHTS, nebula_broker
 from benchmarks.peers import Broker
+from benchmarks.pipeline import PIPELINE
+from benchmarks.row import Contestant, Measure, Row
 from benchmarks.rpc import contestants as rpc
 from benchmarks.stream import Measurement
-
-Measure = Callable[[Broker, float], Measurement]
 
 # How each broker is started, by the name that contestants use for it. The first is ours.
 BROKERS: dict[str, Callable[[], AbstractContextManager[Broker]]] = {
@@ -31,46 +30,6 @@ BROKERS: dict[str, Callable[[], AbstractContextManager[Broker]]] = {
     "activemq on disk": partial(peers.activemq, persistent=True),
     "nats": peers.nats,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """Who is measured: a name for the table, the broker it needs, and how."""
-
-    name: str
-    broker: str
-    measure: Measure
-
-    @property
-    def is_ours(self) -> bool:
-        """Ours are what is compared; the others are what it is compared with."""
-        return self.broker.startswith("nebula")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One thing that is measured.
-
-    Attributes:
-        name: what `--rows` takes.
-        what: what is done, for the page of results.
-        unit: what the rate counts, per second.
-        contestants: the first is the one of ours that the aim is about.
-        aim: how many times the best of the others we want to be.
-        by_latency: compare the median latency instead of the rate.
-        against: the contestant that the aim is about, where that is not the best of the others.
-        max_rounds: it takes long, and so many rounds are enough; None: all.
-    """
-
-    name: str
-    title: str
-    what: str
-    unit: str
-    contestants: Sequence[Contestant]
-    aim: float | None = None
-    by_latency: bool = False
-    against: str | None = None
-    max_rounds: int | None = None
 
 
 def _stomp(measure: Measure) -> list[Contestant]:
@@ -403,6 +362,7 @@ ROWS = (
         "requests",
         _beside_a_verb(),
     ),
+    *PIPELINE,
 )
 
 

@@ -12,7 +12,8 @@ from benchmarks.__main__ import planned
 from benchmarks.echo import summary
 from benchmarks.peers import Broker
 from benchmarks.profile import self_times
-from benchmarks.rows import BROKERS, ROWS, Contestant, Row, chosen
+from benchmarks.row import Contestant, Row
+from benchmarks.rows import BROKERS, ROWS, chosen
 from benchmarks.stream import Measurement
 
 
@@ -151,3 +152,25 @@ def test_waiting_thread_is_not_busy() -> None:
     samples = "main;read (a.py:1) 3\nwork;Condition.wait (threading.py:327) 9\n"
 
     assert self_times(samples) == [("read (a.py:1)", 1.0)]
+
+
+@pytest.mark.parametrize(("ours", "said"), [(0.108, "met"), (0.125, "short")])
+def test_overhead_is_how_much_longer_it_takes_than_the_thing_itself(ours: float, said: str) -> None:
+    row = Row("job", "Job", "A job.", "jobs", [OURS, EMPTY], against=EMPTY.name, most_p50=0.010)
+    rounds = {
+        ("job", OURS.name): [Measurement(9.0, p50=ours)],
+        ("job", EMPTY.name): [Measurement(10.0, p50=0.1)],
+    }
+
+    assert report.verdict(row, rounds) == (
+        f"p50 {(ours - 0.1) * 1e3:.1f} ms more than “Nebula, empty”; aim 10: {said}"
+    )
+    assert report.verdict(row, {("job", OURS.name): rounds["job", OURS.name]}) == ""
+
+
+def test_latency_that_is_aimed_at_in_itself_needs_nobody_beside_it() -> None:
+    row = Row("loop", "Loop", "A loop.", "ticks", [OURS], most_p99=0.005)
+
+    assert report.verdict(row, {("loop", OURS.name): [Measurement(100.0, p50=0.001, p99=0.004)]}) == (
+        "p99 4.0 ms; aim 5: met"
+    )

@@ -1,0 +1,207 @@
+"""The rows of jobs: what a verb costs over its Spark code, how soon it answers, how soon it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import anyio
+
+from benchmarks.echo import summary
+from benchmarks.own import PROGRAM
+from benchmarks.peers import Broker
+from benchmarks.processes import Unavailable, running, tail
+from benchmarks.stream import Measurement
+from nebula import Client, JobHandle, JobState, NoResponder
+
+_APP = "benchmarks.spark.work:app"
+_SERVICE = "work"
+# A JVM goes on becoming quicker for long; the first jobs are several times as slow.
+_WARM_UP_SECONDS = 4.0
+_START_SECONDS = 90.0
+_BUSY_AT_LEAST = 0.3
+
+_Measure = Callable[[Client, float], Awaitable[Measurement]]
+
+
+def overhead(broker: Broker, seconds: float) -> Measurement:
+    """One job after the other, from the request to its result."""
+    return _served(broker, seconds, _overhead)
+
+
+def direct(broker: Broker, seconds: float) -> Measurement:
+    """The same code in the same engine, without the way there."""
+    return _served(broker, seconds, _direct)
+
+
+def accepted(broker: Broker, seconds: float) -> Measurement:
+    """From the request to its early `success`, while another job fills Spark."""
+    return _served(broker, seconds, _accepted)
+
+
+def loop_delay(broker: Broker, seconds: float) -> Measurement:
+    """By how much the service's event loop is late while jobs run and are asked for."""
+    return _served(broker, seconds, _loop_delay)
+
+
+def cancelled(broker: Broker, seconds: float, *, verb: str) -> Measurement:
+    """From `cancel` to `cancelled`; `took` is until a small job that was asked for then is done."""
+
+    async def cancel(client: Client, seconds: float) -> Measurement:
+        return await _cancelled(client, seconds, verb)
+
+    return _served(broker, seconds, cancel)
+
+
+def alone(broker: Broker, seconds: float, *, kind: str) -> Measurement:  # noqa: ARG001  # no broker in it
+    """The same code in a program of its own: `classic` Spark, or by Spark `connect`."""
+    command = [sys.executable, "-m", "benchmarks.spark.alone", kind, str(seconds)]
+    taken: list[float] = json.loads(_ran(command).splitlines()[-1])
+    return summary(taken, sum(taken))
+
+
+def submitted(broker: Broker, seconds: float) -> Measurement:  # noqa: ARG001  # no broker in it
+    """One run of the same code by spark-submit, from the command to its end."""
+    import benchmarks.spark.alone as program
+
+    submit = str(Path(sys.executable).with_name("spark-submit"))
+    began = time.perf_counter()
+    _ran([submit, str(program.__file__), "submit", str(seconds)])
+    took = time.perf_counter() - began
+    return Measurement(1 / took, p50=took, p99=took)
+
+
+def _ran(command: list[str]) -> str:
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=_START_SECONDS * 2, cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise Unavailable(f"{Path(command[0]).name} failed: {done.stderr.strip()[-600:]}")
+    return done.stdout
+
+
+def _served(broker: Broker, seconds: float, measure: _Measure) -> Measurement:
+    url = f"stomp://127.0.0.1:{broker.port}"
+
+    async def ask() -> Measurement:
+        async with Client(url) as client:
+            await _warmed_up(client)
+            return await measure(client, seconds)
+
+    with _service(url):
+        return anyio.run(ask)
+
+
+@contextmanager
+def _service(url: str) -> Iterator[None]:
+    with TemporaryDirectory(prefix="nebula-") as folder:
+        log = Path(folder, "service.log")
+        environment = {"NEBULA_BROKER": url, "NEBULA_STATE": str(Path(folder, "state"))}
+        with running([PROGRAM, "run", _APP], log=log, environment=environment):
+            try:
+                yield
+            except TimeoutError as error:
+                raise Unavailable(f"the service of jobs is not ready: {tail(log)}") from error
+
+
+async def _warmed_up(client: Client) -> None:
+    with anyio.fail_after(_START_SECONDS):
+        while True:
+            try:
+                await client.call(_SERVICE, "ping")
+                break
+            except NoResponder:  # it is starting
+                await anyio.sleep(0.05)
+        await (await client.start(_SERVICE, "direct", {"seconds": _WARM_UP_SECONDS})).result()
+        for _ in range(5):
+            await (await client.start(_SERVICE, "quick")).result()
+
+
+async def _overhead(client: Client, seconds: float) -> Measurement:
+    async def one() -> None:
+        await (await client.start(_SERVICE, "quick")).result()
+
+    return await _timed(one, seconds)
+
+
+async def _direct(client: Client, seconds: float) -> Measurement:
+    taken = await (await client.start(_SERVICE, "direct", {"seconds": seconds})).result(list[float])
+    return summary(taken, sum(taken))
+
+
+async def _accepted(client: Client, seconds: float) -> Measurement:
+    started = []
+
+    async def one() -> None:
+        started.append(await client.start(_SERVICE, "busy"))
+
+    filling = await _running(client, "busy")
+    measured = await _timed(one, seconds)
+    for job in [*started, filling]:
+        await job.cancel()
+    return measured
+
+
+async def _cancelled(client: Client, seconds: float, verb: str) -> Measurement:
+    reported: list[float] = []
+    free: list[float] = []
+    end = time.perf_counter() + seconds
+    while not reported or time.perf_counter() < end:
+        job = await _running(client, verb)
+        began = time.perf_counter()
+        await job.cancel()
+        status = await job.wait()
+        reported.append(time.perf_counter() - began)
+        if status.state is not JobState.CANCELLED:
+            raise ConnectionError(f"a job that was cancelled is {status.state}")
+        await (await client.start(_SERVICE, "quick")).result()
+        free.append(time.perf_counter() - began)
+    measured = summary(reported, sum(reported))
+    return Measurement(measured.rate, p50=measured.p50, p99=measured.p99, took=median(free))
+
+
+async def _loop_delay(client: Client, seconds: float) -> Measurement:
+    filling = await _running(client, "busy")
+    late: list[float] = []
+
+    async def watch() -> None:
+        late.extend(await client.call(_SERVICE, "delays", {"seconds": seconds}, result=list[float]))
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        while True:
+            await (await client.start(_SERVICE, "quick")).result()
+    await filling.cancel()
+    return summary(late, seconds)
+
+
+async def _running(client: Client, verb: str) -> JobHandle:
+    job = await client.start(_SERVICE, verb)
+    async for status in job.watch():
+        if status.state is JobState.RUNNING:
+            break
+    # Its tasks have to be in Spark by then.
+    await anyio.sleep(_BUSY_AT_LEAST)
+    return job
+
+
+async def _timed(one: Callable[[], Awaitable[None]], seconds: float) -> Measurement:
+    taken: list[float] = []
+    used, began = time.process_time(), time.perf_counter()
+    while not taken or time.perf_counter() - began < seconds:
+        start = time.perf_counter()
+        await one()
+        taken.append(time.perf_counter() - start)
+    elapsed = time.perf_counter() - began
+    return summary(taken, elapsed, busy=(time.process_time() - used) / elapsed)

@@ -1,0 +1,60 @@
+"""The rows of the pipeline: jobs, and what lies between messages and answers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from benchmarks import jobs
+from benchmarks.row import Contestant, Row
+
+PIPELINE = (
+    Row(
+        "job-overhead",
+        "A job, from the request to its result",
+        "A small aggregation, one after the other, warm, on two cores: as a verb of a service, and the"
+        " same code in the same engine without the way there; beside it Spark Connect with a server of its"
+        " own, and spark-submit, which starts Spark each time.",
+        "jobs",
+        [
+            Contestant("Nebula", "nebula", jobs.overhead),
+            Contestant("the code in the same engine", "nebula", jobs.direct),
+            Contestant("the code in a program of its own", "nebula", partial(jobs.alone, kind="classic")),
+            Contestant("Spark Connect", "nebula", partial(jobs.alone, kind="connect")),
+            Contestant("spark-submit", "nebula", jobs.submitted),
+        ],
+        by_latency=True,
+        against="the code in the same engine",
+        most_p50=0.010,
+        max_rounds=2,
+    ),
+    Row(
+        "job-accepted",
+        "A job, from the request to its early success",
+        "While another job fills Spark, and more and more wait: each is on disk before it is answered.",
+        "jobs",
+        [Contestant("Nebula", "nebula", jobs.accepted)],
+        max_rounds=2,
+    ),
+    Row(
+        "job-cancel",
+        "A job, from cancel to cancelled",
+        "It fills Spark. *s*: until a small job that is asked for then is done, which waits for a slot.",
+        "jobs",
+        [
+            Contestant("Nebula, in the JVM", "nebula", partial(jobs.cancelled, verb="busy")),
+            Contestant("Nebula, in Python", "nebula", partial(jobs.cancelled, verb="busy_python")),
+        ],
+        most_p50=0.1,
+        max_rounds=2,
+    ),
+    Row(
+        "job-loop",
+        "The event loop of a service while jobs run",
+        "By how much it is late when it is to wake up each hundredth of a second, while one job fills"
+        " Spark and others are asked for beside it, one after the other.",
+        "ticks",
+        [Contestant("Nebula", "nebula", jobs.loop_delay)],
+        most_p99=0.005,
+        max_rounds=2,
+    ),
+)

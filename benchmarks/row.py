@@ -1,0 +1,55 @@
+"""What a row of the results is: what is measured, on whom, and what we aim at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.peers import Broker
+from benchmarks.stream import Measurement
+
+Measure = Callable[[Broker, float], Measurement]
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """Who is measured: a name for the table, the broker it needs, and how."""
+
+    name: str
+    broker: str
+    measure: Measure
+
+    @property
+    def is_ours(self) -> bool:
+        """Ours are what is compared; the others are what it is compared with."""
+        return self.broker.startswith("nebula")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that is measured.
+
+    Attributes:
+        name: what `--rows` takes.
+        what: what is done, for the page of results.
+        unit: what the rate counts, per second.
+        contestants: the first is the one of ours that the aim is about.
+        aim: how many times the best of the others we want to be.
+        by_latency: compare the median latency instead of the rate.
+        against: the contestant that the aim is about, where that is not the best of the others.
+        max_rounds: it takes long, and so many rounds are enough; None: all.
+        most_p50: the median latency of the first that we aim at, in seconds: in itself, or beside `against`
+            how much longer than that one. `most_p99` likewise, in itself.
+    """
+
+    name: str
+    title: str
+    what: str
+    unit: str
+    contestants: Sequence[Contestant]
+    aim: float | None = None
+    by_latency: bool = False
+    against: str | None = None
+    max_rounds: int | None = None
+    most_p50: float | None = None
+    most_p99: float | None = None

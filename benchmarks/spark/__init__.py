@@ -1,0 +1,1 @@
+"""What Spark's rows start: a service, and the same code without one."""
