@@ -6,17 +6,19 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from nebula.errors import JobEnded, RemoteError
+from nebula.errors import CallTimeout, JobEnded, NebulaError, NoResponder, RemoteError
 from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress
 from nebula.rpc.jobs.service import JobService
+from nebula.rpc.start_options import StartOptions
 from nebula.stomp.client import AckMode
 from tests.rpc.jobs.harness import House, ask
 
@@ -79,12 +81,21 @@ class FakeClient:
         self.subscribe = self.stomp.subscribe
         self.at: dict[str, Callable[[], Any]] = {}
         self.asked: list[str] = []
+        self.away: dict[str, NebulaError] = {}
+
+    async def start_on(
+        self, queue: str, service: str, verb: str, parameters: Any, options: StartOptions
+    ) -> JobHandle:
+        self.started = (queue, service, verb, parameters, options)
+        return JobHandle(self, f"{service}/{'0' * 26}", via=queue)
 
     async def call_queue(
         self, queue: str, verb: str, parameters: Any, *, timeout: float | None = None
     ) -> Any:
         await self.step("asking")
         self.asked.append(f"{queue} {verb}")
+        if (error := self.away.get(queue)) is not None:
+            raise error
         try:
             answer = await ask(self.queues[queue], verb, parameters)
         except VerbError as error:
@@ -307,6 +318,126 @@ async def test_job_that_nobody_knows_is_not_found(tmp_path: Path) -> None:
             await handle.result()
 
     assert caught.value.code == "not-found"
+
+
+_AWAY = [
+    NoResponder("rejected-no-consumer", "/queue/counting"),
+    CallTimeout("no answer"),
+    RemoteError("busy", "the service is stopping, try again", retryable=True),
+]
+
+
+@pytest.mark.parametrize("error", _AWAY)
+async def test_watch_goes_on_while_the_service_is_away(tmp_path: Path, error: NebulaError) -> None:
+    async with watching(tmp_path, ask_after=0.01) as job:
+        job.client.stomp.is_deaf = True
+        seen = []
+        async for status in job.handle.watch():
+            seen.append(status.state)
+            if len(seen) == 1:
+                asked = len(job.client.asked)
+                job.client.away = dict.fromkeys(job.client.queues, error)
+                job.client.at["asking"] = partial(_come_back, job, asked + 4)
+
+    assert seen == ["running", "done"]
+
+
+async def _come_back(job: Watched, asked: int) -> None:
+    """When it has been asked so often; and the job ends meanwhile."""
+    if len(job.client.asked) < asked:
+        job.client.at["asking"] = partial(_come_back, job, asked)
+    else:
+        job.client.away = {}
+        await job.end()
+
+
+@pytest.mark.parametrize("error", _AWAY)
+async def test_log_is_followed_over_the_absence_of_the_service_with_nothing_twice(
+    tmp_path: Path, error: NebulaError
+) -> None:
+    async with watching(tmp_path, ask_after=0.01) as job:
+        listener, texts = job.house.runner.listener, []
+        listener.on_log(*job.key, "one")
+        async for line in job.handle.log(follow=True):
+            texts.append((line.number, line.text))
+            if line.text == "one":
+                listener.on_log(*job.key, "two")
+                job.client.away = dict.fromkeys(job.client.queues, error)
+                job.client.at["asking"] = partial(_come_back, job, len(job.client.asked) + 4)
+
+    assert texts == [(1, "one"), (2, "two")]
+
+
+@pytest.mark.parametrize("error", _AWAY)
+async def test_service_that_is_away_at_first_is_told(tmp_path: Path, error: NebulaError) -> None:
+    async with watching(tmp_path) as job:
+        job.client.away = dict.fromkeys(job.client.queues, error)
+        with pytest.raises(type(error)):
+            await job.handle.result()
+        with pytest.raises(type(error)):
+            await anext(job.handle.log(follow=True))
+
+
+async def test_job_that_is_forgotten_while_it_is_watched_is_told(tmp_path: Path) -> None:
+    async with watching(tmp_path, ask_after=0.01) as job:
+        job.client.stomp.is_deaf = True
+        gone = RemoteError("not-found", "counting knows no such job")
+        watch = job.handle.watch()
+        await anext(watch)
+        job.client.away = dict.fromkeys(job.client.queues, gone)
+        with pytest.raises(RemoteError, match="knows no such job"):
+            await anext(watch)
+        await watch.aclose()
+
+
+async def test_others_are_asked_for_a_job_whose_instance_is_away(tmp_path: Path) -> None:
+    async with watching(tmp_path) as job:
+        job.client.away["/queue/counting.gone"] = NoResponder("rejected-no-consumer", "/queue/counting.gone")
+        handle = JobHandle(job.client, job.handle.id, via="/queue/counting.gone")
+
+        assert (await handle.status()).state == "running"
+        await handle.status()
+
+    assert job.client.asked == [
+        "/queue/counting.gone job.status",
+        "/queue/counting job.status",
+        "/queue/counting job.status",
+    ]
+
+
+async def test_others_are_asked_next_where_only_time_tells_that_an_instance_is_away(tmp_path: Path) -> None:
+    async with watching(tmp_path) as job:
+        job.client.away["/queue/counting.gone"] = CallTimeout("no answer")
+        handle = JobHandle(job.client, job.handle.id, via="/queue/counting.gone")
+        with pytest.raises(CallTimeout):
+            await handle.status()
+
+        assert (await handle.status()).state == "running"
+
+
+async def test_rerun_is_asked_of_the_instance_that_holds_the_job(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    async with house.living() as holder:
+        job = (await house.accept(holder))["job"]
+        async with house.living() as other:
+            client = FakeClient(other, holder)
+            new = await JobHandle(client, job).rerun(priority=7, notify="/queue/mine")
+
+    options = {"priority": 7, "notify": "/queue/mine"}
+    assert client.started == (holder.via, "counting", "job.rerun", {"job": job}, options)
+    assert new.id != job
+
+
+async def test_all_that_is_known_of_a_job_is_shown(tmp_path: Path) -> None:
+    async with watching(tmp_path) as job:
+        job.house.runner.listener.on_log(*job.key, "one")
+        known = await job.handle.show()
+
+        assert (known["job"], known["parameters"], known["steps"]) == (
+            job.handle.id, {"up_to": 3}, [],
+        )  # fmt: skip
+        assert [line["text"] for line in known["log"]] == ["one"]
+        assert [tuple(line)[1:] for line in await job.handle.log_lines(after=0)] == [("one", 1)]
 
 
 def test_handle_needs_to_know_the_service() -> None:
