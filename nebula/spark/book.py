@@ -149,16 +149,14 @@ class JobBook:
             self._listener.on_log(job, attempt, line.text)
         else:
             tasks = None if line.tasks is None else TaskCounts(*line.tasks)
-            progress = Progress(fraction=line.fraction, note=line.note, step=line.step, tasks=tasks)
+            progress = Progress(line.fraction, line.note, line.step, tasks, line.counters, line.at)
             self._listener.on_progress(job, attempt, progress)
 
     def _hear_end(self, line: lines.Done | lines.Failed | lines.Cancelled) -> None:
         key = (line.job, line.attempt)
         self._ended[type(line).__name__.lower()] += 1
         if isinstance(line, lines.Done):
-            output = JobOutput(
-                value=line.value, path=line.path, rows=line.rows, bytes=line.bytes, schema=line.schema
-            )
+            output = JobOutput(line.value, line.path, line.rows, line.bytes, line.schema, line.preview)
             self._listener.on_done(*key, output)
         elif isinstance(line, lines.Failed):
             failure = JobFailure(

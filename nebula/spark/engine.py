@@ -82,6 +82,8 @@ class Spark:
             raise ValueError("a Spark Connect server is not a master: write Spark(remote=…)")
         elif not self.master:
             object.__setattr__(self, "master", "local[*]")
+        if self.ui and not self.remote and not self.master.startswith("local"):
+            check_pages(self)
         if self.max_running < 1:
             raise ValueError(f"max_running is {self.max_running}, and no job would ever run")
         for name in ("recycle_after_jobs", "recycle_after", "recycle_above_bytes", "idle_stop"):
@@ -131,3 +133,16 @@ def check_remote(spark: Spark) -> None:
                 f"{name} is set where the Connect server is started: with remote= only settings of a "
                 "session can be given, whose names begin with spark.sql."
             )
+
+
+def check_pages(spark: Spark) -> None:
+    """Check that a driver whose pages stay on the loopback is found by its cluster.
+
+    Raises:
+        ValueError: it would name the loopback to its workers.
+    """
+    if "spark.driver.host" not in spark.conf:
+        raise ValueError(
+            "ui=True keeps Spark's pages to the loopback, and its driver with them: on a cluster give the "
+            'address of this machine as well, conf={"spark.driver.host": …}'
+        )

@@ -37,6 +37,7 @@ def status_of(spark: Spark, host: HostRun | None) -> dict[str, Any]:
         "jvm_pid": ready.jvm_pid if ready else None,
         "spark": ready.spark if ready else None,
         "java": ready.java if ready else None,
+        "ui": ready.ui if ready else None,
         "start_seconds": ready.seconds if ready else None,
         "up_seconds": round(monotonic() - host.began, 3) if host else None,
         "jobs_since_start": host.handed_over if host else None,

@@ -48,6 +48,7 @@ class Configure:
     max_result_bytes: int
     cancel_grace: float
     remote: str | None = None
+    ui: bool = False
     archives: str | None = None  # the folder of archives of Java's classes; None: start without
     with_archive: bool = True  # False: the last start with it failed
 
@@ -105,6 +106,7 @@ class Ready:
     seconds: float
     archive: str | None = None  # where it is, or where it is missed
     archive_state: str = "off"  # or missing, unused, used, refused
+    ui: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,8 @@ class Progressed:
     note: str
     step: tuple[int, int, str] | None
     tasks: tuple[int, int, int] | None  # done, known, active
+    counters: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    at: float | None = None  # when a step began, seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,7 @@ class Done:
     rows: int | None
     bytes: int | None
     schema: Any
+    preview: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,7 @@ class EnginePlan:
             max_result_bytes=spark.max_result_bytes,
             cancel_grace=spark.cancel_grace,
             remote=spark.remote,
+            ui=spark.ui,
             archives=None if self.archives is None else str(self.archives),
             with_archive=with_archive,
         )

@@ -9,8 +9,8 @@ their ids, hence an unsubmitted one below a submitted one is skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 # A job is at 1 only when its result is there: after the last task comes the commit of what it wrote.
 _CAP = 0.99
@@ -42,6 +42,14 @@ class Tasks:
     done: int
     known: int
     active: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What Spark says of a job: the tasks of its present step, and counters of all its steps by name."""
+
+    tasks: Tasks
+    counters: Mapping[str, int] = field(default_factory=dict)
 
 
 def count_tasks(jobs: Iterable[SparkJobSeen]) -> Tasks:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from nebula.spark import lines
-from nebula.spark.engine import Spark
 from tests.spark.engine import WITH_WORKERS, engine, living, until
 
 pytestmark = pytest.mark.spark
@@ -63,11 +62,6 @@ def test_cluster_engine_keeps_its_own_addresses(tmp_path: Path) -> None:
     conf = spark_conf(configure(tmp_path, master="spark://master:7077"))
 
     assert not {"spark.driver.host", "spark.sql.shuffle.partitions"} & conf.keys()
-
-
-def test_connect_is_refused_where_it_is_declared() -> None:
-    with pytest.raises(ValueError, match="Spark Connect is not supported"):
-        Spark(master="sc://localhost")
 
 
 def test_declaring_and_running_a_service_imports_no_pyspark() -> None:

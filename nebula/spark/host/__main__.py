@@ -138,7 +138,7 @@ class Host:
         threading.Thread(target=self._report, name="progress", daemon=True).start()
         seconds = round(time.monotonic() - began, 3)
         what = (session.version, session.java, session.jvm_pid, seconds)
-        self._speaker.say(lines.Ready(*what, session.archive, session.archive_state))
+        self._speaker.say(lines.Ready(*what, session.archive, session.archive_state, session.ui))
 
     def _await_death(self, session: Session, seconds: float | None = None) -> None:
         """Leave when Spark has died; do nothing if it has not within this time."""

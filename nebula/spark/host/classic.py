@@ -18,7 +18,7 @@ from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, 
 from nebula.spark.host.status import TaskCounter, active_tasks, cancel_group, tag_of
 from nebula.spark.java import Java, JavaNotFound, find_java
 from nebula.spark.lines import Configure
-from nebula.spark.progress import Tasks
+from nebula.spark.progress import Counted
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -86,6 +86,7 @@ class ClassicSession:
         self.context: SparkContext = SparkContext(conf=conf, gateway=gateway)
         self.spark: SparkSession = SparkSession(self.context)
         self.version, self.java, self.jvm_pid = self.context.version, str(java), self.jvm.pid
+        self.ui = _ui(self.context)
         self.archive = None if archive.path is None else str(archive.path)
         self.archive_state = archive.state(self.jvm.pid)
 
@@ -140,6 +141,7 @@ class ClassicPlace:
         self._steps = 0
         self._tag = tag_of(group, 0)
         self._counter = TaskCounter(self._tag)
+        self._rows = (0, 0)  # of the steps before the present one
         self._spark: SparkSession | None = None
 
     @property
@@ -161,13 +163,21 @@ class ClassicPlace:
         self._steps += 1
         context = self._session.context
         context.removeJobTag(self._tag)
+        self._counter.count(self._java)
+        self._rows = self._all_rows()
         self._tag = tag_of(self._group, self._steps)
         context.addJobTag(self._tag)
         self._counter = TaskCounter(self._tag)
 
-    def count(self) -> Tasks:
+    def count(self) -> Counted:
         """See `Place`: some milliseconds of asking."""
-        return self._counter.count(self._java)
+        tasks = self._counter.count(self._java)
+        counters = zip(("rows_read", "rows_written"), self._all_rows(), strict=True)
+        return Counted(tasks, {name: rows for name, rows in counters if rows})
+
+    def _all_rows(self) -> tuple[int, int]:
+        read, written = self._counter.rows
+        return self._rows[0] + read, self._rows[1] + written
 
     def active(self) -> int:
         """See `Place`."""
@@ -201,8 +211,10 @@ def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
         "spark.driver.memory": config.memory,
         # A quarter of the heap: one job that collects too much fails, and the others live.
         "spark.driver.maxResultSize": "256m",
-        # The UI listens on all interfaces, without a password, and its links kill jobs.
-        "spark.ui.enabled": "false",
+        # Its pages have no password, and links that kill jobs.
+        "spark.ui.enabled": str(config.ui).lower(),
+        "spark.ui.killEnabled": "false",
+        "spark.ui.port": "0",
         "spark.ui.showConsoleProgress": "false",
         # The status store serves our progress too: write each event at once, keep few ended jobs.
         "spark.ui.liveUpdate.period": "0",
@@ -246,6 +258,12 @@ def _local_cores(master: str) -> int:
     return len(os.sched_getaffinity(0)) if numbers[0] == "*" else int(numbers[0] or 1)
 
 
+def _ui(context: SparkContext) -> str | None:
+    # Spark tells it under the name that a driver has for its workers; it listens on the loopback.
+    url = context.uiWebUrl
+    return url and f"http://127.0.0.1:{url.rpartition(':')[2]}"
+
+
 def _java(folder: Path) -> Java:
     try:
         return find_java(folder / "java")
@@ -259,8 +277,8 @@ def _prepare_environment(config: Configure, java: Java) -> None:
     changes["PYSPARK_DRIVER_PYTHON"] = sys.executable
     changes["PYSPARK_PYTHON"] = _workers_python(config)
     changes["TMPDIR"] = str(Path(config.folder) / "scratch")
-    if config.master.startswith("local"):
-        # The only setting that narrows all of Spark's ports to the loopback.
+    if config.ui or config.master.startswith("local"):
+        # The only setting that narrows all of Spark's ports to the loopback, and the one for its pages.
         changes["SPARK_LOCAL_IP"] = "127.0.0.1"
     # It stands in the class path, and where there is a folder with files in it Java archives no classes.
     changes["SPARK_CONF_DIR"] = os.environ.get("SPARK_CONF_DIR", _NO_FOLDER)

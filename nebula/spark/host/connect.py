@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -21,7 +22,7 @@ from nebula.spark.host.probe import answers
 from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
 from nebula.spark.host.status import tag_of
 from nebula.spark.lines import Configure
-from nebula.spark.progress import SparkJobSeen, StageSeen, Tasks, count_tasks
+from nebula.spark.progress import Counted, SparkJobSeen, StageSeen, Tasks, count_tasks
 from nebula.spark.remote import parse_remote
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ _PATIENCE_SECONDS = 15.0
 _REFUSALS = 3
 
 _PACKAGES = ("pyspark", "pyarrow", "pandas", "grpc", "grpc_status", "zstandard")
-
-_NO_JVM: int | None = None
 
 _Result = TypeVar("_Result")
 
@@ -63,7 +62,9 @@ class ConnectSession:
         self._root = self.connect(str(uuid4()))
         # This one must not wait for better times: it is asked whether the server lives.
         self._root.client.set_retry_policies([])
-        self.java, self.jvm_pid = "", _NO_JVM
+        self.java = ""
+        self.jvm_pid: int | None = None
+        self.ui: str | None = None
         self.archive: str | None = None
         self.archive_state = "off"
         self.version: str = self._first_answer()
@@ -224,9 +225,10 @@ class ConnectPlace:
         self.spark.addTag(tag_of(self._group, self._steps))
         self._counter.reset()
 
-    def count(self) -> Tasks:
+    def count(self) -> Counted:
         """See `Place`: what the server has told; it does so every second or two."""
-        return self._counter.count()
+        tasks, bytes_read = self._counter.count()
+        return Counted(tasks, {"bytes_read": bytes_read} if bytes_read else {})
 
     def active(self) -> int:
         """See `Place`: nobody tells. What a killed Python task still holds, the server alone knows."""
@@ -253,30 +255,45 @@ class ConnectPlace:
 
 
 class OperationCounter:
-    """A progress handler: counts the tasks of the operations that ran since the last reset."""
+    """A progress handler: counts the tasks of what ran since the last reset, and the bytes of all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._operations: dict[str, tuple[SparkJobSeen, int]] = {}
+        self._operations: dict[str, _Operation] = {}
+        self._bytes_before = 0
 
     def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         """Called by the client, in the thread that waits for the operation."""
-        seen = tuple(_stage(stage) for stage in stages or ())
+        seen = list(stages or ())
+        job = SparkJobSeen(is_running=not done, stages=tuple(_stage(stage) for stage in seen))
         with self._lock:
-            job = SparkJobSeen(is_running=not done, stages=seen)
-            self._operations[operation_id or ""] = (job, 0 if done else inflight_tasks)
+            self._operations[operation_id or ""] = _Operation(
+                job, 0 if done else inflight_tasks, sum(stage.num_bytes_read for stage in seen)
+            )
 
     def reset(self) -> None:
-        """Forget what was counted."""
+        """Count tasks from nothing."""
         with self._lock:
+            self._bytes_before += sum(operation.bytes_read for operation in self._operations.values())
             self._operations.clear()
 
-    def count(self) -> Tasks:
-        """The tasks by now."""
+    def count(self) -> tuple[Tasks, int]:
+        """The tasks by now, and the bytes that were read from sources."""
         with self._lock:
             operations = list(self._operations.values())
-        tasks = count_tasks(job for job, _ in operations)
-        return Tasks(tasks.done, tasks.known, sum(active for _, active in operations))
+            bytes_read = self._bytes_before + sum(operation.bytes_read for operation in operations)
+        tasks = count_tasks(operation.job for operation in operations)
+        active = sum(operation.active for operation in operations)
+        return Tasks(tasks.done, tasks.known, active), bytes_read
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """What was told last of one operation."""
+
+    job: SparkJobSeen
+    active: int
+    bytes_read: int
 
 
 def _stage(stage: Any) -> StageSeen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -38,6 +39,7 @@ class SparkJob(Job):
         # The job's thread moves the meter on, the host's reads it.
         self._meter, self._lock = Meter(), threading.Lock()
         self._told = lines.Progressed(*self._key, None, "", None, None)
+        self._has_reported = False
         place.open(submit.verb)
 
     @property
@@ -105,6 +107,7 @@ class SparkJob(Job):
     def report(self) -> None:
         """Say how far the job is, if that changed. The host calls it a few times each second."""
         with self._lock:
+            self._has_reported = True
             counted = self._place.count()
             self._meter.see(counted.tasks)
             self._tell(counted.counters, _counts(counted.tasks))

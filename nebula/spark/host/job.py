@@ -99,11 +99,14 @@ class RunningJob:
 
     def _run(self) -> None:
         self._say(lines.Started(*self._key))
+        if self._session.ui is not None:
+            self._say(lines.Logged(*self._key, f"Spark shows its work at {self._session.ui}/jobs/"))
         try:
             done = self._call()
             # Who may tell the end may also publish: a cancelled job's result must never appear.
             if self._claim_end():
-                self._results.publish()
+                for written in self._results.publish():
+                    self._say(lines.Logged(*self._key, written))
                 self._say(done)
         # SystemExit and its like too: a job must not end the host.
         except BaseException as error:
@@ -128,7 +131,11 @@ class RunningJob:
         if inspect.iscoroutine(result):
             result = asyncio.run(result)
         output = self._results.take(result, contract, function)
-        return lines.Done(*self._key, output.value, output.path, output.rows, output.bytes, output.schema)
+        with suppress(Exception):  # counts are told, not owed
+            self._context.report_last()
+        return lines.Done(
+            *self._key, output.value, output.path, output.rows, output.bytes, output.schema, output.preview
+        )
 
     def _fail(self, error: BaseException) -> None:
         if self._cancelled.is_set() and not self._has_ended:

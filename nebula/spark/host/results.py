@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from nebula.rpc.signature import Signature
 from nebula.spark.failures import ResultError
+from nebula.spark.host.parquet import data_files, first_rows, sign
 from nebula.spark.lines import UNFINISHED
 
 
@@ -28,6 +29,7 @@ class Output:
     rows: int | None = None
     bytes: int | None = None
     schema: dict[str, str] | None = None
+    preview: list[dict[str, Any]] | None = None
 
 
 class Results:
@@ -43,7 +45,7 @@ class Results:
     """
 
     def __init__(self, folder: Path, job: str, attempt: int, *, max_rows: int, max_bytes: int) -> None:
-        self._table = folder / f"{job}.parquet"
+        self._job, self._table = job, folder / f"{job}.parquet"
         self._suffix = f"{UNFINISHED}{job}.{attempt}"
         self._unfinished: dict[Path, Path] = {}
         self._max_rows, self._max_bytes = max_rows, max_bytes
@@ -69,14 +71,28 @@ class Results:
             return Output(value=self._value(self._collected(result), signature))
         return self._written(result)
 
-    def publish(self) -> None:
-        """Let what was written appear under its name, each in one step."""
+    def publish(self) -> list[str]:
+        """Let what was written appear under its name, each in one step.
+
+        Returns:
+            What appeared where the job chose the place, for its log.
+        """
+        published = []
         for final, unfinished in self._unfinished.items():
             if unfinished.exists():
+                if final != self._table:
+                    published.append(self._described(final, unfinished))
                 # A folder cannot replace one that has files in it.
                 if final.is_dir():
                     shutil.rmtree(final)
                 unfinished.replace(final)
+        return published
+
+    def _described(self, final: Path, unfinished: Path) -> str:
+        parts = data_files(unfinished)
+        rows = [sign(part, self._job) for part in parts if part.suffix == ".parquet"]
+        told = f", {sum(rows)} rows" if rows else ""
+        return f"wrote {final}: {len(parts)} files, {sum(part.stat().st_size for part in parts)} bytes{told}"
 
     def discard(self) -> None:
         """Remove what is unfinished. Safe to call again: killed tasks may write a little longer."""
@@ -112,17 +128,22 @@ class Results:
         return collected
 
     def _written(self, table: DataFrame) -> Output:
-        from pyarrow import parquet  # type: ignore[import-untyped]  # it ships no types
-
         unfinished = self.reserve(self._table)
         # As a URI: on a cluster a bare path would mean the cluster's own file system.
         table.write.mode("overwrite").parquet(unfinished.as_uri())
-        parts = list(unfinished.glob("*.parquet"))
+        parts = [part for part in data_files(unfinished) if part.suffix == ".parquet"]
+        if not parts:
+            # Even an empty table has a file. Each worker wrote to a disk of its own.
+            raise ResultError(
+                f"Spark wrote the table, and nothing is in {unfinished.parent}: on a cluster the state "
+                "folder (NEBULA_STATE) has to be on storage that service and workers share"
+            )
         return Output(
             path=str(self._table),
-            rows=sum(parquet.read_metadata(part).num_rows for part in parts),
+            rows=sum([sign(part, self._job) for part in parts]),
             bytes=sum(part.stat().st_size for part in parts),
             schema={field.name: field.dataType.simpleString() for field in table.schema.fields},
+            preview=first_rows(parts),
         )
 
 

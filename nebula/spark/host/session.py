@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from nebula.spark.progress import Tasks
+from nebula.spark.progress import Counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,10 +44,10 @@ class Place(Protocol):
         """Make the session, and mark what this thread starts in Spark as this attempt's."""
 
     def begin_step(self) -> None:
-        """What Spark does from now on is counted from nothing."""
+        """The tasks that Spark runs from now on are counted from nothing."""
 
-    def count(self) -> Tasks:
-        """What the present step has done by now. May raise what a dead Spark raises."""
+    def count(self) -> Counted:
+        """What the attempt has done by now. May raise what a dead Spark raises."""
 
     def active(self) -> int:
         """How many task slots the attempt holds now; 0 where nobody tells."""
@@ -66,6 +66,7 @@ class Session(Protocol):
         version: Spark's.
         java: what runs it, for people; empty if it is not ours to know.
         jvm_pid: of the JVM, if it is a child of ours.
+        ui: the address of Spark's own pages, if they are switched on.
         archive: of Java's classes, where it is or where it is missed; see `nebula.spark.cds`.
         archive_state: `off`, `missing`, `unused`, `used` or `refused`.
     """
@@ -73,6 +74,7 @@ class Session(Protocol):
     version: str
     java: str
     jvm_pid: int | None
+    ui: str | None
     archive: str | None
     archive_state: str
 

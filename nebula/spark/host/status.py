@@ -6,6 +6,7 @@ They were the same from PySpark 4.0 to 4.3; a test goes red when one is not.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from nebula.spark.progress import SparkJobSeen, StageSeen, Tasks, count_tasks
@@ -49,6 +50,8 @@ class TaskCounter:
         self._tag = tag
         self._ended: set[int] = set()
         self._done = 0
+        # By stage: several Spark jobs may list one and the same.
+        self._rows: dict[int, tuple[int, int]] = {}
 
     def count(self, context: Any) -> Tasks:
         """What the step's Spark jobs have done by now: some milliseconds of asking."""
@@ -56,12 +59,26 @@ class TaskCounter:
         seen = _look(
             tracker, (number for number in tracker.getJobIdsForTag(self._tag) if number not in self._ended)
         )
+        self._read_rows(context.statusStore(), seen.values())
         now = count_tasks(seen.values())
         total = Tasks(self._done + now.done, self._done + now.known, now.active)
         ended = {number: job for number, job in seen.items() if not job.is_running}
         self._ended |= ended.keys()
         self._done += count_tasks(ended.values()).done
         return total
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Records that were read from sources and written to outputs, as of the last count."""
+        read, written = zip(*self._rows.values(), strict=True) if self._rows else ((), ())
+        return sum(read), sum(written)
+
+    def _read_rows(self, store: Any, jobs: Iterable[SparkJobSeen]) -> None:
+        for stage in {stage.id for job in jobs for stage in job.stages if stage.is_submitted}:
+            # The store keeps a bounded number of stages, and raises for what it has dropped.
+            with suppress(Exception):
+                data = store.lastStageAttempt(stage)
+                self._rows[stage] = (data.inputRecords(), data.outputRecords())
 
 
 def _look(tracker: Any, numbers: Iterable[int]) -> dict[int, SparkJobSeen]:

@@ -1,0 +1,66 @@
+"""The Parquet files that a job has written: its name in them, and their first rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from nebula.spark.host.footer import FooterError, add_metadata
+
+# Under this key of a file's metadata stands the id of the job that wrote it.
+JOB_KEY = "nebula.job"
+
+_PREVIEW_ROWS = 10
+_PREVIEW_BYTES = 8 * 1024
+
+
+def data_files(place: Path) -> list[Path]:
+    """The files with data at this place, a file or a folder, in their order; Spark's own marks left out."""
+    if place.is_file():
+        return [place]
+    files = (file for file in place.rglob("*") if file.is_file())
+    return sorted(file for file in files if not file.name.startswith(("_", ".")))
+
+
+def sign(file: Path, job: str) -> int:
+    """Write the job's id into a Parquet file; how many rows are in it.
+
+    One that cannot be read as Parquet is left alone, and has no rows for us.
+    """
+    from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]  # it ships no types
+
+    try:
+        rows: int = parquet.read_metadata(file).num_rows
+        add_metadata(file, {JOB_KEY: job})
+    except (ArrowException, FooterError):
+        return 0
+    # Hadoop keeps a checksum beside the file, of what was in it before.
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    return rows
+
+
+def first_rows(files: Sequence[Path]) -> list[dict[str, Any]] | None:
+    """The first rows in JSON, some kilobytes at most; None if not even one is that small."""
+    from pyarrow import parquet
+
+    rows: list[dict[str, Any]] = []
+    for file in files:
+        with parquet.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(batch_size=_PREVIEW_ROWS):
+                rows += batch.to_pylist()
+                if len(rows) >= _PREVIEW_ROWS:
+                    return _bounded(rows[:_PREVIEW_ROWS])
+    return _bounded(rows)
+
+
+def _bounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    preview: list[dict[str, Any]] = to_jsonable_python(
+        rows, bytes_mode="base64", inf_nan_mode="null", fallback=str
+    )
+    while preview and len(json.dumps(preview)) > _PREVIEW_BYTES:
+        preview.pop()
+    return preview if preview or not rows else None

@@ -1,0 +1,42 @@
+"""Jobs whose steps, rows and files are looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nebula.rpc.jobs.context import Job
+
+
+def quick_steps(ctx: Job) -> None:
+    for number in (1, 2, 3):
+        ctx.step(number, 3, f"step {number}")
+
+
+def copies(ctx: Job, folder: str) -> None:
+    """Writes a thousand rows, reads them, writes two thousand, in two steps."""
+    ctx.step(1, 2)
+    ctx.spark.range(1000).write.parquet(f"file://{folder}/a")
+    ctx.step(2, 2)
+    rows = ctx.spark.read.parquet(f"file://{folder}/a")
+    rows.union(rows).write.parquet(f"file://{folder}/b")
+
+
+def counts_file(ctx: Job, path: str) -> int:
+    counted: int = ctx.spark.read.parquet(f"file://{path}").count()
+    return counted
+
+
+def odd_values(ctx: Job) -> Any:
+    return ctx.spark.sql(
+        "SELECT timestamp'2026-01-02 03:04:05' AS at, cast(1.2 AS decimal(5, 2)) AS price, X'00ff' AS bytes,"
+        " cast(null AS int) AS nothing, cast('NaN' AS double) AS nan"
+    )
+
+
+def huge_rows(ctx: Job) -> Any:
+    return ctx.spark.sql("SELECT repeat('x', 100000) AS text FROM range(3)")
+
+
+def writes_table(ctx: Job, path: str) -> None:
+    ctx.spark.range(0, 50, 1, 1).write.parquet(Path(ctx.output(path)).as_uri())

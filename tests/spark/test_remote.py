@@ -1,0 +1,91 @@
+"""Where a declared engine is: a master or a Connect server, and what goes with neither."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from nebula.spark import Spark
+from nebula.spark.host.probe import master_addresses, probe_master
+from nebula.spark.host.session import CannotStart
+from nebula.spark.remote import parse_remote
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [
+        ({"master": "sc://host"}, r"not a master: write Spark\(remote=…\)"),
+        ({"master": "local[2]", "remote": "sc://host"}, r"both master=local\[2\] and a remote"),
+        ({"remote": "spark://host:7077"}, r"begins with spark: give a Connect server as sc://host:15002"),
+        ({"remote": "sc://"}, "no address"),
+        ({"remote": "sc://host:many"}, "no address"),
+        ({"remote": "sc://host/path"}, "no address"),
+        ({"remote": "sc://host/;user_id"}, "name=value"),
+        ({"remote": "sc://host/;session_id=3"}, "leave it out"),
+        ({"remote": "sc://127.0.0.1/;token=secret"}, "write sc://localhost:15002"),
+        ({"remote": "sc://[::1]:9/;token=secret"}, "write sc://localhost:9"),
+        ({"remote": "sc://host", "memory": "4g"}, "where the Connect server is started"),
+        ({"remote": "sc://host", "ui": True}, "switched on there"),
+        ({"remote": "sc://host", "conf": {"spark.executor.memory": "4g"}}, "names begin with spark.sql."),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_declared(declared: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason) as refusal:
+        Spark(**declared)
+    assert "secret" not in str(refusal.value)
+
+
+def test_token_is_in_neither_text_nor_address_of_an_engine() -> None:
+    spark = Spark(remote="sc://example.com/;token=secret")
+
+    assert "secret" not in repr(spark) + spark.address
+    assert spark.address == "sc://example.com:15002"
+    assert Spark().address == "local[*]"
+
+
+@pytest.mark.parametrize(
+    "remote", ["sc://localhost/;token=a%3Db", "sc://127.0.0.1:1/;token=a%3Db;use_ssl=true"]
+)
+def test_token_reaches_the_client_as_it_was_declared(remote: str) -> None:
+    url = parse_remote(remote).url(user_id="me")
+
+    assert ";token=a%3Db;" in url
+    assert url.endswith(";user_id=me")
+
+
+@pytest.mark.parametrize(
+    ("master", "addresses"),
+    [
+        ("local[*]", []),
+        ("local-cluster[2,1,1024]", []),
+        ("yarn", []),
+        ("spark://a:1,b:2,c", [("a", 1), ("b", 2), ("c", 7077)]),
+        ("spark://[::1]:7", [("::1", 7)]),
+        ("k8s://https://api:6443", [("api", 6443)]),
+        ("k8s://api", [("api", 443)]),
+        ("k8s://http://api", [("api", 80)]),
+    ],
+)
+def test_addresses_are_found_in_a_masters_url(master: str, addresses: list[tuple[str, int]]) -> None:
+    assert master_addresses(master) == addresses
+
+
+def test_one_of_several_masters_that_answers_is_enough() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        probe_master("spark://127.0.0.1:1,127.0.0.1:{1}".format(*listening.getsockname()))
+
+
+@pytest.mark.parametrize(
+    ("master", "reason"),
+    [
+        ("spark://127.0.0.1:1,127.0.0.1:2", "no Spark master answers at spark://127.0.0.1:1,127.0.0.1:2"),
+        ("k8s://https://127.0.0.1:1", "no Kubernetes API answers at k8s://https://127.0.0.1:1"),
+        ("spark://host:many", "spark://host:many is not the URL of a master"),
+    ],
+)
+def test_dead_master_is_told_by_its_name(master: str, reason: str) -> None:
+    with pytest.raises(CannotStart) as refusal:
+        probe_master(master)
+    assert str(refusal.value).startswith(reason)
