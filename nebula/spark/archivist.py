@@ -49,7 +49,8 @@ class Archivist:
 
     Attributes:
         folder: of the archives; None: the engine wants none.
-        state: for `engine.status`: `off`, `missing`, `making`, `used`, `refused`; `made`: for the next start.
+        state: for `engine.status`: `off`, `missing`, `unused`, `used`, `refused` as the engine says; then
+            `making`, and `made` (for the next start), `elsewhere` (another service makes it) or `failed`.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Archivist:
 
     async def _make_when_idle(self, archive: Path) -> None:
         if await anyio.to_thread.run_sync(is_set_aside, archive):
+            self.state = "failed"
             return
         while self._idle_seconds() < self._patience:
             await anyio.sleep(min(_LOOK_SECONDS, self._patience))
@@ -111,12 +113,16 @@ class Archivist:
         began = monotonic()
         reason = await self._make(archive)
         seconds = round(monotonic() - began, 1)
-        if reason is None:
+        log = _log.bind(archive=str(archive), seconds=seconds)
+        if reason is not None:
+            self.state = "failed"
+            log.warning("archive of classes not made, and not tried again for a day", reason=reason)
+            await anyio.to_thread.run_sync(set_aside, archive, reason)
+        elif await anyio.to_thread.run_sync(archive.is_file):
             self.state = "made"
-            _log.info("archive of classes made", archive=str(archive), seconds=seconds)
+            log.info("archive of classes made")
         else:
-            self.state = "missing"
-            _log.warning("archive of classes not made", archive=str(archive), reason=reason, seconds=seconds)
+            self.state = "elsewhere"
 
     async def _make(self, archive: Path) -> str | None:
         """Run the maker: None, or why there is no archive."""

@@ -145,6 +145,8 @@ class FakeHost:
                 self.say(lines.Cancelled(*key, slots_free=False), lines.SlotsFree(*key))
             case "stuck":
                 self.say(lines.Cancelled(*key, slots_free=False), lines.Stuck(*key))
+            case "holds_its_slots":
+                self.say(lines.Cancelled(*key, slots_free=False))
             case "was_quicker":
                 self.say(lines.Done(*key, "made it", None, None, None, None))
             case "deaf" | "child":

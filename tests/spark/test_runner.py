@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, JobTask, Progress, TaskCounts
 from nebula.rpc.middleware.job_spans import TracedRunner
 from nebula.spark import Spark, SparkRunner
+from nebula.spark.host_run import TICK_SECONDS
 from nebula.spark.processes import engine_processes
 from tests.spark.told import Told, running, task
 
@@ -344,6 +345,136 @@ async def test_idle_engine_is_replaced_after_its_number_of_jobs(tmp_path: Path) 
             await anyio.sleep(0.01)
         runner.submit(task("C", "done"))
         await told.until("C", "done")
+
+
+async def test_idle_engine_is_stopped_and_the_next_job_starts_it_again(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, idle_stop=0.1)
+    async with running(runner, told):
+        runner.submit(task("A", "done"))
+        await told.until("A", "done")
+        await until_state(runner, "stopped")
+        stopped = runner.status()
+        runner.submit(task("B", "done"))
+        await told.until("B", "done")
+
+    assert (stopped["last_end"], stopped["starts"], stopped["pid"]) == (
+        "the engine was idle for 0.1 s",
+        1,
+        None,
+    )
+    assert runner.status()["starts"] == 2
+
+
+@pytest.mark.parametrize("function", ["waits", "holds_its_slots"])
+async def test_engine_that_runs_a_job_is_not_idle_however_long_it_takes(
+    tmp_path: Path, function: str
+) -> None:
+    told, runner = Told(), fake_runner(tmp_path, idle_stop=0.1)
+    async with running(runner, told):
+        runner.submit(task("A", function))
+        await told.until("A", "started")
+        if function == "holds_its_slots":
+            # Told as cancelled, but some of it still runs.
+            runner.cancel("A", 1, reason="cancelled")
+            await told.until("A", "cancelled")
+        # Looked at several times meanwhile, each half a second.
+        for _ in range(3):
+            runner.submit(task("B", "done", attempt=len(told.of.get("B", [])) + 1))
+            await told.until("B", "done")
+            await anyio.sleep(TICK_SECONDS)
+        status = runner.status()
+
+    assert (status["state"], status["starts"]) == ("ready", 1)
+
+
+async def test_idle_engine_is_replaced_when_it_is_old(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, recycle_after=0.1)
+    async with running(runner, told):
+        runner.submit(task("A", "done"))
+        await told.until("A", "done")
+        while runner.status()["starts"] < 2:
+            await anyio.sleep(0.01)
+        await until_state(runner, "ready")
+
+        assert runner.status()["last_end"] == "the engine was replaced at the age of 0.1 s"
+
+
+async def test_jobs_that_come_while_the_engine_is_replaced_wait_and_none_is_lost(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, recycle_after_jobs=1)
+    jobs = [f"job {number}" for number in range(12)]
+    async with running(runner, told):
+        for job in jobs:
+            runner.submit(task(job, "done"))
+            await told.until(job, "done")
+            # Each time at another moment of the replacement.
+            while runner.status()["starts"] < 2 and job == jobs[5]:
+                await anyio.sleep(0.01)
+
+    assert {tuple(told.names(job)) for job in jobs} == {("starting", "started", "done")}
+
+
+async def test_host_that_is_killed_while_it_is_replaced_loses_nothing(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "deaf", recycle_after_jobs=1, stop_grace=2)
+    async with running(runner, told):
+        runner.submit(task("A", "done"))
+        await told.until("A", "done")
+        pid = runner.status()["pid"]
+        # It ignores its Stop, and would be waited for.
+        while runner.status()["state"] != "starting":
+            await anyio.sleep(0.01)
+        runner.submit(task("B", "done"))
+        os.kill(pid, signal.SIGKILL)
+        await told.until("B", "done")
+
+    assert told.names("B") == ["starting", "started", "done"]
+
+
+async def test_engine_that_dies_while_it_is_idle_is_started_again(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        await until_state(runner, "ready")
+        os.kill(runner.status()["pid"], signal.SIGKILL)
+        while runner.status()["starts"] < 2:
+            await anyio.sleep(0.01)
+        why = runner.status()["last_end"]
+        runner.submit(task("A", "done"))
+        await told.until("A", "done")
+
+    assert why == "the engine host died"
+
+
+async def test_engine_that_does_not_start_from_its_archive_is_started_without(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "with archive dies")
+    async with running(runner, told):
+        runner.submit(task("A", "done"))
+        await told.until("A", "done")
+
+    assert runner.status()["starts"] == 2
+
+
+async def test_engines_of_one_service_have_folders_of_their_own_and_share_results(tmp_path: Path) -> None:
+    command = [sys.executable, str(FAKE_HOST), "good", str(tmp_path)]
+    engines = [
+        SparkRunner(Spark(), tmp_path, "reports", name, command=command) for name in ("default", "bulk")
+    ]
+    told = Told()
+    async with running(engines[0], told), running(engines[1], told):
+        for number, runner in enumerate(engines):
+            runner.submit(task(f"job {number}", "done"))
+            await told.until(f"job {number}", "done")
+
+    assert {path.name for path in (tmp_path / "engine").iterdir()} == {"default", "bulk"}
+    assert (tmp_path / "results").is_dir()
+
+
+async def test_status_tells_no_setting_that_may_be_secret(tmp_path: Path) -> None:
+    conf = {"spark.sql.shuffle.partitions": "7", "spark.hadoop.fs.s3a.secret.key": "hush"}
+    runner = fake_runner(tmp_path, conf=conf)
+
+    assert runner.status()["conf"] == {
+        "spark.sql.shuffle.partitions": "7", "spark.hadoop.fs.s3a.secret.key": None,
+    }  # fmt: skip
+    assert "hush" not in str(runner.status())
 
 
 async def test_cold_engine_starts_with_its_first_job(tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""Which archive of Java's classes fits an engine, and what is kept of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nebula.spark import cds
+from nebula.spark.java import Java
+
+GIB = 1024**3
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> Path:
+    (tmp_path / "jars").mkdir()
+    for name in ("one.jar", "two.jar"):
+        (tmp_path / "jars" / name).write_text(name)
+    return tmp_path / "jars"
+
+
+def path(jars: Path, **changes: Any) -> Path:
+    """Of an archive for an engine that is as usual but for this."""
+    home = jars.parent / "java"
+    facts: dict[str, Any] = {"java": Java(home / "bin" / "java", "17.0.15", "PATH", home), "version": "4.3.0"}
+    facts |= {"conf": {}, "heap_bytes": GIB} | changes
+    return cds.archive_path(jars.parent, jars=jars, **facts)
+
+
+def test_archive_is_named_after_what_it_fits(jars: Path) -> None:
+    assert path(jars).name.startswith("spark-4.3.0-java-17.0.15-")
+    assert path(jars) == path(jars)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": "4.2.1"},
+        {"java": Java(Path("/j/bin/java"), "17.0.16", "PATH", Path("/j"))},
+        {"conf": {"spark.driver.extraJavaOptions": "-XX:+UseZGC"}},
+        {"conf": {"spark.driver.extraClassPath": "/opt/mine.jar"}},
+        {"heap_bytes": 40 * GIB},
+    ],
+)
+def test_another_engine_has_another_archive(jars: Path, changes: dict[str, Any]) -> None:
+    assert path(jars, **changes) != path(jars)
+
+
+def test_other_jars_have_another_archive(jars: Path) -> None:
+    before = path(jars)
+    os.utime(jars / "one.jar", ns=(1, 1))
+    touched = path(jars)
+    (jars / "three.jar").touch()
+
+    assert len({before, touched, path(jars)}) == 3
+
+
+def test_settings_that_change_no_class_share_an_archive(jars: Path) -> None:
+    assert path(jars, conf={"spark.sql.shuffle.partitions": "7"}, heap_bytes=2 * GIB) == path(jars)
+
+
+def test_archive_that_was_set_aside_is_so_for_a_day(tmp_path: Path) -> None:
+    archive = tmp_path / "some.jsa"
+    archive.touch()
+    cds.set_aside(archive, "Java refused it")
+
+    assert cds.is_set_aside(archive)
+    assert not archive.exists()
+    os.utime(tmp_path / "some.unusable", (1, 1))
+    assert not cds.is_set_aside(archive)
+
+
+def test_archive_in_a_folder_that_cannot_be_written_is_set_aside_without_a_word(tmp_path: Path) -> None:
+    cds.set_aside(tmp_path / "missing" / "some.jsa", "because")
+
+    assert not cds.is_set_aside(tmp_path / "missing" / "some.jsa")
+
+
+def test_archives_that_were_used_last_are_kept(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}.jsa").touch()
+        os.utime(tmp_path / f"{number}.jsa", (number, number))
+    cds.note_use(tmp_path / "0.jsa")
+    cds.forget_old(tmp_path)
+
+    assert sorted(one.name for one in tmp_path.glob("*.jsa")) == ["0.jsa", "3.jsa", "4.jsa", "5.jsa"]
