@@ -17,9 +17,10 @@ from anyio.from_thread import start_blocking_portal
 
 from nebula.errors import ConnectionLost, ServerError
 from nebula.record.disk import is_full
+from nebula.record.identity import has_stable_ids, id_of
 from nebula.record.message import encode_message
 from nebula.record.spool import Spool, Synced
-from nebula.rpc.brokers import brand_of
+from nebula.rpc.brokers import NEBULA, brand_of
 from nebula.rpc.reconnecting import Connections
 from nebula.spark.source.options import StreamOptions
 from nebula.stomp.addresses import parse_address
@@ -61,6 +62,7 @@ class Receiver:
         self._last_arrival = 0.0
         self._is_connected = self._is_full = self._is_busy = False
         self._failure: Exception | None = None
+        self._brand = NEBULA
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -126,7 +128,12 @@ class Receiver:
     @asynccontextmanager
     async def _live(self, client: StompClient) -> AsyncGenerator[None]:
         options = self._options
-        brand = brand_of(client.server)
+        self._brand = brand = brand_of(client.server)
+        if not has_stable_ids(brand):
+            _log.warning(
+                "broker found to rename what it delivers twice: without dedup-id some may come twice",
+                server=client.server,
+            )
         headers = {brand.prefetch_count: str(options.prefetch), **brand.durable_headers(options.durable)}
         # What came by an earlier connection comes again.
         self._waiting.clear()
@@ -226,10 +233,11 @@ class Receiver:
     def _store(self, group: list[Message]) -> Synced:
         with self._lock:
             self._settle()
+        now_ms = int(time() * 1000)
         for message in group:
-            now_ms = int(time() * 1000)
-            datum = encode_message(message.id, message.destination, now_ms, message.headers, message.body)
-            self._spool.append(message.id, datum)
+            name = id_of(message.headers, self._brand)
+            datum = encode_message(name, message.destination, now_ms, message.headers, message.body)
+            self._spool.append(name, datum)
         return self._spool.sync()
 
     def _settle(self) -> None:

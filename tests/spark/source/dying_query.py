@@ -1,0 +1,152 @@
+"""A streaming query without Spark, in child processes that die at each of their steps, one after the other.
+
+`python -m tests.spark.source.dying_query URL FOLDER`: for the step 0, 1, … a child reads /queue/r<step> into
+FOLDER/<step>, and is killed (SIGKILL) before its step of that number: a call of the system that changes the
+disk (half-way where it writes), an ACK, its receipt. A second child restarts the query from its checkpoint
+and ends it. When a child gets through without dying, the number of steps is printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import polars as pl  # noqa: F401  # so that not each child has to load it
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from nebula import logs
+from nebula.record.spool import Spool
+from nebula.spark.source.options import stream_options
+from nebula.spark.source.stream import StreamReader
+from nebula.stomp.messages import Message
+
+ROWS_PER_BATCH = 4
+
+_AT_ONCE = 8
+
+_CHANGING = ("pwrite", "fdatasync", "fsync", "ftruncate", "replace", "unlink", "mkdir")
+
+
+def query(url: str, folder: Path, queue: str) -> None:
+    """What Spark does with a source, batch by batch, until there is no more; its log and output are files."""
+    for name in ("offsets", "commits", "out"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    reader = StreamReader(
+        stream_options({
+            "broker": url, "destination": queue, "spool": str(folder / "spool"), "content": "text",
+            "quietSeconds": "0.15", "prefetch": "5",
+        }),
+        None,
+    )  # fmt: skip
+    try:
+        reader.prepareForTriggerAvailableNow()
+        while _batch(reader, folder):
+            pass
+    finally:
+        reader.stop()
+
+
+def _batch(reader: StreamReader, folder: Path) -> bool:
+    offsets, commits = (
+        sorted(int(each.name) for each in (folder / n).iterdir()) for n in ("offsets", "commits")
+    )
+    number = len(commits)
+    start = _read(folder / "offsets" / str(number - 1)) if number else reader.initialOffset()
+    if len(offsets) > number:
+        end = _read(folder / "offsets" / str(number))
+    else:
+        end = reader.latestOffset(start, ReadMaxRows(ROWS_PER_BATCH))
+        if end == start:
+            return False
+        _write(folder / "offsets" / str(number), end)
+        if number:
+            reader.commit(start)
+    parts = reader.partitions(start, end)
+    rows = [row for part in parts for batch in reader.read(part) for row in batch.column("body").to_pylist()]
+    _write(folder / "out" / str(number), rows)
+    _write(folder / "commits" / str(number), {})
+    return True
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def _write(path: Path, what: Any) -> None:
+    draft = path.parent.with_name(path.parent.name + ".tmp")
+    draft.write_text(json.dumps(what))
+    os.replace(draft, path)  # noqa: PTH105  # by the name that dies
+
+
+def _arm(step: int) -> None:
+    """Die at the step of this number from now on."""
+    left = step
+
+    def dying(call: Callable[..., Any], *, is_write: bool) -> Callable[..., Any]:
+        def counted(*args: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                if is_write:
+                    call(args[0], args[1][: len(args[1]) // 2], *args[2:])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **named)
+
+        return counted
+
+    for name in _CHANGING:
+        setattr(os, name, dying(getattr(os, name), is_write=name == "pwrite"))
+    for owner, name in ((Message, "ack"), (Spool, "acked"), (Spool, "sync")):
+        setattr(owner, name, dying(getattr(owner, name), is_write=False))
+
+
+def _start(url: str, folder: Path, step: int, *, dies: bool) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            logs.configure(logs.Level.ERROR)
+            if dies:
+                _arm(step)
+            query(url, folder / str(step), f"/queue/r{step}")
+            os._exit(0)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+    return child
+
+
+def _died(child: int) -> bool:
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "a query failed"
+    return os.WIFSIGNALED(status)
+
+
+def main(url: str, folder: Path) -> None:
+    """Let children die, until one does not."""
+    step = 0
+    while True:
+        # Most of the time they wait for messages that do not come.
+        steps = range(step, step + _AT_ONCE)
+        died = [_died(child) for child in [_start(url, folder, each, dies=True) for each in steps]]
+        restarted = [
+            _start(url, folder, each, dies=False)
+            for each, is_dead in zip(steps, died, strict=True)
+            if is_dead
+        ]
+        outcomes = [_died(child) for child in restarted]
+        assert not any(outcomes), "a restarted query died"
+        if not all(died):
+            print(steps[died.index(False)])
+            return
+        step += _AT_ONCE
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        main(sys.argv[1], Path(sys.argv[2]))
