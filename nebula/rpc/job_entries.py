@@ -36,6 +36,11 @@ class Engine(Protocol):
         """The principals that may restart it; None: everybody, where the broker vouches for nobody."""
         ...
 
+    @property
+    def can_isolate(self) -> bool:
+        """Whether a run can have an engine of its own, which ends with it."""
+        ...
+
     def runner(self, state: Path, service: str, name: str, *, is_shared: bool) -> JobRunner:
         """What runs jobs on it, for one instance of a service with its state folder.
 
@@ -143,10 +148,15 @@ class JobEntries:
         """Add one.
 
         Raises:
-            ValueError: it wants an engine that the service has not.
+            ValueError: it wants an engine that the service has not, or more of it than it can do.
         """
         if job.engine is not None and job.engine not in self._engines:
             raise ValueError(self._no_engine(job.name, job.engine))
+        if job.isolation == "process" and job.engine and not self._engines[job.engine].can_isolate:
+            raise ValueError(
+                f"job {job.name!r} wants isolation='process', and the engine {job.engine!r} is a Connect "
+                "server that all jobs share: leave it out, or give the job an engine with a driver of its own"
+            )
         self._jobs.append(job)
         self._allowed[job.name] = allow
         return JobEntry(job, self, allow)

@@ -96,6 +96,11 @@ class Spark:
         """Where this engine's Spark is, without a token."""
         return self.master if self.remote is None else str(parse_remote(self.remote))
 
+    @property
+    def can_isolate(self) -> bool:
+        """Whether a run can have an engine process of its own; a Connect server is everybody's."""
+        return self.remote is None
+
     def runner(
         self, state: Path, service: str, name: str = "default", *, is_shared: bool = True
     ) -> SparkRunner:

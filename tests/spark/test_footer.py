@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
-from pyarrow import parquet  # type: ignore[import-untyped]  # it ships no types
+from pyarrow import parquet
 
 from nebula.spark.host.footer import FooterError, add_metadata
 

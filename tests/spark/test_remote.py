@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nebula import Responder
 from nebula.spark import Spark
 from nebula.spark.host.probe import master_addresses, probe_master
 from nebula.spark.host.session import CannotStart
@@ -35,6 +36,19 @@ def test_what_cannot_be_is_refused_where_it_is_declared(declared: dict[str, Any]
     with pytest.raises(ValueError, match=reason) as refusal:
         Spark(**declared)
     assert "secret" not in str(refusal.value)
+
+
+def test_job_with_an_engine_of_its_own_is_refused_beside_a_connect_server() -> None:
+    service = Responder("tests", spark=Spark(remote="sc://host"))
+
+    with pytest.raises(
+        ValueError, match="'alone' wants isolation='process', and the engine 'default' is a Connect"
+    ):
+        service.job(isolation="process")(alone)
+
+
+def alone() -> None:
+    """A job."""
 
 
 def test_token_is_in_neither_text_nor_address_of_an_engine() -> None:
