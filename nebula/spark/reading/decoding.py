@@ -11,6 +11,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any, Final, Protocol
 
 import fastavro
@@ -151,7 +152,7 @@ def _sample(schema: Any) -> Any:
         case "array":
             return [_sample(schema["items"])]
         case "fixed" | "bytes" if "logicalType" in schema:
-            return 1
+            return Decimal(1)
         case "fixed":
             return b"\xa5" * int(schema["size"])
     return _SAMPLES[kind]

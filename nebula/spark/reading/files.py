@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from nebula.spark.reading.errors import DataError
 
@@ -83,15 +83,15 @@ def typed(file: File, types: Mapping[str, str]) -> dict[str, Value]:
 
 
 def _local(path: str) -> str:
-    parts = urlsplit(path)
-    if parts.scheme == "file":
-        return unquote(parts.path)
-    if parts.scheme and "://" in path:
-        raise DataError(
-            f"{path}: our readers read folders that each worker has mounted; for {parts.scheme}:// configure "
-            "the spark-avro jar (spark.jars)"
-        )
-    return path
+    scheme, is_uri, rest = path.partition("://")
+    if not is_uri:
+        return path
+    if scheme == "file":
+        return rest
+    raise DataError(
+        f"{path}: our readers read folders that each worker has mounted; for {scheme}:// configure "
+        "the spark-avro jar (spark.jars) and use ctx.spark.read"
+    )
 
 
 def _roots(path: str) -> list[str]:

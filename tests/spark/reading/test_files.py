@@ -1,0 +1,167 @@
+"""Files are found below folders whose names are columns, and filters on those leave files out."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import datasource
+
+from nebula.spark.reading.errors import DataError
+from nebula.spark.reading.files import column_types, list_files, typed
+from nebula.spark.reading.plan import Plan
+from nebula.spark.reading.source import PruningReader, Task
+
+SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}'
+
+
+def _touch(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+def _names(root: Path, path: Any) -> list[str]:
+    return [str(Path(file.path).relative_to(root)) for file in list_files(path)]
+
+
+def test_files_below_a_folder_are_found_but_for_hidden_and_other_ones(tmp_path: Path) -> None:
+    _touch(
+        tmp_path,
+        "b.avro",
+        "a/c.avro",
+        "part-0",
+        ".d.avro",
+        "_SUCCESS",
+        "e.parquet",
+        ".hidden/f.avro",
+        "x.crc",
+    )
+
+    assert _names(tmp_path, tmp_path) == ["a/c.avro", "b.avro", "part-0"]
+
+
+def test_paths_may_be_files_globs_and_several(tmp_path: Path) -> None:
+    _touch(tmp_path, "a1.avro", "a2.avro", "b.other")
+
+    assert _names(tmp_path, str(tmp_path / "a?.avro")) == ["a1.avro", "a2.avro"]
+    assert _names(tmp_path, tmp_path / "b.other") == ["b.other"]
+    assert _names(tmp_path, [tmp_path / "a1.avro", f"file://{tmp_path}/a?.avro"]) == ["a1.avro", "a2.avro"]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/no/such/folder", "no such file"),
+        ("/no/such/*.avro", "no such file"),
+        ("s3://b/k", "each worker has"),
+    ],
+)
+def test_path_that_leads_nowhere_is_told(path: str, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        list_files(path)
+
+
+def test_names_of_folders_are_columns_of_the_narrowest_type(tmp_path: Path) -> None:
+    _touch(
+        tmp_path,
+        "date=2026-11-22/hour=05/kind=a%2Fb/id=1/a.avro",
+        "date=2026-11-23/hour=23/kind=__HIVE_DEFAULT_PARTITION__/id=99999999999/b.avro",
+    )
+    files = list_files(tmp_path)
+    types = column_types(files)
+
+    assert types == {"date": "date", "hour": "int", "kind": "string", "id": "bigint"}
+    assert typed(files[0], types) == {"date": dt.date(2026, 11, 22), "hour": 5, "kind": "a/b", "id": 1}
+    assert typed(files[1], types)["kind"] is None
+
+
+def test_folders_above_the_path_are_no_columns(tmp_path: Path) -> None:
+    _touch(tmp_path, "date=2026-11-22/hour=05/a.avro")
+
+    assert list_files(tmp_path / "date=2026-11-22")[0].parts == (("hour", "05"),)
+
+
+def test_day_that_the_calendar_lacks_is_text(tmp_path: Path) -> None:
+    _touch(tmp_path, "date=2026-02-30/a.avro")
+
+    assert column_types(list_files(tmp_path)) == {"date": "string"}
+
+
+def test_folders_that_disagree_about_their_columns_are_told(tmp_path: Path) -> None:
+    _touch(tmp_path, "date=2026-11-22/a.avro", "b.avro")
+
+    with pytest.raises(DataError, match="different columns"):
+        list_files(tmp_path)
+
+
+HAS_FILTERS = pytest.mark.skipif(not hasattr(datasource, "Not"), reason="PySpark 4.0 hands no filters down")
+
+
+@HAS_FILTERS
+@pytest.mark.parametrize(
+    ("kind", "arguments", "hours"),
+    [
+        ("EqualTo", (5,), [5]),
+        ("EqualNullSafe", (None,), [None]),
+        ("GreaterThan", (5,), [6]),
+        ("GreaterThanOrEqual", (5,), [5, 6]),
+        ("LessThan", (5,), [4]),
+        ("LessThanOrEqual", (5,), [4, 5]),
+        ("In", ((4, 6),), [4, 6]),
+        ("IsNull", (), [None]),
+        ("IsNotNull", (), [4, 5, 6]),
+        ("EqualTo", (None,), []),
+    ],
+)
+def test_filter_on_a_folders_column_leaves_files_out(
+    kind: str, arguments: tuple[Any, ...], hours: list[Any], tmp_path: Path
+) -> None:
+    condition = getattr(datasource, kind)(("hour",), *arguments)
+
+    assert _hours(tmp_path, condition) == ([], hours)
+
+
+@HAS_FILTERS
+@pytest.mark.parametrize(
+    ("kind", "value", "hours"), [("EqualTo", 5, [4, 6]), ("In", (5, None), []), ("IsNull", None, [4, 5, 6])]
+)
+def test_what_is_null_is_neither_so_nor_not_so(
+    kind: str, value: Any, hours: list[int], tmp_path: Path
+) -> None:
+    arguments = () if kind == "IsNull" else (value,)
+    condition = datasource.Not(getattr(datasource, kind)(("hour",), *arguments))
+
+    assert _hours(tmp_path, condition) == ([], hours)
+
+
+@HAS_FILTERS
+@pytest.mark.parametrize("name", [("n",), ("hour", "inner")])
+def test_filter_on_the_data_is_left_to_spark(name: tuple[str, ...], tmp_path: Path) -> None:
+    condition = datasource.EqualTo(name, 5)
+
+    assert _hours(tmp_path, condition) == ([condition], [4, 5, 6, None])
+
+
+def _hours(root: Path, condition: Any) -> tuple[list[Any], list[Any]]:
+    """What Spark still has to filter, and the hours of the files that are read."""
+    hours = ("04", "05", "06", "__HIVE_DEFAULT_PARTITION__")
+    _touch(root, *(f"hour={hour}/a.avro" for hour in hours))
+    files = list_files(root)
+    types = column_types(files)
+    reader = PruningReader(Plan("fastavro", files, types, SCHEMA, ["n", "hour"], 2))
+    left = list(reader.pushFilters([condition]))
+    tasks = [task for task in reader.partitions() if isinstance(task, Task)]
+    read = [typed(part.file, types)["hour"] for task in tasks for part in task.parts]
+    return left, sorted(read, key=lambda hour: (hour is None, hour))
+
+
+def test_plan_comes_through_text_as_it_was(tmp_path: Path) -> None:
+    _touch(tmp_path, "kind=ä/a.avro")
+    files = list_files(tmp_path)
+    plan = Plan("polars", files, {"kind": "string"}, SCHEMA, ["kind", "n"], 2, {1 << 63: SCHEMA})
+
+    assert Plan.from_text(plan.to_text()) == plan
+    assert plan.table().simpleString() == "struct<kind:string,n:bigint>"
