@@ -14,6 +14,7 @@ from nebula.rpc.answers import Answer, success
 from nebula.rpc.context import Request, Surroundings
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.jobs.engine_verbs import SERVICE_ENGINE
+from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.runner import JobMiddleware, JobRunner
 from nebula.rpc.jobs.service import JobService
@@ -121,6 +122,7 @@ class JobEntries:
         engines: what jobs may run in, by name, beside the service itself.
         root: where state is kept; see `StateFolder`.
         middleware: of the responder; what of it is `JobMiddleware` stands around jobs, too.
+        limits: numbers that bound what jobs may cost.
     """
 
     def __init__(
@@ -129,11 +131,13 @@ class JobEntries:
         engines: Mapping[str, Engine],
         root: Path | None,
         middleware: Sequence[object] = (),
+        limits: JobLimits | None = None,
     ) -> None:
         self._middleware = [one for one in middleware if isinstance(one, JobMiddleware)]
         self._name, self._around = around.service, around
         self._engines = engines
         self._root = root
+        self._limits = limits
         self._jobs: list[JobVerb] = []
         self._allowed: dict[str, frozenset[str] | None] = {}
         self._service: JobService | None = None
@@ -195,7 +199,9 @@ class JobEntries:
             for one in reversed(self._middleware):
                 runners = {name: one.around_runner(runner) for name, runner in runners.items()}
             operators = {name: engine.operators for name, engine in self._engines.items()}
-            self._service = JobService(self._name, state=state, runners=runners, operators=operators)
+            self._service = JobService(
+                self._name, state=state, runners=runners, limits=self._limits, operators=operators
+            )
             for job in self._jobs:
                 self._service.declare(job, self._allowed[job.name])
             yield self._service

@@ -16,8 +16,10 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency import IdempotencyStore, MemoryStore
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.job_entries import DEFAULT_ENGINE, Engine, JobEntries, engines_of
+from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.listening import Listens
+from nebula.rpc.own_verbs import OwnVerbs, announced_at
 from nebula.rpc.reconnecting import Connections, urls_of
 from nebula.rpc.resolving import destination_of
 from nebula.rpc.rules import AnswerRules
@@ -81,6 +83,7 @@ class Responder(Listens):
         middleware: around each request for a verb that there is, the first one outermost, see `Middleware`.
         spark: the engine that jobs run in, or several by name; `default` is that of a job that names none.
         state: where jobs are kept, for all services of this machine; see `StateFolder`.
+        job_limits: how many jobs may wait, how long ended ones are remembered, and such; see `JobLimits`.
 
     Raises:
         ValueError: an argument that cannot be used.
@@ -106,6 +109,7 @@ class Responder(Listens):
         middleware: Sequence[Middleware] = (),
         spark: Engine | Mapping[str, Engine] | None = None,
         state: Path | None = None,
+        job_limits: JobLimits | None = None,
     ) -> None:
         if not _SERVICE_NAME.fullmatch(name):
             raise ValueError(f"service {name!r}: a name has letters, digits, - and _, and no dot")
@@ -131,10 +135,11 @@ class Responder(Listens):
         self._lifespan = lifespan
         self._middleware = tuple(middleware)
         self._registry = VerbRegistry()
-        self._jobs = JobEntries(around, engines_of(name, spark), state, self._middleware)
+        self._jobs = JobEntries(around, engines_of(name, spark), state, self._middleware, job_limits)
         self._serving: Serving | None = None
-        for function in (self._ping, self._describe, self._stats):
-            self._registry.add(Verb(function, VerbOptions(name=function.__name__.removeprefix("_"))))
+        served = (name, version, self.destinations, self._replays, self._subscribers)
+        for one in OwnVerbs(*served, self._running).verbs():
+            self._registry.add(one)
 
     # --- declaring ---
 
@@ -249,8 +254,8 @@ class Responder(Listens):
             name: the verb, by default the function's name.
             engine: what runs it, by its name in the responder's `spark`; None: the service itself.
             allow: the principals that may start it, by default everybody.
-            **options: timeout, check, on_lost, retry_on, retry_delay, retries, exclusive, max_running, expires,
-                isolation: see `JobVerb`.
+            **options: timeout, check, on_lost, retry_on, retry_delay, retries, exclusive, max_running,
+                expires, isolation: see `JobVerb`.
 
         Raises:
             TypeError: the function cannot be a job.
@@ -286,46 +291,15 @@ class Responder(Listens):
 
     def _declare(self, function: Callable[..., Any], options: VerbOptions) -> None:
         one = Verb(function, options)
-        destination = self._announced_at(one)
+        destination = announced_at(one, self.destinations)
         self._registry.declare(one)
         set_target(function, Target(self.name, destination, one.name, options=options))
 
-    def _announced_at(self, one: Endpoint) -> str:
-        if one.queue is None:
-            return self.destinations[0]
-        destination = destination_of(one.queue)
-        if destination not in self.destinations:
-            raise ValueError(f"verb {one.name!r}: queue {one.queue!r} is not among {self.destinations}")
-        return destination
-
-    # --- the verbs that every service has ---
-
-    async def _ping(self) -> None:
-        """Answer `success`: the service is there."""
-
-    async def _describe(self) -> dict[str, Any]:
-        """List the verbs with description, queue, and JSON Schema of parameters and result."""
-        assert self._serving is not None
-        entries = sorted(self._serving.entries.values(), key=lambda one: one.name)
-        verbs = [{**one.describe(), "queue": self._announced_at(one)} for one in entries]
-        return {
-            "service": self.name,
-            **({"version": self.version} if self.version else {}),
-            "queues": list(self.destinations),
-            "idempotency": str(self._replays.reach),
-            "verbs": verbs,
-            **({"listens": [one.describe() for one in self._subscribers]} if self._subscribers else {}),
-        }
-
-    async def _stats(self) -> dict[str, Any]:
-        """Count requests, errors and seconds by verb since the start, and what is waiting now."""
-        assert self._serving is not None
-        told = self._serving.statistics().to_json()
-        if self._subscribers:
-            told["listens"] = self._serving.consumers.to_json()
-        return {"service": self.name, "instance": self._serving.instance, **told}
-
     # --- how it does ---
+
+    def _running(self) -> Serving:
+        assert self._serving is not None
+        return self._serving
 
     @property
     def is_serving(self) -> bool:
