@@ -138,10 +138,10 @@ def test_instance_that_was_not_heard_of_loses_its_jobs_to_the_others_and_writes_
     other.insert(job(3, state=JobState.RUNNING, holder="i2"))
     other.insert(job(4, state=JobState.RUNNING, holder="i1", verb="unknown"))
     with other.transaction():
-        orphans = other.beat(_LEASE, ["count"])
+        heard = other.beat(_LEASE, ["count"])
     released = other.find(job(2).id)
 
-    assert orphans == [held]
+    assert heard == ([held], True)
     assert released is not None
     assert released.holder is None
     with pytest.raises(Fenced), registry.transaction():
@@ -159,7 +159,7 @@ def test_instance_that_is_heard_of_in_time_keeps_its_jobs(
     registry.insert(job(1, state=JobState.RUNNING, holder="i1"))
     for one in (registry, other):
         with one.transaction():
-            assert one.beat(_LEASE, ["count"]) == []
+            assert one.beat(_LEASE, ["count"]) == ([], False)
 
 
 def test_next_process_of_an_instance_finds_what_the_last_one_left_and_shuts_it_out(
@@ -184,7 +184,7 @@ def test_instance_that_leaves_is_given_up_at_once(
     registry.insert(held)
     registry.close()
     with other.transaction():
-        assert other.beat(_LEASE, ["count"]) == [held]
+        assert other.beat(_LEASE, ["count"]) == ([held], False)
 
 
 def test_changes_are_told_once_in_their_order_with_what_is_to_be_cancelled(

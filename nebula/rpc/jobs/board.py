@@ -7,29 +7,20 @@ acted upon, before it is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from nebula.rpc.jobs.open_job import Key, OpenJob
-from nebula.rpc.jobs.record import JobRecord, LogLine
-from nebula.rpc.jobs.runner import JobFailure, JobOutput, JobTask, Progress
+from nebula.rpc.jobs.open_job import Key, OpenJob, further, short
+from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress
 from nebula.rpc.jobs.states import JobState
 from nebula.rpc.jobs.steps import with_step, with_steps_over
 from nebula.rpc.jobs.verb import ENGINE_LOST, JobVerb
 from nebula.rpc.jobs.waiting import Places, WaitingLine
-from nebula.rpc.jobs.work import Cancel, Effect, Ended, Moment, Submit, Work
+from nebula.rpc.jobs.work import Cancel, Effect, Ended, Keep, Moment, Submit, Work
 
 __all__ = ["JobBoard"]
-
-# Until it is done a job is not done.
-_MOST_BEFORE_THE_END: Final = 0.99
-
-# Seconds that a line waits for others: a job that logs in a loop costs one write in this time.
-_LOG_EVERY: Final = 0.5
-
-_MAX_NOTE: Final = 300
-_MAX_LINE: Final = 4000
 
 _IN_WORK: Final = (JobState.STARTING, JobState.RUNNING)
 
@@ -41,6 +32,7 @@ class JobBoard:
         verbs: by name.
         capacity: how many jobs a runner takes at a time.
         cancel_grace: seconds for a cancelled job to end before it is called cancelled all the same.
+        instance: whose board it is.
     """
 
     def __init__(
@@ -49,7 +41,9 @@ class JobBoard:
         capacity: Callable[[str | None], int],
         *,
         cancel_grace: float,
+        instance: str | None = None,
     ) -> None:
+        self._instance = instance
         self._verbs, self._capacity, self._cancel_grace = verbs, capacity, cancel_grace
         self._open: dict[str, OpenJob] = {}
         # Those that time alone may change: a thousand that wait for nothing but their turn cost nothing.
@@ -57,7 +51,10 @@ class JobBoard:
         self._waiting = WaitingLine()
         # What runners have in their hands, also beyond the end of the job that it was.
         self._places = Places()
+        # Jobs that have ended while something of them may still run.
         self._settling: dict[Key, OpenJob] = {}
+        # Attempts that other instances run, by job.
+        self._elsewhere: dict[str, Key] = {}
         self._work: list[Work] = []
         self._is_stopping = False
 
@@ -72,6 +69,10 @@ class JobBoard:
         """1 for the job whose turn is next, None for one that does not wait, or whose time is to come."""
         found = self._open.get(job)
         return None if found is None else self._waiting.position(found)
+
+    def verbs(self) -> list[str]:
+        """The names of those that can be run here."""
+        return list(self._verbs)
 
     def open_records(self) -> list[JobRecord]:
         """The open jobs as they were last told."""
@@ -93,11 +94,12 @@ class JobBoard:
         job = self._open[record.id] = OpenJob(record, self._verbs.get(record.verb), told_at=now.steady)
         self._enqueue(job, now)
 
-    def recover(self, record: JobRecord, now: Moment) -> None:
-        """An open job was found at the start of the service: its run, if any, died with the last process."""
+    def recover(self, record: JobRecord, now: Moment, reason: str = "the service was restarted") -> None:
+        """An open job was found whose run, if any, died with the process that had it."""
+        self._drop(record.id)
         job = self._open[record.id] = OpenJob(record, self._verbs.get(record.verb))
         if record.state is not JobState.QUEUED:
-            self._lose(job, "the service was restarted", now)
+            self._lose(job, reason, now)
         elif job.verb is None:
             error = JobFailure("unknown-verb", f"the service has no job {record.verb!r} any more")
             self._end(job, JobState.FAILED, now, error=error)
@@ -114,11 +116,16 @@ class JobBoard:
                 self._waiting.discard(job)
                 self._begin(job, now)
 
-    def cancel(self, job: str, now: Moment) -> None:
-        """A caller wants this job to end. Nothing happens to one that is ending or has ended."""
+    def cancel(self, job: str, now: Moment) -> bool:
+        """A caller wants this job to end. Nothing happens to one that is ending or has ended.
+
+        Returns:
+            whether it is on this board, and not another's to end.
+        """
         found = self._open.get(job)
         if found is not None:
             self._cancel(found, JobState.CANCELLED, now)
+        return found is not None
 
     def advance(self, now: Moment) -> None:
         """Let time pass: what is due now happens."""
@@ -139,11 +146,49 @@ class JobBoard:
         """Write the lines that wait."""
         found = self._open.get(job)
         if found is not None and found.lines:
-            self._put(found, is_told=False)
+            self._put(found, keep=Keep.LINES)
 
     def stop(self) -> None:
         """Begin nothing any more. What waits, waits for the next start of the service."""
         self._is_stopping = True
+
+    # --- from the other instances, where the registry is shared ---
+
+    def learn(self, record: JobRecord, now: Moment) -> None:
+        """This is in the registry: what waits may begin here, what others run counts for verbs and keys."""
+        found = self._open.get(record.id)
+        if found is not None and (found.record.seq >= record.seq or self._places.has(found.key)):
+            # Written by ourselves, or to be refused when we write next.
+            return
+        if record.holder is not None and record.holder == self._instance:
+            return
+        self._drop(record.id)
+        if record.state is JobState.QUEUED and record.verb in self._verbs:
+            job = self._open[record.id] = OpenJob(record, self._verbs[record.verb], told_at=now.steady)
+            self._enqueue(job, now)
+        elif record.holder is not None:
+            self._elsewhere[record.id] = record.id, record.attempt
+            self._places.take_elsewhere(record)
+
+    def keep_only(self, jobs: Collection[str]) -> None:
+        """Nothing but these is open, or held by anybody: what waits or is held elsewhere is that no more."""
+        waiting = [one.record.id for one in self._waiting]
+        for job in [job for job in (*waiting, *self._elsewhere) if job not in jobs]:
+            self._drop(job)
+
+    def withdraw(self, job: str) -> None:
+        """Another instance has changed a job that was to be changed here: nothing of it is true here."""
+        found = self._open.get(job)
+        if found is not None and found.record.state is JobState.STARTING:
+            self._places.free(found.key)
+        self._drop(job)
+
+    def _drop(self, job: str) -> None:
+        if (found := self._open.pop(job, None)) is not None:
+            self._waiting.discard(found)
+            self._timed.pop(job, None)
+        if (key := self._elsewhere.pop(job, None)) is not None:
+            self._places.free(key)
 
     # --- from the runners ---
 
@@ -167,8 +212,8 @@ class JobBoard:
             return
         seen = replace(
             job.record,
-            progress=_further(job.record.progress, progress.fraction),
-            note=_short(progress.note),
+            progress=further(job.record.progress, progress.fraction),
+            note=short(progress.note),
             step=progress.step,
             tasks=progress.tasks,
             counters=dict(progress.counters),
@@ -192,7 +237,7 @@ class JobBoard:
         if (job := self._take_back(key)) is not None:
             if failure.trace:
                 self._note_line(job, failure.trace, now)
-            error = replace(failure, message=_short(failure.message), trace="")
+            error = replace(failure, message=short(failure.message), trace="")
             delay = None if job.verb is None else job.verb.retry_after(failure.code, job.record.attempt)
             if delay is None or job.record.state is JobState.CANCELLING:
                 self._end(job, JobState.FAILED, now, error=error)
@@ -202,16 +247,11 @@ class JobBoard:
 
     def cancelled(self, key: Key, now: Moment, *, slots_free: bool) -> None:
         """It was ended by a cancel."""
-        is_held = self._places.has(key)
-        if slots_free:
-            self._places.free(key)
-        job = self._find(key)
+        job = self._take_back(key) if slots_free else self._find(key)
         if job is not None and job.record.state is JobState.CANCELLING:
             self._end_as_wanted(job, now, note="" if slots_free else "ended; its resources come free soon")
         elif job is not None:
             self._lose(job, "it was ended by what ran it", now)
-        if not slots_free and is_held and job is not None:
-            self._settling[key] = job
         self.dispatch(now)
 
     def slots_free(self, key: Key, now: Moment) -> None:
@@ -219,7 +259,7 @@ class JobBoard:
         if self._find(key) is None:
             self._places.free(key)
         if (job := self._settling.pop(key, None)) is not None:
-            self._change(job, now, note="")
+            self._change(job, now, note="", holder=None)
         self.dispatch(now)
 
     def lost(self, key: Key, reason: str, now: Moment) -> None:
@@ -243,6 +283,8 @@ class JobBoard:
     def _take_back(self, key: Key) -> OpenJob | None:
         """The runner has done with an attempt: what it held is free."""
         self._places.free(key)
+        if (ended := self._settling.pop(key, None)) is not None:
+            self._work.append(Work(ended.record, keep=Keep.RELEASE))
         return self._find(key)
 
     def _may_begin(self, job: OpenJob) -> bool:
@@ -265,13 +307,11 @@ class JobBoard:
             self._timed[job.record.id] = job
 
     def _begin(self, job: OpenJob, now: Moment) -> None:
-        record, verb = job.record, job.verb
-        assert verb is not None
-        what = (verb.name, verb.address, record.parameters, record.timeout, record.trace)
-        task = JobTask(record.id, record.attempt, *what, priority=record.priority, isolation=verb.isolation)
+        assert job.verb is not None
+        then = Submit(job.engine, job.task, job.verb.max_running)
         self._end_at(job, None)
         self._places.take(job)
-        self._change(job, now, Submit(verb.engine, task), state=JobState.STARTING)
+        self._change(job, now, then, state=JobState.STARTING, holder=self._instance)
 
     def _cancel(self, job: OpenJob, ends_as: JobState, now: Moment) -> None:
         if job.record.state is JobState.QUEUED:
@@ -304,7 +344,7 @@ class JobBoard:
             return
         delay = None if job.verb is None else job.verb.retry_after(ENGINE_LOST, record.attempt)
         if delay is None:
-            self._end(job, JobState.LOST, now, error=JobFailure(ENGINE_LOST, _short(reason)))
+            self._end(job, JobState.LOST, now, error=JobFailure(ENGINE_LOST, short(reason)))
         else:
             self._run_again(job, reason, now, delay)
 
@@ -312,7 +352,7 @@ class JobBoard:
         again = {"state": JobState.QUEUED, "attempt": job.record.attempt + 1, **_UNRUN}
         not_before = now.wall + delay if delay > 0 else None
         self._end_at(job, None)
-        self._change(job, now, note=_short(f"to be run again: {reason}"), not_before=not_before, **again)
+        self._change(job, now, note=short(f"to be run again: {reason}"), not_before=not_before, **again)
         self._enqueue(job, now)
 
     def _end_as_wanted(self, job: OpenJob, now: Moment, note: str = "") -> None:
@@ -324,9 +364,11 @@ class JobBoard:
         self._end(job, state, now, error=error, note=note)
 
     def _end(self, job: OpenJob, state: JobState, now: Moment, **changes: Any) -> None:
-        self._waiting.discard(job)
-        del self._open[job.record.id]
-        self._timed.pop(job.record.id, None)
+        self._drop(job.record.id)
+        if self._places.has(job.key):
+            self._settling[job.key] = job
+        else:
+            changes["holder"] = None
         job.record = replace(with_steps_over(job.record, now.wall), is_owed=job.record.wants_notice)
         self._change(job, now, Ended(job.record.id), state=state, ended_at=now.wall, **changes)
 
@@ -335,17 +377,14 @@ class JobBoard:
         job.told_at, job.is_behind = now.steady, False
         self._put(job, then)
 
-    def _put(self, job: OpenJob, then: Effect | None = None, *, is_told: bool = True) -> None:
-        self._work.append(Work(job.record, tuple(job.lines), then, is_told))
+    def _put(self, job: OpenJob, then: Effect | None = None, keep: Keep = Keep.RECORD) -> None:
+        self._work.append(Work(job.record, tuple(job.lines), then, keep))
         job.lines.clear()
         job.lines_due = None
 
     def _note_line(self, job: OpenJob, text: str, now: Moment) -> None:
-        # A trace is cut in the middle of nowhere: its end says what happened.
-        job.lines.append(LogLine(now.wall, text if len(text) <= _MAX_LINE else "…" + text[-_MAX_LINE:]))
-        if job.lines_due is None:
-            job.lines_due = now.steady + _LOG_EVERY
-            self._timed[job.record.id] = job
+        job.note_line(text, now)
+        self._timed.setdefault(job.record.id, job)
 
 
 _UNRUN: Final[Mapping[str, Any]] = {
@@ -355,17 +394,5 @@ _UNRUN: Final[Mapping[str, Any]] = {
     "steps": (),
     "counters": {},
     "incarnation": None,
+    "holder": None,
 }
-
-
-def _further(old: float | None, new: float | None) -> float | None:
-    """Progress never falls: a plan that turns out longer stands still for a while."""
-    if new is None:
-        return old
-    return max(old or 0.0, min(new, _MOST_BEFORE_THE_END), 0.0)
-
-
-def _short(text: str) -> str:
-    """One line, for people."""
-    line = " ".join(text.split())
-    return line if len(line) <= _MAX_NOTE else line[: _MAX_NOTE - 1] + "…"

@@ -24,15 +24,20 @@ class Elsewhere(NamedTuple):
 
 
 class OtherInstances:
-    """The other instances of a service, as far as they keep their state on this machine."""
+    """The other instances of a service, as far as they keep their state on this machine.
 
-    def __init__(self, service: str, state: StateFolder) -> None:
+    Args:
+        service: its name.
+        state: our own folder; None where all instances keep their jobs in one place.
+    """
+
+    def __init__(self, service: str, state: StateFolder | None) -> None:
         self._service, self._state = service, state
 
     async def find(self, read: Callable[[JobRegistry], JobRecord | None]) -> Elsewhere | None:
         """The first that `read` finds in one of their registries."""
         # A glance at a small folder; only where there are others is it worth a thread.
-        folders = self._state.others()
+        folders = [] if self._state is None else self._state.others()
         if not folders:
             return None
 

@@ -34,6 +34,8 @@ class JobLimits:
         keep_for: how long an ended job is remembered.
         keep_jobs: how many ended jobs are remembered.
         max_waiting: callers of `job.wait` that are kept waiting at once; others are answered at once.
+        lease: of an instance that shares its registry with others: not heard of for so long, it has lost its
+            jobs to them. It ends its own runs after two thirds of that time without an answer.
     """
 
     max_queued: int = 1000
@@ -42,3 +44,4 @@ class JobLimits:
     keep_for: float = 30 * 86400.0
     keep_jobs: int = 10_000
     max_waiting: int = 32
+    lease: float = 30.0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import anyio
 
 from nebula.rpc.jobs.board import JobBoard
-from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, Progress
+from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, JobRunner, Progress
 from nebula.rpc.jobs.work import Moment
 
 __all__ = ["BoardListener"]
@@ -22,6 +25,30 @@ class BoardListener(JobListener):
 
     def __init__(self, board: JobBoard, now: Callable[[], Moment], settle: Callable[[], None]) -> None:
         self._board, self._now, self._settle = board, now, settle
+
+    async def run(
+        self,
+        runners: Mapping[str | None, JobRunner],
+        are_up: Mapping[str | None, anyio.Event],
+        is_over: anyio.Event,
+        stop: Callable[[], None],
+    ) -> None:
+        """Run the runners until it is over. A cancellation reaches them late enough not to be given more.
+
+        Args:
+            runners: by name.
+            are_up: by the same names; each is set when its runner takes jobs.
+            is_over: ends this.
+            stop: called before they are cancelled: they are given nothing any more.
+        """
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as tasks:
+                for engine, runner in runners.items():
+                    run = partial(runner.run, self, started=are_up[engine])
+                    tasks.start_soon(run, name=f"jobs of {engine or 'the service'}")
+                await is_over.wait()
+                stop()
+                tasks.cancel_scope.cancel()
 
     def on_starting(self, job: str, attempt: int, incarnation: str) -> None:
         """See `JobListener`."""

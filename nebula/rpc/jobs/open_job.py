@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry import MAX_LOG_LINES
+from nebula.rpc.jobs.runner import JobTask
 from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.jobs.work import Moment
 
-__all__ = ["Key", "OpenJob"]
+__all__ = ["Key", "OpenJob", "further", "short"]
+
+# Until it is done a job is not done.
+_MOST_BEFORE_THE_END: Final = 0.99
+
+# Seconds that a line waits for others: a job that logs in a loop costs one write in this time.
+_LOG_EVERY: Final = 0.5
+
+_MAX_NOTE: Final = 300
+_MAX_LINE: Final = 4000
 
 # Of one attempt: the job's ULID and the attempt's number.
 Key = tuple[str, int]
@@ -53,6 +65,22 @@ class OpenJob:
         """What runs it."""
         return self.verb.engine if self.verb is not None else None
 
+    @property
+    def task(self) -> JobTask:
+        """Its present attempt, for a runner."""
+        record, verb = self.record, self.verb
+        assert verb is not None
+        what = (verb.name, verb.address, record.parameters, record.timeout, record.trace)
+        return JobTask(record.id, record.attempt, *what, priority=record.priority, isolation=verb.isolation)
+
+    def note_line(self, text: str, now: Moment) -> None:
+        """Add to its log, to be written soon."""
+        # A trace is cut in the middle of nowhere: its end says what happened.
+        line = text if len(text) <= _MAX_LINE else "…" + text[-_MAX_LINE:]
+        self.lines.append(LogLine(now.wall, line))
+        if self.lines_due is None:
+            self.lines_due = now.steady + _LOG_EVERY
+
     def due(self) -> Iterator[float]:
         """When time alone changes something."""
         if self.ends_at is not None:
@@ -63,3 +91,16 @@ class OpenJob:
             yield self.told_at + self.record.progress_every
         if self.lines_due is not None:
             yield self.lines_due
+
+
+def further(old: float | None, new: float | None) -> float | None:
+    """Progress never falls: a plan that turns out longer stands still for a while."""
+    if new is None:
+        return old
+    return max(old or 0.0, min(new, _MOST_BEFORE_THE_END), 0.0)
+
+
+def short(text: str) -> str:
+    """One line, for people."""
+    line = " ".join(text.replace("\0", " ").encode("utf-8", "replace").decode().split())
+    return line if len(line) <= _MAX_NOTE else line[: _MAX_NOTE - 1] + "…"

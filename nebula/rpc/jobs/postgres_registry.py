@@ -19,7 +19,7 @@ from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry import ENDED, SELECT, JobRegistry, Superseded
 from nebula.rpc.jobs.rows import COLUMNS, column_types, record_of
 
-__all__ = ["CHANNEL", "Changes", "Fenced", "PostgresJobRegistry"]
+__all__ = ["CHANNEL", "Changes", "Fenced", "Heard", "PostgresJobRegistry"]
 
 # What instances tell each other: the name of the service whose jobs have changed.
 CHANNEL: Final = "nebula_jobs"
@@ -95,6 +95,18 @@ class Changes(NamedTuple):
     ids: frozenset[str]
 
 
+class Heard(NamedTuple):
+    """What an instance is told when it shows that it lives.
+
+    Attributes:
+        orphans: open jobs that nobody runs any more who is known here.
+        has_lost_others: some instance has just been given up.
+    """
+
+    orphans: list[JobRecord]
+    has_lost_others: bool
+
+
 class PostgresJobRegistry(JobRegistry):
     """A service's jobs in a schema of their own, for all its instances.
 
@@ -108,6 +120,10 @@ class PostgresJobRegistry(JobRegistry):
         database: where.
         service: whose jobs.
         name: of this user of it, for the lists of the server.
+
+    Attributes:
+        schema: where they are.
+        backend: the server's process for the connection of now.
 
     Raises:
         SettingsError: the service's name is too long, or the schema cannot be made or is of another version.
@@ -135,6 +151,7 @@ class PostgresJobRegistry(JobRegistry):
 
     def _connect(self) -> psycopg.Connection[Any]:
         db = self._database.connect(self._name)
+        self.backend = db.info.backend_pid
         # Who hangs amid a transaction holds up all the others.
         db.execute("SET idle_in_transaction_session_timeout = 10000")
         db.execute("SELECT set_config('search_path', %s, false)", (f'"{self.schema}"',))
@@ -175,11 +192,6 @@ class PostgresJobRegistry(JobRegistry):
         """End the connection, whatever it waits for. From any thread; who waits gets `RegistryAway`."""
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._db.fileno())) as end:
             end.shutdown(socket.SHUT_RDWR)
-
-    @property
-    def backend(self) -> int:
-        """The server's process for this connection."""
-        return self._db.info.backend_pid
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -266,12 +278,12 @@ class PostgresJobRegistry(JobRegistry):
         self._do(f"UPDATE jobs SET holder = NULL WHERE holder = ? AND state IN ({ENDED})", name)
         return list(map(record_of, self._all(f"{SELECT} WHERE holder = ? ORDER BY number", name)))
 
-    def beat(self, lease: float, verbs: Sequence[str]) -> list[JobRecord]:
-        """Be heard of, in a transaction, and give up those who were not: the open jobs that they had.
+    def beat(self, lease: float, verbs: Sequence[str]) -> Heard:
+        """Be heard of, in a transaction, and give up those who were not.
 
         Args:
             lease: seconds from now.
-            verbs: those whose jobs the caller can deal with.
+            verbs: those whose orphans the caller can deal with.
 
         Raises:
             Fenced: this instance has been given up itself.
@@ -281,10 +293,10 @@ class PostgresJobRegistry(JobRegistry):
         mine = f"UPDATE instances SET expires_at = {_LEASE} WHERE name = ? AND incarnation = ?"
         if not self._do(mine, lease, *self._me):
             raise _fenced(self._me)
-        self._do("DELETE FROM instances WHERE expires_at < clock_timestamp()")
+        lost = self._do("DELETE FROM instances WHERE expires_at < clock_timestamp()")
         self._do(f"UPDATE jobs SET holder = NULL WHERE {_ORPHANED} AND state IN ({ENDED})")
         orphans = f"{SELECT} WHERE {_ORPHANED} AND verb = ANY(?) ORDER BY number"
-        return list(map(record_of, self._all(orphans, list(verbs))))
+        return Heard(list(map(record_of, self._all(orphans, list(verbs)))), lost > 0)
 
     # --- what is shared ---
 

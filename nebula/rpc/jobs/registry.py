@@ -77,6 +77,14 @@ class JobRegistry(ABC):
     def close(self) -> None:
         """Let go of the database. Idempotent."""
 
+    def reconnect(self) -> None:
+        """Have a connection that works, where the database is not in this process."""
+        return
+
+    def abort(self) -> None:
+        """End the connection, if there is one, whatever it waits for."""
+        return
+
     @abstractmethod
     def transaction(self) -> AbstractContextManager[None]:
         """All that is written in the block is on the disk when it ends, or nothing of it if it raises."""

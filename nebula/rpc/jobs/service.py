@@ -17,7 +17,7 @@ from nebula.rpc.brokers import NEBULA, Brand, instance_queue
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.board import JobBoard
-from nebula.rpc.jobs.callers import News
+from nebula.rpc.jobs.effects import Effects
 from nebula.rpc.jobs.elsewhere import OtherInstances
 from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
 from nebula.rpc.jobs.inquiries import Inquiries
@@ -27,17 +27,18 @@ from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.management import management_verbs
 from nebula.rpc.jobs.notices import Deliver, Notices, posting
 from nebula.rpc.jobs.options import draft_of, require_same
+from nebula.rpc.jobs.postgres import Database
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.retention import forget_old_jobs
 from nebula.rpc.jobs.runner import JobRunner
+from nebula.rpc.jobs.sharing import Sharing
 from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobState, JobStatus
 from nebula.rpc.jobs.telling import Publish, Teller, nobody_listens
 from nebula.rpc.jobs.verb import JobVerb
-from nebula.rpc.jobs.work import Cancel, Ended, Submit, Work
-from nebula.rpc.jobs.writer import RegistryClosed, RegistryWriter
+from nebula.rpc.jobs.writer import RegistryWriter
 from nebula.rpc.signature import Arguments
 from nebula.rpc.verbs import Verb, refuse_reserved
 
@@ -65,6 +66,7 @@ class JobService:
         clock: the time.
         new_id: makes ULIDs for requests that bring none.
         connect: opens the registry's file.
+        database: keeps the jobs instead of the folder, and lets other instances share them.
     """
 
     def __init__(
@@ -78,11 +80,15 @@ class JobService:
         clock: Clock | None = None,
         new_id: Callable[[], str] | None = None,
         connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
+        database: Database | None = None,
     ) -> None:
         self.name = service
         self.instance = state.instance
-        self.via = instance_queue(service, state.instance)
-        self._others = OtherInstances(service, state)
+        # Where they are shared, any instance answers for all of them.
+        self.via = instance_queue(service, state.instance) if database is None else f"/queue/{service}"
+        self._others = OtherInstances(service, state if database is None else None)
+        self._database = database
+        self._sharing: Sharing | None = None
         self.limits, self.operators = limits or JobLimits(), operators or {}
         self._state, self._clock, self._connect = state, clock or Clock(), connect
         self._new_id = new_id or self._random_id
@@ -91,15 +97,15 @@ class JobService:
         self.runners: dict[str | None, JobRunner] = {None: LocalRunner(self._verbs), **(runners or {})}
         self._board = JobBoard(
             self._verbs,
-            lambda engine: self.runners[engine].max_running,
+            self._capacity,
             cancel_grace=self.limits.cancel_grace,
+            instance=state.instance,
         )
-        self._teller = Teller(service, self.via, nobody_listens)
-        self._opened_writer: RegistryWriter | None = None
         self._accepting = 0
         self._moved = anyio.Event()
         self.inquiries = Inquiries(service, self.read, self._flush, self._others, self.limits)
-        self._notices: Notices | None = None
+        teller = Teller(service, self.via, nobody_listens)
+        self._effects = Effects(self._board, self.runners, self.inquiries.callers, teller)
 
     # --- declaring ---
 
@@ -172,6 +178,7 @@ class JobService:
         receipt: dict[str, Any] = {}
 
         def insert(registry: JobRegistry) -> JobRecord:
+            registry.lock()
             found = registry.find_same(draft)
             if found is not None:
                 return require_same(found, draft)
@@ -190,11 +197,11 @@ class JobService:
             self._board.add(record, now)
             position = self._board.position(record.id)
             receipt.update(self._receipt(record, position, self.via))
-            self._teller.tell(record, position)
+            self._effects.teller.tell(record, position)
             self._board.dispatch(now)
             self.settle()
 
-        await self._do(insert, begin)
+        await self._effects.do(insert, begin)
         return receipt
 
     def _receipt(self, record: JobRecord, position: int | None, via: str) -> dict[str, Any]:
@@ -202,7 +209,7 @@ class JobService:
             "job": qualified(self.name, record.id),
             "state": str(record.state),
             "position": position,
-            "status": self._teller.destination(record.id),
+            "status": self._effects.teller.destination(record.id),
             "via": via,
         }
 
@@ -239,12 +246,12 @@ class JobService:
         Raises:
             ExceptionGroup: the registry cannot be read or written, or a runner failed: nothing goes on.
         """
-        self._teller = Teller(self.name, self.via, publish, brand)
+        effects = self._effects
+        effects.teller = Teller(self.name, self.via, publish, brand)
         sends = deliver or posting(publish)
-        notices = self._notices = Notices(self.read, self._teller.notice, sends, self._clock.wall)
-        file = self._state.path / REGISTRY_FILE
-        registry = await anyio.to_thread.run_sync(partial(SqliteJobRegistry, file, connect=self._connect))
-        writer = self._opened_writer = RegistryWriter(registry)
+        notices = effects.notices = Notices(self.read, effects.teller.notice, sends, self._clock.wall)
+        registry = await anyio.to_thread.run_sync(self._open)
+        writer = effects.writer = RegistryWriter(registry)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(writer.run, name="job registry")
@@ -258,13 +265,38 @@ class JobService:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(registry.close)
 
+    def _open(self) -> JobRegistry:
+        if self._database is None:
+            return SqliteJobRegistry(self._state.path / REGISTRY_FILE, connect=self._connect)
+        # Only who uses it has to have it installed.
+        from nebula.rpc.jobs.postgres_registry import PostgresJobRegistry
+
+        registry = PostgresJobRegistry(self._database, self.name, self.instance)
+        self._sharing = Sharing(
+            self._database,
+            registry,
+            instance=self.instance,
+            board=self._board,
+            effects=self._effects,
+            runners=self.runners,
+            callers=self.inquiries.callers,
+            clock=self._clock,
+            lease=self.limits.lease,
+            republish=self.republish,
+        )
+        return registry
+
     async def _live(self, notices: Notices, started: anyio.Event | None) -> None:
         is_over = anyio.Event()
         are_up = {engine: anyio.Event() for engine in self.runners}
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._run_runners, are_up, is_over, name="job runners")
+            listener = BoardListener(self._board, self._clock.now, self.settle)
+            run = partial(listener.run, self.runners, are_up, is_over, self._board.stop)
+            tasks.start_soon(run, name="job runners")
             tasks.start_soon(self._prune_often, name="job retention")
             tasks.start_soon(notices.run, name="job notices")
+            if self._sharing is not None:
+                tasks.start_soon(self._sharing.run, name="shared jobs")
             try:
                 for one in are_up.values():
                     await one.wait()
@@ -274,28 +306,19 @@ class JobService:
             finally:
                 is_over.set()
 
-    async def _run_runners(self, are_up: Mapping[str | None, anyio.Event], is_over: anyio.Event) -> None:
-        """Run the runners until it is over. A cancellation reaches them late enough not to be given more."""
-        listener = BoardListener(self._board, self._clock.now, self.settle)
-        with anyio.CancelScope(shield=True):
-            async with anyio.create_task_group() as tasks:
-                for engine, runner in self.runners.items():
-                    run = partial(runner.run, listener, started=are_up[engine])
-                    tasks.start_soon(run, name=f"jobs of {engine or 'the service'}")
-                await is_over.wait()
-                self._board.stop()
-                tasks.cancel_scope.cancel()
-
     async def _recover(self) -> None:
+        if self._sharing is not None:
+            await self._sharing.join()
         await self.prune()
         found = await self.read(JobRegistry.open_jobs)
         now = self._clock.now()
-        for record in found:
-            self._board.recover(record, now)
+        if self._sharing is None:
+            for record in found:
+                self._board.recover(record, now)
         for record in found:
             # What was told of it went with the last process. The others' new states are told when written.
             if record.state is JobState.QUEUED:
-                self._teller.tell(record, self._board.position(record.id))
+                self._effects.teller.tell(record, self._board.position(record.id))
         if found:
             _log.info("open jobs found", service=self.name, jobs=len(found))
         self.advance()
@@ -317,7 +340,7 @@ class JobService:
     async def prune(self) -> None:
         """Forget what need not be remembered any longer. The service does it at its start and each hour."""
         now = self._clock.wall()
-        await forget_old_jobs(self.read, self._teller.forget, self._state.path, self.limits, now)
+        await forget_old_jobs(self.read, self._effects.teller.forget, self._state.path, self.limits, now)
 
     def advance(self) -> None:
         """Do what is due by now. The service's own timer does it; who moves the clock by hand does it too."""
@@ -326,51 +349,32 @@ class JobService:
 
     def settle(self) -> None:
         """Do what the board has decided: write it, and when that is on the disk, tell it and act upon it."""
-        for work in self._board.take_work():
-            self._writer.post(partial(_keep, work), partial(self._on_kept, work))
+        self._effects.settle()
         self._moved.set()
-
-    def _on_kept(self, work: Work, _nothing: None) -> None:
-        record = work.record
-        if work.is_told:
-            self._teller.tell(record, self._board.position(record.id))
-        if record.is_owed and self._notices is not None:
-            self._notices.look()
-        if work.lines:
-            self.inquiries.callers.tell(record.id, News.LINES)
-        match work.then:
-            case Ended(job):
-                _log.info("job ended", job=job, verb=record.verb, state=str(record.state))
-                self.inquiries.callers.tell(job, News.END)
-                self.inquiries.callers.tell(job, News.LINES)
-            case Submit(engine, task):
-                self.runners[engine].submit(task)
-            case Cancel(engine, job, attempt, reason):
-                self.runners[engine].cancel(job, attempt, reason=reason)
-            case None:
-                pass
 
     def republish(self) -> None:
         """Tell the status of each open job again, and what is owed: for the time after a reconnect."""
-        if self._notices is not None:
-            self._notices.look()
+        if self._effects.notices is not None:
+            self._effects.notices.look()
         for record in self._board.open_records():
-            self._teller.tell(record, self._board.position(record.id))
+            self._effects.teller.tell(record, self._board.position(record.id))
 
     # --- for the management verbs ---
 
     def status(self, record: JobRecord) -> JobStatus:
         """What is told of a job now."""
-        return self._teller.status(record, self._board.position(record.id))
+        return self._effects.teller.status(record, self._board.position(record.id))
 
     def cancel(self, record: JobRecord) -> None:
         """End a job as its caller wishes. Its states tell the rest."""
-        self._board.cancel(record.id, self._clock.now())
+        is_ours = self._board.cancel(record.id, self._clock.now())
+        if not is_ours and self._sharing is not None and not record.has_ended:
+            self._sharing.ask_to_cancel(record.id)
         self.settle()
 
     async def read(self, read: Callable[[JobRegistry], _T]) -> _T:
         """Read the registry, after all that was decided so far has been written."""
-        return await self._do(read)
+        return await self._effects.do(read)
 
     # --- inside ---
 
@@ -378,23 +382,10 @@ class JobService:
         self._board.flush_log(ulid)
         self.settle()
 
-    async def _do(self, do: Callable[[JobRegistry], _T], then: Callable[[_T], None] | None = None) -> _T:
-        try:
-            return await self._writer.do(do, then)
-        except RegistryClosed as error:
-            raise VerbError("busy", "the service is stopping, try again") from error
-
-    @property
-    def _writer(self) -> RegistryWriter:
-        assert self._opened_writer is not None, "the job service does not run"
-        return self._opened_writer
+    def _capacity(self, engine: str | None) -> int:
+        runner = self.runners[engine]
+        # What cannot run here now may run elsewhere.
+        return 0 if self._sharing is not None and runner.is_broken else runner.max_running
 
     def _random_id(self) -> str:
         return new_ulid(int(self._clock.wall() * 1000), secrets.token_bytes(RANDOM_BYTES))
-
-
-def _keep(work: Work, registry: JobRegistry) -> None:
-    if work.is_told:
-        registry.save(work.record, work.lines)
-    else:
-        registry.add_lines(work.record.id, work.lines)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Literal, NamedTuple
 
 from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.runner import JobTask
 
-__all__ = ["Cancel", "Effect", "Ended", "Moment", "Submit", "Work"]
+__all__ = ["Cancel", "Effect", "Ended", "Keep", "Moment", "Submit", "Work"]
 
 
 class Moment(NamedTuple):
@@ -19,10 +20,15 @@ class Moment(NamedTuple):
 
 
 class Submit(NamedTuple):
-    """Give this to the runner of that name."""
+    """Give this to the runner of that name.
+
+    Attributes:
+        most: of the verb run at a time, over all instances that share the registry.
+    """
 
     engine: str | None
     task: JobTask
+    most: int | None = None
 
 
 class Cancel(NamedTuple):
@@ -43,6 +49,19 @@ class Ended(NamedTuple):
 Effect = Submit | Cancel | Ended
 
 
+class Keep(Enum):
+    """What to write of a job."""
+
+    RECORD = auto()
+    """All, and its status is told then."""
+
+    LINES = auto()
+    """Those for its log alone."""
+
+    RELEASE = auto()
+    """That nothing of it runs any more; it has ended before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What to do, in this order: write the record, add the lines to its log, tell its status, do `then`."""
@@ -50,4 +69,9 @@ class Work:
     record: JobRecord
     lines: tuple[LogLine, ...] = ()
     then: Effect | None = None
-    is_told: bool = True
+    keep: Keep = Keep.RECORD
+
+    @property
+    def is_told(self) -> bool:
+        """Whether its status is."""
+        return self.keep is Keep.RECORD

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from nebula.errors import NebulaError
+from nebula.rpc.jobs.postgres import RegistryAway
 from nebula.rpc.jobs.registry import JobRegistry
 
-__all__ = ["RegistryClosed", "RegistryWriter"]
+__all__ = ["RegistryClosed", "RegistryLost", "RegistryWriter"]
+
+# Between two tries to do a batch again.
+_FIRST_RETRY: Final = 0.05
+_LAST_RETRY: Final = 1.0
 
 _T = TypeVar("_T")
 
 
 class RegistryClosed(NebulaError):
     """The service stops, or its disk has failed: the work was not done."""
+
+
+class RegistryLost(NebulaError):
+    """The database has not answered in time. What it has to be asked first must not go on."""
 
 
 @dataclass(slots=True)
@@ -35,10 +44,15 @@ class RegistryWriter:
     """Does work on a registry in the order in which it came, off the loop, and says when it is durable.
 
     What comes while a batch is being written is the next batch: one wait for the disk serves all of it.
-    Reads take the same way, so that they see all that was asked for before them.
+    Reads take the same way, so that they see all that was asked for before them. While a database is away
+    its batch waits, and is done again: nothing in it may have an effect beyond the registry.
+
+    Attributes:
+        deadline: on anyio's clock; by then the registry has to have answered. None: it may take for ever.
     """
 
     def __init__(self, registry: JobRegistry) -> None:
+        self.deadline: float | None = None
         self._registry = registry
         self._waiting: list[_Work[Any]] = []
         self._has_work = anyio.Event()
@@ -102,7 +116,7 @@ class RegistryWriter:
         if not batch:
             return
         try:
-            await anyio.to_thread.run_sync(self._apply, batch, limiter=self._limiter)
+            await self._apply_in_time(batch)
         except Exception as error:
             for work in batch:
                 work.error = error
@@ -116,12 +130,43 @@ class RegistryWriter:
             if work.error is not None and not work.is_awaited:
                 raise work.error
 
+    async def _apply_in_time(self, batch: list[_Work[Any]]) -> None:
+        delay = _FIRST_RETRY
+        while (error := await self._try(batch)) is not None:
+            if not isinstance(error, RegistryAway):
+                raise error
+            if self.deadline is None or anyio.current_time() + delay > self.deadline:
+                raise RegistryLost(f"the job registry does not answer: {error}") from error
+            await anyio.sleep(delay)
+            delay = min(2 * delay, _LAST_RETRY)
+
+    async def _try(self, batch: list[_Work[Any]]) -> Exception | None:
+        """Do it, or say why it was not done. At the deadline nothing is waited for any more."""
+        async with anyio.create_task_group() as tasks:
+            if self.deadline is not None:
+                tasks.start_soon(self._abort_at, self.deadline)
+            try:
+                await anyio.to_thread.run_sync(self._apply, batch, limiter=self._limiter)
+            except Exception as error:
+                return error
+            finally:
+                tasks.cancel_scope.cancel()
+        return None
+
+    async def _abort_at(self, deadline: float) -> None:
+        await anyio.sleep_until(deadline)
+        self._registry.abort()
+
     def _apply(self, batch: list[_Work[Any]]) -> None:
+        self._registry.reconnect()
         with self._registry.transaction():
             for work in batch:
+                work.error = None
                 try:
                     with self._registry.part():
                         work.result = work.do(self._registry)
+                except RegistryAway:
+                    raise
                 except Exception as error:  # told to whoever asked
                     work.error = error
 

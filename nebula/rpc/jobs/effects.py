@@ -1,0 +1,112 @@
+"""What follows from a decision of the board: it is written, then told, then acted upon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.board import JobBoard
+from nebula.rpc.jobs.callers import Callers, News
+from nebula.rpc.jobs.notices import Notices
+from nebula.rpc.jobs.registry import JobRegistry, Superseded
+from nebula.rpc.jobs.runner import JobRunner
+from nebula.rpc.jobs.telling import Teller
+from nebula.rpc.jobs.work import Cancel, Ended, Keep, Submit, Work
+from nebula.rpc.jobs.writer import RegistryClosed, RegistryWriter
+
+__all__ = ["Effects"]
+
+_log = structlog.get_logger()
+
+_T = TypeVar("_T")
+
+
+class Effects:
+    """Does what the board of an instance has decided.
+
+    Args:
+        board: decides.
+        runners: by name; run jobs and end them.
+        callers: are told that there is news.
+        teller: tells statuses.
+
+    Attributes:
+        writer: of the registry, while the service runs.
+        notices: sends the ends that are owed.
+        refused: gets work that was not done, as another instance has changed the job.
+    """
+
+    def __init__(
+        self, board: JobBoard, runners: Mapping[str | None, JobRunner], callers: Callers, teller: Teller
+    ) -> None:
+        self._board, self._runners, self._callers, self.teller = board, runners, callers, teller
+        self.writer: RegistryWriter | None = None
+        self.notices: Notices | None = None
+        self.refused: Callable[[Work], None] = lambda _work: None
+
+    def settle(self) -> None:
+        """Have what the board has decided written, and told and done when that is on the disk."""
+        for work in self._board.take_work():
+            assert self.writer is not None, "the job service does not run"
+            self.writer.post(partial(_keep, work), partial(self._on_kept, work))
+
+    async def do(self, do: Callable[[JobRegistry], _T], then: Callable[[_T], None] | None = None) -> _T:
+        """Do something with the registry after all that was decided so far: see `RegistryWriter.do`.
+
+        Raises:
+            VerbError: `busy`, the service stops.
+            Exception: what `do` raised, or the database.
+        """
+        assert self.writer is not None, "the job service does not run"
+        try:
+            return await self.writer.do(do, then)
+        except RegistryClosed as error:
+            raise VerbError("busy", "the service is stopping, try again") from error
+
+    def _on_kept(self, work: Work, is_kept: bool) -> None:
+        record = work.record
+        if not is_kept:
+            self.refused(work)
+            return
+        if work.is_told:
+            self.teller.tell(record, self._board.position(record.id))
+        if record.is_owed and self.notices is not None:
+            self.notices.look()
+        if work.lines:
+            self._callers.tell(record.id, News.LINES)
+        match work.then:
+            case Ended(job):
+                _log.info("job ended", job=job, verb=record.verb, state=str(record.state))
+                self._callers.tell(job, News.END)
+                self._callers.tell(job, News.LINES)
+            case Submit(engine, task):
+                self._runners[engine].submit(task)
+            case Cancel(engine, job, attempt, reason):
+                self._runners[engine].cancel(job, attempt, reason=reason)
+            case None:
+                pass
+
+
+def _keep(work: Work, registry: JobRegistry) -> bool:
+    record = work.record
+    try:
+        if work.keep is Keep.LINES:
+            registry.add_lines(record.id, work.lines)
+        elif work.keep is Keep.RELEASE:
+            registry.release(record.id)
+        elif isinstance(work.then, Submit):
+            registry.begin(record, work.lines, most=work.then.most)
+        else:
+            registry.save(record, work.lines)
+    except Superseded:
+        return False
+    except LookupError:
+        # An end may be forgotten before the last of it is told; nothing else may.
+        if not record.has_ended:
+            raise
+        return False
+    return True

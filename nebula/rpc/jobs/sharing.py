@@ -1,0 +1,216 @@
+"""One instance among those that share a queue of jobs (decision 0034).
+
+Each has the whole queue on its board, and begins what may begin there; the registry lets one of them do it.
+Who has not been heard of for the time of a lease has lost its jobs to the others. It knows that before they
+do: it ends its runs, and itself, when two thirds of that time have gone by without an answer.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from nebula.rpc.jobs.board import JobBoard
+from nebula.rpc.jobs.callers import Callers, News
+from nebula.rpc.jobs.effects import Effects
+from nebula.rpc.jobs.limits import Clock
+from nebula.rpc.jobs.postgres import Database, RegistryAway
+from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.jobs.runner import JobRunner
+from nebula.rpc.jobs.states import JobState
+from nebula.rpc.jobs.work import Submit, Work
+
+if TYPE_CHECKING:
+    from nebula.rpc.jobs.postgres_registry import Changes, Heard, PostgresJobRegistry
+
+__all__ = ["Sharing"]
+
+_log = structlog.get_logger()
+
+_T = TypeVar("_T")
+
+# Parts of the lease: between two signs of life, and without an answer before it gives itself up.
+_BEAT: Final = 1 / 6
+_GIVE_UP: Final = 2 / 3
+
+# Between two tries to listen.
+_RETRY_SECONDS: Final = 1.0
+
+_GONE: Final = "the instance that ran it is gone"
+
+
+class Sharing:
+    """Keeps an instance's board and the registry that it shares with others abreast.
+
+    Args:
+        database: of the registry.
+        registry: the opened one, used through `effects.do` alone.
+        instance: our name.
+        board: ours.
+        effects: does what the board decides.
+        runners: end what is no longer ours.
+        callers: hear of ends elsewhere.
+        clock: the time of the board.
+        lease: seconds.
+        republish: tells the statuses of the open jobs again.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        registry: PostgresJobRegistry,
+        *,
+        instance: str,
+        board: JobBoard,
+        effects: Effects,
+        runners: Mapping[str | None, JobRunner],
+        callers: Callers,
+        clock: Clock,
+        lease: float,
+        republish: Callable[[], None],
+    ) -> None:
+        self._database, self._registry, self._instance = database, registry, instance
+        self._board, self._effects, self._runners, self._callers = board, effects, runners, callers
+        self._clock, self._lease, self._republish = clock, lease, republish
+        self._seen: int | None = None
+        self._again: set[str] = set()
+        self._bell = anyio.Event()
+        effects.refused = self.refuse
+
+    async def join(self) -> None:
+        """Become one of the instances, and know the queue.
+
+        Raises:
+            RegistryLost: the database does not answer.
+        """
+        incarnation = secrets.token_hex(8)
+        began = anyio.current_time()
+        self._has_answered(began)
+        await self._do(
+            lambda registry: registry.join(self._instance, incarnation, self._lease),
+            lambda left: self._recover(left, "the service was restarted"),
+        )
+        self._has_answered(began)
+        await self.beat()
+        await self.sync()
+
+    async def run(self) -> NoReturn:
+        """Stay one of them until cancelled.
+
+        Raises:
+            Fenced, RegistryLost: it is none any more; what it runs has to end now.
+        """
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._beat_often, name="sign of life")
+            tasks.start_soon(self._listen, name="news of jobs")
+            while True:
+                # What is heard may be lost; what is in the table is not.
+                with anyio.move_on_after(self._lease * _BEAT):
+                    await self._bell.wait()
+                self._bell = anyio.Event()
+                await self.sync()
+        raise AssertionError("unreachable")
+
+    def ask_to_cancel(self, job: str) -> None:
+        """Have whoever runs this job end it."""
+        assert self._effects.writer is not None
+        self._effects.writer.post(lambda _registry: self._registry.ask_to_cancel(job))
+
+    # --- signs of life ---
+
+    async def beat(self) -> None:
+        """Be heard of, and take over what those had who are not any more."""
+        began = anyio.current_time()
+        verbs = self._board.verbs()
+        await self._do(lambda registry: registry.beat(self._lease, verbs), self._take_over)
+        self._has_answered(began)
+
+    async def _beat_often(self) -> None:
+        while True:
+            await anyio.sleep(self._lease * _BEAT)
+            await self.beat()
+
+    def _has_answered(self, began: float) -> None:
+        # From before it was asked: the lease cannot have begun earlier.
+        assert self._effects.writer is not None
+        self._effects.writer.deadline = began + self._lease * _GIVE_UP
+
+    def _take_over(self, heard: Heard) -> None:
+        if heard.orphans:
+            _log.warning("jobs of a lost instance taken over", jobs=len(heard.orphans))
+        self._recover(heard.orphans, _GONE)
+        if heard.has_lost_others:
+            # The last values that they told went with their connections.
+            self._republish()
+
+    def _recover(self, records: Collection[JobRecord], reason: str) -> None:
+        now = self._clock.now()
+        for record in records:
+            self._board.recover(record, now, reason)
+        self._board.dispatch(now)
+        self._effects.settle()
+
+    # --- the queue ---
+
+    async def sync(self) -> None:
+        """Learn what others have changed since the last time."""
+        again, self._again = self._again, set()
+
+        def look(registry: PostgresJobRegistry) -> tuple[Changes, list[JobRecord]]:
+            found = [record for job in again if (record := registry.find(job)) is not None]
+            return registry.changes(self._seen), found
+
+        await self._do(look, lambda seen: self._learn(*seen))
+
+    def _learn(self, changes: Changes, again: Collection[JobRecord]) -> None:
+        now = self._clock.now()
+        self._seen = changes.last
+        for record in (*again, *changes.records):
+            self._board.learn(record, now)
+            if record.id in changes.unwanted:
+                self._board.cancel(record.id, now)
+            self._callers.tell(record.id, News.LINES)
+            if record.has_ended:
+                self._callers.tell(record.id, News.END)
+        self._board.keep_only(changes.ids)
+        self._board.dispatch(now)
+        self._effects.settle()
+
+    def refuse(self, work: Work) -> None:
+        """Another instance was quicker: look what it did."""
+        record = work.record
+        self._board.withdraw(record.id)
+        if JobState.CANCELLED in (record.state, record.ends_as):
+            self.ask_to_cancel(record.id)
+        elif not isinstance(work.then, Submit) and record.holder == self._instance:
+            # Others have taken over what is still running here.
+            for runner in self._runners.values():
+                runner.cancel(record.id, record.attempt, reason="cancelled")
+        self._again.add(record.id)
+        self._bell.set()
+
+    async def _listen(self) -> None:
+        from nebula.rpc.jobs.postgres_listener import PostgresListener
+
+        while True:
+            try:
+                listener = await anyio.to_thread.run_sync(
+                    PostgresListener, self._database, self._registry.schema, abandon_on_cancel=True
+                )
+                with listener:
+                    # What came before that was not heard.
+                    self._bell.set()
+                    while True:
+                        await listener.wait(lambda: self._registry.backend)
+                        self._bell.set()
+            except RegistryAway as error:
+                _log.info("news of jobs not heard, looking now and then", error=str(error))
+            await anyio.sleep(_RETRY_SECONDS)
+
+    async def _do(self, do: Callable[[PostgresJobRegistry], _T], then: Callable[[_T], None]) -> None:
+        await self._effects.do(lambda _registry: do(self._registry), then)
