@@ -78,8 +78,8 @@ def column_types(files: Sequence[File]) -> dict[str, str]:
 
 
 def typed(file: File, types: Mapping[str, str]) -> dict[str, Value]:
-    """The values of the columns in the names of a file's folders."""
-    return {name: _value(text, types[name]) for name, text in file.parts}
+    """The values of the columns in the names of a file's folders, of those that `types` has."""
+    return {name: _value(text, types[name]) for name, text in file.parts if name in types}
 
 
 def _local(path: str) -> str:

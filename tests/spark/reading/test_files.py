@@ -78,6 +78,13 @@ def test_names_of_folders_are_columns_of_the_narrowest_type(tmp_path: Path) -> N
     assert typed(files[1], types)["kind"] is None
 
 
+def test_folder_whose_column_the_data_have_too_gives_no_value(tmp_path: Path) -> None:
+    (tmp_path / "date=2026-11-22" / "hour=05").mkdir(parents=True)
+    (tmp_path / "date=2026-11-22" / "hour=05" / "a.avro").touch()
+
+    assert typed(list_files(tmp_path)[0], {"date": "date"}) == {"date": dt.date(2026, 11, 22)}
+
+
 def test_folders_above_the_path_are_no_columns(tmp_path: Path) -> None:
     _touch(tmp_path, "date=2026-11-22/hour=05/a.avro")
 
