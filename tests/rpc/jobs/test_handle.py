@@ -98,8 +98,8 @@ class FakeClient:
             raise error
         try:
             answer = await ask(self.queues[queue], verb, parameters)
-        except VerbError as error:
-            raise RemoteError(error.code, error.message, details=error.details) from None
+        except VerbError as failure:
+            raise RemoteError(failure.code, failure.message, details=failure.details) from None
         await self.step("answered")
         # As over a wire.
         return json.loads(json.dumps(answer))
