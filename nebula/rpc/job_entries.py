@@ -16,6 +16,7 @@ from nebula.rpc.envelope import dump_json
 from nebula.rpc.jobs.engine_verbs import SERVICE_ENGINE
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.local import LocalRunner
+from nebula.rpc.jobs.postgres import Database, database_of_environment
 from nebula.rpc.jobs.runner import JobMiddleware, JobRunner
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.state_folder import StateFolder
@@ -123,6 +124,7 @@ class JobEntries:
         root: where state is kept; see `StateFolder`.
         middleware: of the responder; what of it is `JobMiddleware` stands around jobs, too.
         limits: numbers that bound what jobs may cost.
+        database: URL of the database that keeps them; by default that of `NEBULA_JOBS`.
     """
 
     def __init__(
@@ -132,7 +134,10 @@ class JobEntries:
         root: Path | None,
         middleware: Sequence[object] = (),
         limits: JobLimits | None = None,
+        database: str | None = None,
     ) -> None:
+        # At once, for those who wrote nonsense into the code.
+        self._database = None if database is None else Database(database)
         self._middleware = [one for one in middleware if isinstance(one, JobMiddleware)]
         self._name, self._around = around.service, around
         self._engines = engines
@@ -182,7 +187,7 @@ class JobEntries:
         """Take a state folder and make the service of this run on it; None if there are no jobs.
 
         Raises:
-            SettingsError: no folder can be had.
+            SettingsError: no folder can be had, or `NEBULA_JOBS` names no database.
         """
         if not self._jobs:
             yield None
@@ -200,7 +205,12 @@ class JobEntries:
                 runners = {name: one.around_runner(runner) for name, runner in runners.items()}
             operators = {name: engine.operators for name, engine in self._engines.items()}
             self._service = JobService(
-                self._name, state=state, runners=runners, limits=self._limits, operators=operators
+                self._name,
+                state=state,
+                runners=runners,
+                operators=operators,
+                limits=self._limits,
+                database=self._database or database_of_environment(),
             )
             for job in self._jobs:
                 self._service.declare(job, self._allowed[job.name])

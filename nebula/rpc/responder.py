@@ -83,6 +83,8 @@ class Responder(Listens):
         middleware: around each request for a verb that there is, the first one outermost, see `Middleware`.
         spark: the engine that jobs run in, or several by name; `default` is that of a job that names none.
         state: where jobs are kept, for all services of this machine; see `StateFolder`.
+        jobs: `postgresql://…`, a database in which the instances of the service share one queue of jobs, by
+            default that of `NEBULA_JOBS`, if there is one; else each instance has its own, in `state`.
         job_limits: how many jobs may wait, how long ended ones are remembered, and such; see `JobLimits`.
 
     Raises:
@@ -109,6 +111,7 @@ class Responder(Listens):
         middleware: Sequence[Middleware] = (),
         spark: Engine | Mapping[str, Engine] | None = None,
         state: Path | None = None,
+        jobs: str | None = None,
         job_limits: JobLimits | None = None,
     ) -> None:
         if not _SERVICE_NAME.fullmatch(name):
@@ -135,7 +138,7 @@ class Responder(Listens):
         self._lifespan = lifespan
         self._middleware = tuple(middleware)
         self._registry = VerbRegistry()
-        self._jobs = JobEntries(around, engines_of(name, spark), state, self._middleware, job_limits)
+        self._jobs = JobEntries(around, engines_of(name, spark), state, self._middleware, job_limits, jobs)
         self._serving: Serving | None = None
         served = (name, version, self.destinations, self._replays, self._subscribers)
         for one in OwnVerbs(*served, self._running).verbs():
@@ -350,7 +353,7 @@ class Responder(Listens):
             ConnectionLost, ServerError: the connection ended, and it does not reconnect.
             Refused: the broker does not let the service listen to its queues, or does not answer, at first.
             SettingsError: the address or the TLS options cannot be used, or its jobs cannot be kept in the
-                folder that `state` or `NEBULA_STATE` names.
+                folder that `state` or `NEBULA_STATE` names, or in the database of `jobs` or `NEBULA_JOBS`.
         """
 
         def make(url: str | None) -> StompClient:

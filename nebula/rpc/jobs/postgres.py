@@ -11,7 +11,7 @@ from nebula.errors import NebulaError, SettingsError
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["Database", "RegistryAway", "jobs_database"]
+__all__ = ["Database", "RegistryAway", "database_of_environment"]
 
 _SCHEMES: Final = ("postgresql://", "postgres://")
 
@@ -97,13 +97,11 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def jobs_database(url: str | None) -> Database | None:
-    """The database that a responder names, else the one of `NEBULA_JOBS`, else none: jobs are in its folder.
+def database_of_environment() -> Database | None:
+    """The database of `NEBULA_JOBS`, or None: jobs are kept in the folder of their instance.
 
     Raises:
         SettingsError: as `Database`.
     """
-    if url is not None:
-        return Database(url)
     named = os.environ.get("NEBULA_JOBS")
     return Database(named, "NEBULA_JOBS") if named else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nebula.errors import SettingsError
-from nebula.rpc.jobs.postgres import Database, jobs_database
+from nebula.rpc.jobs.postgres import Database, database_of_environment
+from nebula.rpc.responder import Responder
 
 _URL = "postgresql://nebula:open%2Fsesame@db.example:6432/jobs"
 
@@ -26,14 +27,18 @@ def test_url_that_is_none_is_refused_without_being_told(url: str) -> None:
     assert "sesame" not in f"{caught.value!r} {caught.value} {caught.value.__cause__}"
 
 
-def test_database_is_the_arguments_else_the_settings_else_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_may_name_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NEBULA_JOBS", raising=False)
-    assert jobs_database(None) is None
+    assert database_of_environment() is None
 
-    monkeypatch.setenv("NEBULA_JOBS", "postgresql://named/jobs")
-    assert jobs_database(None) == Database("postgresql://named/jobs", "NEBULA_JOBS")
-    assert jobs_database(_URL) == Database(_URL)
+    monkeypatch.setenv("NEBULA_JOBS", _URL)
+    assert database_of_environment() == Database(_URL, "NEBULA_JOBS")
 
     monkeypatch.setenv("NEBULA_JOBS", "nonsense")
     with pytest.raises(SettingsError, match="NEBULA_JOBS"):
-        jobs_database(None)
+        database_of_environment()
+
+
+def test_responder_refuses_nonsense_at_once() -> None:
+    with pytest.raises(SettingsError, match="jobs=…"):
+        Responder("reports", jobs="mysql://root@localhost")
