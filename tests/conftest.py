@@ -33,6 +33,12 @@ def pytest_configure() -> None:
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Caches are these tests' own: an archive of Java's classes that one makes is there for later ones."""
+    os.environ["NEBULA_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     """In CI a skipped test is a failure, unless `allowed_skips.txt` lists it with its reason."""

@@ -86,6 +86,7 @@ class Shell:
             "NEBULA_SERVER_PORT": self._ports["61613"],
             "NEBULA_BROKER": f"stomp://127.0.0.1:{self._ports['61613']}",
             "NEBULA_STATE": str(folder / "state"),
+            "NEBULA_CACHE": os.environ.get("NEBULA_CACHE", str(folder / "cache")),
             "TERM": "dumb",
             "COLUMNS": "100",
         }

@@ -31,14 +31,12 @@ _COLUMNS: Final = (
     Column("engine", "engine"),
     Column("state", "state"),
     Column("up", "up_seconds", duration),
-    Column("running", "jobs.open", number),
+    Column("running", "running", number),
     Column("waiting", "jobs.waiting", number),
-    Column("isolated", "isolated", lambda runs: number(len(runs))),
-    Column("jobs", "jobs_since_start", number),
+    Column("had", "jobs_since_start", number),
     Column("starts", "starts", number),
-    Column("memory", "rss_bytes", octets),
-    Column("archive", "archive"),
-    Column("ended last", "why"),
+    Column("memory", "memory_bytes", octets),
+    Column("why", "why"),
 )
 
 Instance = Annotated[
@@ -63,8 +61,9 @@ def engines(
 ) -> None:
     """Show what runs the jobs of a service, by instance and name: Spark's engines, and the service itself.
 
-    `jobs` counts since the engine's present start. JSON has all that is known: processes, Java and Spark,
-    settings (without values that may be secret), isolated runs, jobs by how they ended.
+    `running` and `memory` are with isolated jobs; `had` counts jobs since the engine's present start; `why`
+    is what ails it, or why it ended last. JSON has all that is known: processes, Java and Spark, settings
+    (without values that may be secret), each isolated job, jobs by how they ended.
 
     \b
     Examples:
@@ -78,8 +77,19 @@ def engines(
     if not output.is_for_people:
         output.json_line(rows)
         return
-    shown = [{**row, "why": row.get("broken") or row.get("last_end")} for row in rows]
+    shown = [_shown(row) for row in rows]
     output.console.print(table(_COLUMNS, shown) if rows else Text(f"{service} has no jobs, and no engines"))
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    isolated = row.get("isolated", [])
+    memory = [row.get("rss_bytes"), *(run["rss_bytes"] for run in isolated)]
+    return {
+        **row,
+        "running": row.get("jobs", {}).get("open", 0) + len(isolated),
+        "memory_bytes": sum(each or 0 for each in memory) or None,
+        "why": row.get("broken") or row.get("last_end"),
+    }
 
 
 @engine.command()
@@ -125,7 +135,7 @@ async def _rows(client: Client, service: str, instance: str | None, seconds: flo
     return [
         {"instance": where, "engine": name, **status}
         for where in sorted(told)
-        for name, status in (_SILENT if told[where] is _MISSING else told[where]).items()
+        for name, status in sorted((_SILENT if told[where] is _MISSING else told[where]).items())
     ]
 
 

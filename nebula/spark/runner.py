@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from time import monotonic
@@ -60,6 +60,7 @@ class SparkRunner:
         is_shared: False: all jobs are isolated, and nothing is started before the first one.
         command: what to start as the host.
         back_off: seconds before the next start, by failed starts in a row; the last one repeats.
+        archivist: makes what looks after the archive of Java's classes.
 
     Attributes:
         max_running: how many jobs should be submitted at a time.
@@ -77,9 +78,10 @@ class SparkRunner:
         is_shared: bool = True,
         command: Sequence[str] = HOST_COMMAND,
         back_off: Sequence[float] = BACK_OFF,
+        archivist: Callable[[Spark, Callable[[], float]], Archivist] = Archivist,
     ) -> None:
         self._spark, self._is_shared, self._back_off = spark, is_shared, back_off
-        self._archivist = Archivist(spark, self._idle_seconds)
+        self._archivist = archivist(spark, self._idle_seconds)
         self._plan = EnginePlan(
             spark,
             service,

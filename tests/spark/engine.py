@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from anyio.from_thread import start_blocking_portal
 
 from nebula.rpc.jobs.runner import JobTask
 from nebula.spark import Spark, SparkRunner
+from nebula.spark.archivist import Archivist
 from nebula.spark.processes import MARKER
 from tests.spark.told import Told, task
 
@@ -79,11 +80,12 @@ class Engine:
 
 
 @contextmanager
-def engine(folder: Path, **declared: Any) -> Iterator[Engine]:
+def engine(
+    folder: Path, *, archivist: Callable[[Spark, Callable[[], float]], Archivist] = Archivist, **declared: Any
+) -> Iterator[Engine]:
     """An engine that runs inside; nothing of it is left on leaving."""
-    runner = Spark(**{"master": "local[2]", "conf": CONF, "memory": "512m", **declared}).runner(
-        folder, "tests"
-    )
+    spark = Spark(**{"master": "local[2]", "conf": CONF, "memory": "512m", **declared})
+    runner = SparkRunner(spark, folder, "tests", archivist=archivist)
     with start_blocking_portal("asyncio", {"use_uvloop": True}) as portal:
         running = Engine(runner, portal)
         future = portal.start_task_soon(runner.run, running.told)
