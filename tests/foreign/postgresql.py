@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+import psutil
 import psycopg
 
 from tests.foreign.install import install_package
@@ -88,11 +89,17 @@ class PostgresServer:
 
     def freeze(self) -> None:
         """Let it hang: connections stay, and nobody answers. `thaw` ends that."""
-        os.killpg(self._process.pid, signal.SIGSTOP)
+        for process in self._family():
+            process.suspend()
 
     def thaw(self) -> None:
         """See `freeze`."""
-        os.killpg(self._process.pid, signal.SIGCONT)
+        for process in self._family():
+            process.resume()
+
+    def _family(self) -> list[psutil.Process]:
+        server = psutil.Process(self._process.pid)
+        return [server, *server.children(recursive=True)]
 
     def close(self) -> None:
         """End it and remove what it kept."""

@@ -167,8 +167,9 @@ class Published:
 class House:
     """A service named `counting` with one job verb `count`, its folder, and what it is connected to."""
 
-    def __init__(self, root: Path, **declaration: Any) -> None:
-        self.root = root
+    def __init__(self, root: Path, instance: str = "i", **declaration: Any) -> None:
+        self.root, self._instance = root, instance
+        self.verb_name = "count"
         self.declaration: dict[str, Any] = {"function": count, "engine": "default"} | declaration
         self.time = FakeClock()
         self.clock = self.time.clock
@@ -187,14 +188,14 @@ class House:
 
     def new_id(self) -> str:
         """ULIDs in order."""
-        return new_ulid(1_000_000, next(self._ids).to_bytes(10, "big"))
+        return new_ulid(1_000_000, f"{self._instance:.4}{next(self._ids):06}".rjust(10).encode())
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator[JobService]:
         """The service, from its start to a cancellation."""
         self.runner = FakeRunner(self.runner.max_running)
         self.published = Published(prefix=self.brand.job_prefix, on_deliver=self.on_deliver)
-        folder = StateFolder.take("counting", lambda: f"i{next(self._ids)}", self.root)
+        folder = StateFolder.take("counting", lambda: f"{self._instance}{next(self._ids)}", self.root)
         with folder:
             service = JobService(
                 "counting",
@@ -205,7 +206,7 @@ class House:
                 new_id=self.new_id,
                 **self.options,
             )
-            self.verb = JobVerb("count", **self.declaration)
+            self.verb = JobVerb(self.verb_name, **self.declaration)
             service.declare(self.verb)
             started = anyio.Event()
             with anyio.fail_after(20):
@@ -231,7 +232,7 @@ class House:
 
     async def accept(self, service: JobService, parameters: Any = None, **headers: str) -> dict[str, Any]:
         """Ask for `count`; underscores of header names stand for hyphens."""
-        asked = request("count", parameters, **headers)
+        asked = request(self.verb_name, parameters, **headers)
         return await service.accept(asked, self.verb, self.verb.signature.bind(parameters))
 
 

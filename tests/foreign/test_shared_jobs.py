@@ -1,0 +1,281 @@
+"""Instances of a service that share one queue of jobs, in one loop, over a real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psycopg
+import pytest
+
+from nebula.rpc.jobs.limits import JobLimits
+from nebula.rpc.jobs.postgres import Database
+from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.jobs.service import JobService
+from nebula.rpc.jobs.writer import RegistryLost
+from tests.foreign.postgresql import PostgresServer
+from tests.rpc.jobs.harness import House, ask
+
+# The first one waits for PostgreSQL to be installed.
+pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    running = PostgresServer()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def database(server: PostgresServer) -> Database:
+    return Database(server.new_database())
+
+
+@pytest.fixture
+def new_house(tmp_path: Path, database: Database) -> Callable[..., House]:
+    """An instance with a folder of its own; all have the database."""
+
+    def make(name: str, **declaration: Any) -> House:
+        house = House(tmp_path / name, name, **declaration)
+        house.options["database"] = database
+        return house
+
+    return make
+
+
+@asynccontextmanager
+async def living(*houses: House) -> AsyncIterator[list[JobService]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(house.living()) for house in houses]
+
+
+def _finish(house: House, job: str, attempt: int = 1) -> None:
+    house.runner.listener.on_started(job, attempt)
+    house.runner.listener.on_done(job, attempt, JobOutput(value="done"))
+
+
+async def _wait(service: JobService, job: str) -> str:
+    status = await ask(service, "job.wait", {"job": job})
+    return str(status["state"])
+
+
+async def test_idle_instance_takes_what_waits_and_any_instance_answers_for_it(
+    new_house: Callable[..., House],
+) -> None:
+    first, second = new_house("a"), new_house("b")
+    first.runner.max_running = 0
+    async with living(first, second) as (asked, other):
+        receipt = await first.accept(asked, {"up_to": 7})
+        task = await second.runner.next_task()
+        _finish(second, task.job)
+        state = await _wait(asked, receipt["job"])
+        results = [await ask(one, "job.result", {"job": receipt["job"]}) for one in (asked, other)]
+
+        assert first.runner.submitted == []
+    assert (task.parameters, receipt["via"], state) == ({"up_to": 7}, "/queue/counting", "done")
+    assert results == [{"value": "done"}, {"value": "done"}]
+
+
+async def test_each_job_runs_once_whoever_accepted_it(new_house: Callable[..., House]) -> None:
+    houses = [new_house(name) for name in "abc"]
+    async with living(*houses) as services:
+        accepted = []
+        for number in range(30):
+            house = houses[number % 3]
+            house.runner.on_submit = lambda task, house=house: _soon(house, task.job)  # type: ignore[misc]
+            accepted.append((await house.accept(services[number % 3]))["job"].partition("/")[2])
+        states = [await _wait(services[0], f"counting/{job}") for job in accepted]
+        begun = [task.job for house in houses for task in house.runner.submitted]
+
+    assert states == ["done"] * 30
+    assert sorted(begun) == sorted(accepted)
+
+
+def _soon(house: House, job: str) -> None:
+    from sniffio import current_async_library
+
+    if current_async_library() == "asyncio":
+        import asyncio
+
+        asyncio.get_running_loop().call_soon(_finish, house, job)
+    else:
+        import trio
+
+        trio.lowlevel.current_trio_token().run_sync_soon(_finish, house, job)
+
+
+async def test_keys_and_numbers_hold_over_all_instances(new_house: Callable[..., House]) -> None:
+    rules = {"exclusive": "up_to", "max_running": 2}
+    first, second = new_house("a", **rules), new_house("b", **rules)
+    first.runner.max_running = 1
+    async with living(first, second) as (one, other):
+        held = await first.accept(one, {"up_to": 1})
+        task = await first.runner.next_task()
+        await second.accept(other, {"up_to": 1})
+        await second.accept(other, {"up_to": 2})
+        next_one = await second.runner.next_task()
+        third = await second.accept(other, {"up_to": 3})
+        status = await ask(other, "job.status", {"job": third["job"]})
+        assert [one.parameters for one in second.runner.submitted] == [{"up_to": 2}]
+        # Whoever ends a job is the first to know that there is room.
+        _finish(first, task.job)
+        begun = [await first.runner.next_task(2)]
+        _finish(second, next_one.job)
+        begun.append(await second.runner.next_task(2))
+
+    assert held["state"] == "queued"
+    assert (status["state"], status["position"]) == ("queued", 2)
+    assert [task.parameters for task in begun] == [{"up_to": 1}, {"up_to": 3}]
+
+
+async def test_running_job_is_cancelled_by_way_of_another_instance(new_house: Callable[..., House]) -> None:
+    first, second = new_house("a"), new_house("b")
+    first.runner.max_running = 0
+    async with living(first, second) as (asked, _):
+        receipt = await first.accept(asked)
+        task = await second.runner.next_task()
+        second.runner.listener.on_started(task.job, 1)
+        await ask(asked, "job.cancel", {"job": receipt["job"]})
+        await second.runner.until(lambda: bool(second.runner.cancels))
+        second.runner.listener.on_cancelled(task.job, 1, slots_free=True)
+
+        assert await _wait(asked, receipt["job"]) == "cancelled"
+
+
+async def test_waiting_job_is_cancelled_by_any_instance(new_house: Callable[..., House]) -> None:
+    first, second = new_house("a"), new_house("b")
+    first.runner.max_running = second.runner.max_running = 0
+    async with living(first, second) as (one, other):
+        receipt = await first.accept(one)
+        await ask(other, "job.cancel", {"job": receipt["job"]})
+
+        assert await _wait(one, receipt["job"]) == "cancelled"
+
+
+async def test_request_that_comes_again_to_another_instance_gets_the_same_job(
+    new_house: Callable[..., House],
+) -> None:
+    first, second = new_house("a"), new_house("b")
+    async with living(first, second) as (one, other):
+        receipts = [
+            await first.accept(one, neb_job_dedupe="today"),
+            await second.accept(other, neb_job_dedupe="today"),
+        ]
+        await first.runner.next_task()
+
+    assert receipts[0]["job"] == receipts[1]["job"]
+    assert second.runner.submitted == []
+
+
+@pytest.mark.parametrize(("on_lost", "state"), [("rerun", "queued"), ("fail", "lost")])
+async def test_instance_that_stops_leaves_its_jobs_to_the_others_by_their_verbs_rules(
+    new_house: Callable[..., House], on_lost: str, state: str
+) -> None:
+    first, second = new_house("a", on_lost=on_lost), new_house("b", on_lost=on_lost)
+    second.runner.max_running = 0
+    async with living(second) as (other,):
+        async with living(first) as (one,):
+            receipt = await first.accept(one)
+            task = await first.runner.next_task()
+            runner = first.runner
+            runner.on_stop = lambda: runner.listener.on_lost(task.job, 1, "the service stopped")
+        status = await ask(other, "job.status", {"job": receipt["job"]})
+
+    assert status["state"] == state
+
+
+async def test_verb_that_an_instance_does_not_have_is_left_to_the_others(
+    new_house: Callable[..., House],
+) -> None:
+    old, new = new_house("a"), new_house("b")
+    new.verb_name = "tally"
+    async with living(old, new) as (one, other):
+        new.runner.max_running = 0
+        receipt = await new.accept(other)
+        new.runner.max_running = 1
+        other.advance()
+        begun = await new.runner.next_task()
+        _finish(new, begun.job)
+
+        assert await _wait(one, receipt["job"]) == "done"
+        assert old.runner.submitted == []
+
+
+# --- the database fails ---
+
+
+def _cut(server: PostgresServer) -> None:
+    """End every connection to every database but our own."""
+    with psycopg.connect(server.url("postgres"), autocommit=True) as db:
+        db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'jobs_%'")
+
+
+async def test_connections_that_are_cut_are_made_again(
+    server: PostgresServer, new_house: Callable[..., House]
+) -> None:
+    first, second = new_house("a"), new_house("b")
+    first.runner.max_running = 0
+    async with living(first, second) as (one, _):
+        before = await first.accept(one)
+        task = await second.runner.next_task()
+        await anyio.to_thread.run_sync(_cut, server)
+        _finish(second, task.job)
+        after = await first.accept(one)
+        again = await second.runner.next_task(2)
+        _finish(second, again.job)
+        states = [await _wait(one, receipt["job"]) for receipt in (before, after)]
+
+    assert states == ["done", "done"]
+    assert [task.attempt for task in second.runner.submitted] == [1, 1]
+
+
+async def test_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(
+    server: PostgresServer, new_house: Callable[..., House]
+) -> None:
+    first, second = new_house("a"), new_house("b")
+    first.runner.max_running = 0
+    async with living(first, second) as (one, _):
+        running = await first.accept(one)
+        task = await second.runner.next_task()
+        server.kill()
+        _finish(second, task.job)
+        async with anyio.create_task_group() as tasks:
+            receipts: list[dict[str, Any]] = []
+
+            async def accept() -> None:
+                receipts.append(await first.accept(one))
+
+            tasks.start_soon(accept)
+            await anyio.to_thread.run_sync(server.start)
+        again = await second.runner.next_task(2)
+        _finish(second, again.job)
+        states = [await _wait(one, receipt["job"]) for receipt in (running, *receipts)]
+
+    assert states == ["done", "done"]
+    assert [(task.job, task.attempt) for task in second.runner.submitted] == [(task.job, 1), (again.job, 1)]
+
+
+@pytest.mark.parametrize("fault", ["kill", "freeze"])
+async def test_instance_whose_database_does_not_come_back_ends_its_runs_and_itself(
+    server: PostgresServer, new_house: Callable[..., House], fault: str
+) -> None:
+    house = new_house("a")
+    house.limits = JobLimits(lease=3.0)
+    ended = []
+    try:
+        with pytest.raises(BaseExceptionGroup) as caught:
+            async with living(house) as (service,):
+                await house.accept(service)
+                await house.runner.next_task()
+                house.runner.on_stop = lambda: ended.append(fault)
+                getattr(server, fault)()
+                await anyio.sleep_forever()
+    finally:
+        server.start() if fault == "kill" else server.thaw()
+
+    assert caught.group_contains(RegistryLost, match=f"PostgreSQL at 127.0.0.1:{server.port}")
+    assert ended == [fault]
