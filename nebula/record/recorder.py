@@ -275,6 +275,8 @@ class Recorder:
                 if not is_full(error):
                     raise
                 self._say_full(error)
+            await self._in_thread(self._tell)
+            self._on_status(self.status)
             if self._is_stopping:
                 return  # It was not ACKed.
             await anyio.sleep(_FULL_SECONDS)
