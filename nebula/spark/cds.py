@@ -108,6 +108,12 @@ def forget_old(folder: Path) -> None:
         archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
         for archive in archives[_MOST_KEPT:]:
             archive.unlink(missing_ok=True)
+            base_of(archive).unlink(missing_ok=True)
+
+
+def base_of(archive: Path) -> Path:
+    """Where an archive of Java's own classes is kept for a Java that came without."""
+    return archive.with_suffix(".base")
 
 
 def _mark(archive: Path) -> Path:

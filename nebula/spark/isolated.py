@@ -44,6 +44,9 @@ class IsolatedRuns:
         listener: hears of the jobs.
         back_off: seconds before a second start.
         on_ready: hears what each host says when it is ready.
+
+    Attributes:
+        is_broken: why no host can be started, as the last one said itself; for half a minute.
     """
 
     def __init__(
@@ -56,6 +59,12 @@ class IsolatedRuns:
         self._plan, self._listener, self._back_off, self._on_ready = plan, listener, back_off, on_ready
         self._runs: dict[Key, _Run] = {}
         self._waiting: deque[Key] = deque()
+        self._broken, self._broken_until = "", 0.0
+
+    @property
+    def is_broken(self) -> str | None:
+        """See above. After that time the next job finds out whether it is still so."""
+        return (self._broken or None) if monotonic() < self._broken_until else None
 
     def begin(self, task: JobTask, group: TaskGroup) -> None:
         """Run this job as soon as there is a place for its host, in order. Returns at once."""
@@ -72,9 +81,10 @@ class IsolatedRuns:
 
     async def _live(self, key: Key, group: TaskGroup) -> None:
         try:
-            await self._runs[key].live(self._back_off)
+            broken = await self._runs[key].live(self._back_off)
         finally:
             del self._runs[key]
+        self._broken, self._broken_until = broken or "", monotonic() + self._back_off[-1]
         self._start_next(group)
 
     def cancel(self, key: Key) -> bool:
@@ -131,14 +141,12 @@ class _Run:
             "seconds": round(monotonic() - host.began, 3) if host else None,
         }
 
-    async def live(self, back_off: Sequence[float]) -> None:
-        """Start a host, run the job, end the host."""
+    async def live(self, back_off: Sequence[float]) -> str | None:
+        """Start a host, run the job, end the host: None, or why no host can be started."""
         for number in range(_TRIES):
-            if not self._book.has_waiting:
-                return
-            if await self._run_one():
-                return
-            if self._broken is not None:
+            if not self._book.has_waiting or await self._run_one():
+                return None
+            if self._broken is not None or number + 1 == _TRIES:
                 break
             with anyio.move_on_after(back_off[min(number, len(back_off) - 1)]):
                 await self._is_cancelled.wait()
@@ -147,6 +155,7 @@ class _Run:
             text = self._broken or f"Spark's engine for this job cannot start; see {errors}"
             _log.error("isolated engine not started", service=self._plan.service, reason=text)
             self._book.refuse_waiting(text)
+        return self._broken
 
     async def _run_one(self) -> bool:
         """One host from start to end; whether it took the job."""

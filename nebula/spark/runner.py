@@ -64,8 +64,6 @@ class SparkRunner:
 
     Attributes:
         max_running: how many jobs should be submitted at a time.
-        is_broken: why no job can run now, as a sentence, or None. The start is still tried, so it may
-            become None again.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class SparkRunner:
         )
         self._plan.clean()
         self.max_running = spark.max_running
-        self.is_broken: str | None = None
+        self._broken: str | None = None
         # Commands go through a mailbox, so that a listener is never called from within `submit`.
         self._commands = Mailbox[JobTask | Key | _Restart]()
         self._book: JobBook | None = None
@@ -105,6 +103,11 @@ class SparkRunner:
         self._idle_since = math.inf
         self._starts = self._failures = 0
         self._last_end: str | None = None
+
+    @property
+    def is_broken(self) -> str | None:
+        """Why no job can run now, as a sentence, or None. The start is still tried, so it may become None."""
+        return self._broken or (self._isolated.is_broken if self._isolated else None)
 
     def submit(self, task: JobTask) -> None:
         """Run this job as soon as the engine can. Returns at once; the listener hears the rest."""
@@ -172,8 +175,8 @@ class SparkRunner:
             return
         book.add(task)
         self._has_work.set()
-        if self.is_broken:
-            book.refuse_waiting(self.is_broken)
+        if self._broken:
+            book.refuse_waiting(self._broken)
         self._hand_over(book)
 
     def _hand_over(self, book: JobBook) -> None:
@@ -201,11 +204,11 @@ class SparkRunner:
     async def _after_failure(self, book: JobBook) -> None:
         self._failures += 1
         self._state = EngineState.WAITING
-        if self._failures >= _BROKEN_AFTER and self.is_broken is None:
+        if self._failures >= _BROKEN_AFTER and self._broken is None:
             where = self._plan.folder / ERRORS
-            self.is_broken = f"Spark's engine cannot start, {self._last_end}; see {where}"
-        if self.is_broken:
-            book.refuse_waiting(self.is_broken)
+            self._broken = f"Spark's engine cannot start, {self._last_end}; see {where}"
+        if self._broken:
+            book.refuse_waiting(self._broken)
         # Asking for a restart shortens the wait: whoever asks has mended something.
         with anyio.move_on_after(self._back_off[min(self._failures, len(self._back_off)) - 1]):
             await self._wants_restart.wait()
@@ -256,12 +259,12 @@ class SparkRunner:
             case lines.Ready():
                 self._state = EngineState.READY
                 self._archivist.hear(line, failures=self._failures)
-                self._failures, self.is_broken = 0, None
+                self._failures, self._broken = 0, None
                 facts = {"spark": line.spark, "java": line.java, "seconds": line.seconds}
                 _log.info("engine ready", service=service, engine=engine, archive=line.archive_state, **facts)
                 self._hand_over(book)
             case lines.Broken():
-                self.is_broken = line.reason
+                self._broken = line.reason
                 _log.error("engine broken", service=service, engine=engine, reason=line.reason)
             case _:
                 book.hear(line)

@@ -146,6 +146,26 @@ def slow_udf(ctx: Job) -> Any:
     return ctx.spark.range(0, 40, 1, 8).select(functions.udf(slow, "long")("id").alias("x"))
 
 
+def gated(ctx: Job, folder: str) -> int:
+    """Forty tasks: each leaves a file when it begins, and waits for one before it ends."""
+    from pyspark.sql import functions
+
+    def wait(number: int) -> int:
+        Path(folder, f"begun-{number}").touch()
+        while not Path(folder, f"go-{number}").exists():
+            time.sleep(0.02)
+        return number
+
+    held = ctx.spark.range(0, 40, 1, 40).select(functions.udf(wait, "long")("id").alias("x"))
+    return len(held.collect())
+
+
+def one_task(ctx: Job) -> int:
+    """A single task: a table of one partition needs no exchange."""
+    counted: int = ctx.spark.range(0, 10, 1, 1).count()
+    return counted
+
+
 def two_steps(ctx: Job) -> int:
     from pyspark.sql import functions
 

@@ -47,8 +47,10 @@ def _restart(spark: Engine) -> None:
     spark.until_ready()
 
 
+# Made at the lowest priority: beside other tests that takes its time.
+@pytest.mark.timeout(600)
 def test_next_engine_starts_from_the_archive_that_was_made(spark: Engine) -> None:
-    until(lambda: spark.status()["archive"] in ("made", "failed", "used"), "there is an archive", seconds=300)
+    until(lambda: spark.status()["archive"] in ("made", "failed", "used"), "there is an archive", seconds=590)
     _restart(spark)
     status = spark.status()
 

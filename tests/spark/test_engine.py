@@ -175,6 +175,24 @@ def test_short_job_is_done_beside_a_long_one(spark: Engine) -> None:
         spark.told.wait("long", "slots_free")
 
 
+def test_first_slot_of_a_long_job_that_comes_free_goes_to_the_short_one(
+    spark: Engine, tmp_path: Path
+) -> None:
+    spark.start_job("forty", "gated", folder=str(tmp_path))
+    until(lambda: len(list(tmp_path.glob("begun-*"))) == 2, "the long job holds both slots")
+    spark.start_job("brief", "one_task")
+    until(lambda: _known(spark, "brief") == 1, "the short job's task waits")
+    # One of forty tasks ends, and the others would hold their slots for ever.
+    (tmp_path / "go-0").touch()
+    output = spark.told.wait("brief", "done", "failed")
+
+    assert output == JobOutput(value=10)
+    assert {path.name for path in tmp_path.glob("begun-*")} <= {"begun-0", "begun-1", "begun-2"}
+    spark.cancel("forty")
+    if not spark.told.wait("forty", "cancelled"):
+        spark.told.wait("forty", "slots_free")
+
+
 def test_code_that_ignores_its_cancel_is_told_as_cancelled_at_once(spark: Engine) -> None:
     spark.start_job("deaf", "ignores_cancel")
     spark.cancel("deaf")
@@ -212,6 +230,11 @@ def test_killed_host_loses_its_jobs_and_leaves_nothing(spark: Engine) -> None:
     assert spark.told.wait("under host", "lost", seconds=5) == "the engine host died"
     until(lambda: not living(status["incarnation"]), "no process is left", seconds=5)
     assert spark.run_job("after host", "count") == JobOutput(value=10)
+
+
+def _known(spark: Engine, job: str) -> int:
+    told = [progress.tasks.known for progress in spark.told.all(job, "progress") if progress.tasks]
+    return told[-1] if told else 0
 
 
 def _active(spark: Engine, job: str) -> int:

