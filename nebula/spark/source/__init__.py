@@ -21,7 +21,18 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `nebula` known to a session; also to those made of it later. Idempotent."""
+    """Make the format `nebula` known to a session, and make that the calling thread's. Idempotent."""
+    from pyspark.errors import PySparkException
+
     from nebula.spark.source.datasource import NebulaSource
 
-    spark.dataSource.register(NebulaSource)
+    jvm = getattr(spark, "_jvm", None)  # a client of Spark Connect has none
+    if jvm is not None:
+        # A writer looks a format up in its thread's session, whichever session its rows are of; and what is
+        # known there cannot be registered in another one.
+        type(spark)._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
+    try:
+        spark.dataSource.register(NebulaSource)
+    except PySparkException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

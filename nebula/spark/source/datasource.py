@@ -7,24 +7,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from nebula.avro import Schema
 from nebula.errors import SettingsError
-from nebula.spark.source.options import (
-    BrokerOptions,
-    ContentOptions,
-    ReadOptions,
-    any_read_options,
-    read_options,
-    stream_options,
-    write_options,
-)
-from nebula.spark.source.rows import columns_of
-from nebula.spark.source.schemas import schema_of
-from nebula.spark.source.snapshot import SnapshotReader
-from nebula.spark.source.writer import BatchWriter
 
+# Each job's session gets to know this class, and few use it: what it needs is loaded when it is used.
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
+
+    from nebula.avro import Schema
+    from nebula.spark.source.options import BrokerOptions, ContentOptions, ReadOptions
 
 
 class NebulaSource(DataSource):
@@ -43,16 +33,24 @@ class NebulaSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a batch or of a stream; Spark does not say which it will be."""
+        from nebula.spark.source.options import any_read_options
+        from nebula.spark.source.rows import columns_of
+
         read = any_read_options(self.options)
         return columns_of(read.content, self._avro(read.content, read.broker))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of `spark.read`: a snapshot of last values."""
+        from nebula.spark.source.options import read_options
+        from nebula.spark.source.snapshot import SnapshotReader
+
         read = read_options(self.options)
         return SnapshotReader(read, self._checked(schema, read))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Of `spark.readStream`: a queue, or a durable subscription."""
+        from nebula.spark.source.options import stream_options
+
         try:
             from nebula.spark.source.stream import StreamReader
         except ImportError as error:
@@ -62,6 +60,9 @@ class NebulaSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
         """Of `df.write`."""
+        from nebula.spark.source.options import write_options
+        from nebula.spark.source.writer import BatchWriter
+
         _check_appends(overwrite=overwrite)
         options = write_options(self.options)
         return BatchWriter(options, self._avro(options.content, options.broker))
@@ -72,6 +73,8 @@ class NebulaSource(DataSource):
         overwrite: bool,
     ) -> DataSourceStreamWriter:
         """Of `df.writeStream`."""
+        from nebula.spark.source.options import write_options
+
         try:
             from nebula.spark.source.stream_writer import StreamWriter
         except ImportError as error:
@@ -81,6 +84,8 @@ class NebulaSource(DataSource):
         return StreamWriter(options, self._avro(options.content, options.broker))
 
     def _checked(self, schema: StructType, read: ReadOptions) -> Schema | None:
+        from nebula.spark.source.rows import columns_of
+
         found = self._avro(read.content, read.broker)
         ours = columns_of(read.content, found).simpleString()
         if schema.simpleString() != ours:
@@ -88,6 +93,9 @@ class NebulaSource(DataSource):
         return found
 
     def _avro(self, content: ContentOptions, broker: BrokerOptions) -> Schema | None:
+        from nebula.avro import Schema
+        from nebula.spark.source.schemas import schema_of
+
         if self._definition is not None:
             return Schema(self._definition)
         found = schema_of(content, broker)

@@ -1,0 +1,152 @@
+"""The format `nebula` in a real Spark, in jobs, which know it without being told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import count
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from nebula import sync
+from nebula.avro import Schema
+from nebula.rpc.jobs.runner import JobFailure
+from nebula.testing import RunningBroker
+from tests.spark.engine import PATIENCE_SECONDS, Engine, engine
+from tests.spark.told import task
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+
+READING = Schema({
+    "type": "record", "name": "Reading", "namespace": "venue",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "parts", "type": {"type": "map", "values": "double"}},
+    ],
+})  # fmt: skip
+
+Run: TypeAlias = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with engine(tmp_path_factory.mktemp("engine")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    schemas = tmp_path_factory.mktemp("schemas")
+    (schemas / "reading.avsc").write_text(json.dumps(READING.definition))
+    destinations = [{"pattern": "/queue/checked", "avro": READING.name}]
+    with RunningBroker(transport="tcp", schemas=schemas, destination=destinations) as started:
+        yield started
+
+
+@pytest.fixture
+def run(running: Engine) -> Run:
+    numbers = count()
+
+    def run_one(function: str, **parameters: Any) -> Any:
+        job = f"{function}-{next(numbers)}-{id(numbers)}"
+        running.submit(task(job, f"tests.spark.source.jobs:{function}", **parameters))
+        told = running.told.wait(job, "done", "failed", seconds=3 * PATIENCE_SECONDS)
+        return told if isinstance(told, JobFailure) else told.value
+
+    return run_one
+
+
+def stream(broker: RunningBroker, folder: Path, destination: str, **options: str) -> dict[str, str]:
+    return {"broker": broker.url, "destination": destination, "spool": str(folder / "spool"), **options}
+
+
+def test_rows_that_were_written_are_streamed_once_over_restarts(
+    run: Run, broker: RunningBroker, tmp_path: Path
+) -> None:
+    sink = {"broker": broker.url, "destination": "/queue/json"}
+    read = {
+        "options": stream(broker, tmp_path, "/queue/json", content="text", maxRowsPerBatch="300"),
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "out": str(tmp_path / "out"),
+    }
+    run("write_rows", count=1000, options=sink)
+    first = run("read_stream", **read)
+    run("write_rows", count=10, options=sink)
+    second = run("read_stream", **read)
+
+    assert sorted(json.loads(row["body"])["id"] for row in first) == list(range(1000))
+    assert len(second) == 1010
+    assert first[0]["content_type"] == "application/json"
+
+
+def test_rows_come_back_in_the_columns_of_their_schema(
+    run: Run, broker: RunningBroker, tmp_path: Path
+) -> None:
+    named = {"schemaName": READING.name, "content": "envelope"}
+    sink = {"broker": broker.url, "destination": "/queue/checked", **named}
+    run("write_rows", count=3, options=sink)
+    rows = run(
+        "read_stream",
+        options=stream(broker, tmp_path, "/queue/checked", **named),
+        checkpoint=str(tmp_path / "checkpoint"),
+        out=str(tmp_path / "out"),
+    )
+
+    assert sorted(rows, key=itemgetter("id")) == [
+        {
+            "id": number,
+            "name": f"name {number}",
+            "at": f"1970-01-01T00:00:00.00{number}",
+            "parts": {"half": number / 2},
+        }
+        for number in range(3)
+    ]
+
+
+def test_row_that_the_broker_refuses_fails_the_write_with_its_number(run: Run, broker: RunningBroker) -> None:
+    sink = {"broker": broker.url, "destination": "/queue/checked", "content": "json"}
+    failure = run("write_rows", count=1, options=sink)
+
+    assert isinstance(failure, JobFailure)
+    assert "row 0 was refused by the broker for /queue/checked: rejected-invalid" in failure.trace
+
+
+def test_stream_is_forwarded_in_batches_of_the_size_that_was_asked_for(
+    run: Run, broker: RunningBroker, tmp_path: Path
+) -> None:
+    run("write_rows", count=50, options={"broker": broker.url, "destination": "/queue/from"})
+    batches = run(
+        "forward",
+        source=stream(broker, tmp_path, "/queue/from", content="text", maxRowsPerBatch="20"),
+        sink={"broker": broker.url, "destination": "/queue/to"},
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    with sync.Client(broker.url) as client, client.subscribe("/queue/to") as subscription:
+        bodies = {json.loads(json.loads(next(subscription).body)["body"])["id"] for _ in range(50)}
+
+    assert [each for each in batches if each] == [20, 20, 10]
+    assert bodies == set(range(50))
+
+
+def test_last_values_are_a_table_of_what_is_there_now(run: Run, broker: RunningBroker) -> None:
+    with sync.Client(broker.url) as client:
+        for number in range(5):
+            client.publish(f"X/EGM.{number}", {"coins": 0})
+            client.publish(f"X/EGM.{number}", {"coins": number})
+    rows = run("read_snapshot", options={"broker": broker.url, "destination": "X/EGM.*", "content": "text"})
+
+    values = {row["destination"]: json.loads(row["body"]) for row in rows}
+    assert values == {f"X/EGM.{number}": {"coins": number} for number in range(5)}
+
+
+def test_stream_without_a_spool_is_refused_as_it_is_declared(run: Run, broker: RunningBroker) -> None:
+    options = {"broker": broker.url, "destination": "/queue/any"}
+    failure = run("read_stream", options=options, checkpoint="/nowhere", out="/nowhere")
+
+    assert isinstance(failure, JobFailure)
+    assert 'needs .option("spool", FOLDER)' in failure.trace
