@@ -227,3 +227,8 @@ def _nodes(
         for node in _nodes(child, (*keys, key), leaves_only=leaves_only, into_lists=into_lists)
     ]
     return inside if leaves_only and children else [(keys, value), *inside]
+
+
+def spark_place() -> str:
+    """Where an engine runs that declares neither master nor remote: `NEBULA_SPARK`, else on this machine."""
+    return os.environ.get("NEBULA_SPARK") or "local[*]"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nebula.settings import spark_place
 from nebula.spark.remote import parse_remote
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ class Spark:
     is it stopped or replaced, with the reason in the log and in `engine.status`; meanwhile jobs wait.
 
     Attributes:
-        master: where Spark runs, `local[*]` unless told otherwise, or a cluster in client mode:
-            `spark://host:7077`, `yarn`, `k8s://https://host:6443`, `local-cluster[2,1,1024]`.
+        master: where Spark runs: on this machine, `local[*]`, or on a cluster in client mode:
+            `spark://host:7077`, `yarn`, `k8s://https://host:6443`, `local-cluster[2,1,1024]`. Without master
+            and remote `NEBULA_SPARK` says which of both it is, and where; without that it is `local[*]`.
         remote: a Spark Connect server instead of a master: `sc://host:15002`, with `/;token=…` where it
             wants one. The driver is the server's, so that no Java is needed here.
         ui: show Spark's own pages, on the loopback alone; the engine's status has their address.
@@ -76,12 +78,13 @@ class Spark:
     operators: Collection[str] | None = None
 
     def __post_init__(self) -> None:
+        if not self.master and self.remote is None:
+            at = spark_place()
+            object.__setattr__(self, "remote" if at.startswith("sc://") else "master", at)
         if self.remote is not None:
             check_remote(self)
         elif self.master.startswith("sc://"):
             raise ValueError("a Spark Connect server is not a master: write Spark(remote=…)")
-        elif not self.master:
-            object.__setattr__(self, "master", "local[*]")
         if self.ui and not self.remote and not self.master.startswith("local"):
             check_pages(self)
         if self.max_running < 1:
