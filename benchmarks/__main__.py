@@ -48,6 +48,7 @@ def main(
     quick: Annotated[
         bool, typer.Option(help="Three minutes: one short round, without the others; writes nothing.")
     ] = False,
+    add: Annotated[bool, typer.Option(help="With --rows: put them into the page of results.")] = False,
     profile: Annotated[
         str, typer.Option(metavar="ROW", help="Show the broker's ten busiest lines in this row, and stop.")
     ] = "",
@@ -58,8 +59,8 @@ def main(
     """Measure Nebula beside RabbitMQ, ActiveMQ Classic, NATS micro and FastStream.
 
     The others come from Debian's packages and are installed if they are missing (as root). Everything runs on
-    loopback, on ports and in folders of its own, and is ended again. A whole run takes some 30 minutes and
-    writes benchmarks/results.md; with --rows nothing is written. Noisy machine? More --rounds.
+    loopback, on ports and in folders of its own, and is ended again. A whole run takes some 40 minutes and
+    writes benchmarks/results.md; with --rows nothing is written but with --add. Noisy machine? More --rounds.
     """
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
@@ -71,7 +72,8 @@ def main(
         elif quick:
             _run(_ours_only(picked), rounds=1, seconds=min(seconds, 1.0), output=None)
         else:
-            _run(picked, rounds=rounds, seconds=seconds, output=None if rows else RESULTS)
+            output = RESULTS if add or not rows else None
+            _run(picked, rounds=rounds, seconds=seconds, output=output, is_whole=not rows)
     except (ValueError, Unavailable) as problem:
         console.print(f"[red]{problem}", highlight=False)
         raise typer.Exit(1) from problem
@@ -86,7 +88,9 @@ def _ours_only(rows: Sequence[Row]) -> list[Row]:
     return [replace(row, contestants=[c for c in row.contestants if c.is_ours], aim=None) for row in rows]
 
 
-def _run(rows: Sequence[Row], *, rounds: int, seconds: float, output: Path | None) -> None:
+def _run(
+    rows: Sequence[Row], *, rounds: int, seconds: float, output: Path | None, is_whole: bool = False
+) -> None:
     started = time.monotonic()
     if file_system() in _IN_MEMORY:
         console.print("[red]the temporary folder is in memory, so nothing is on disk: set TMPDIR")
@@ -96,7 +100,10 @@ def _run(rows: Sequence[Row], *, rounds: int, seconds: float, output: Path | Non
     for row in [row for row in rows if report.lines(row, taken)]:
         console.print(report.table(row, taken), "")
     if output is not None:
-        output.write_text(report.markdown(rows, taken, versions, rounds, seconds))
+        page = report.markdown(rows, taken, versions, rounds, seconds)
+        if not is_whole:
+            page = report.with_rows(output.read_text(), rows, taken, rounds)
+        output.write_text(page)
         console.print(f"written to {output.name}")
         scale.main(["--write"])
     console.print(f"{(time.monotonic() - started) / 60:.1f} minutes")

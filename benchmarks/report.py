@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from rich.table import Table
@@ -127,6 +127,22 @@ def markdown(
     return "\n".join(_page(rows, rounds, versions, count, seconds)) + "\n"
 
 
+def with_rows(page: str, rows: Sequence[Row], rounds: Rounds, count: int) -> str:
+    """The page with these rows measured anew, in a run of their own; a row that it has not comes last."""
+    head, *sections = page.split("\n## ")
+    by_title = {section.partition("\n")[0]: section for section in sections}
+    for row in rows:
+        if lines(row, rounds):
+            taken = _in_words(min(count, row.max_rounds or count))
+            told = replace(row, what=f"{row.what} Measured in a run of its own, {taken}.", max_rounds=None)
+            by_title[row.title] = "\n".join(_section(told, rounds, count)).removeprefix("## ").rstrip("\n")
+    return "\n## ".join([head, *(section.rstrip("\n") + "\n" for section in by_title.values())])
+
+
+def _in_words(rounds: int) -> str:
+    return f"{rounds} rounds" if rounds > 1 else "one round"
+
+
 def _page(
     rows: Sequence[Row], rounds: Rounds, versions: Mapping[str, str], count: int, seconds: float
 ) -> Iterator[str]:
@@ -143,10 +159,14 @@ def _page(
     yield f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, files on {file_system()}, "
     yield ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n"
     for row in rows:
-        yield f"## {row.title}\n"
-        yield f"{row.what}{_fewer(row, count)}\n"
-        yield from _markdown_table(row, rounds)
-        yield f"\n{verdict(row, rounds)}.\n" if verdict(row, rounds) else ""
+        yield from _section(row, rounds, count)
+
+
+def _section(row: Row, rounds: Rounds, count: int) -> Iterator[str]:
+    yield f"## {row.title}\n"
+    yield f"{row.what}{_fewer(row, count)}\n"
+    yield from _markdown_table(row, rounds)
+    yield f"\n{verdict(row, rounds)}.\n" if verdict(row, rounds) else ""
 
 
 def _fewer(row: Row, count: int) -> str:

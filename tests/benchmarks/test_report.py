@@ -174,3 +174,24 @@ def test_latency_that_is_aimed_at_in_itself_needs_nobody_beside_it() -> None:
     assert report.verdict(row, {("loop", OURS.name): [Measurement(100.0, p50=0.001, p99=0.004)]}) == (
         "p99 4.0 ms; aim 5: met"
     )
+
+
+def test_row_that_is_measured_alone_takes_its_place_in_the_page() -> None:
+    other = Row("other", "Another", "Something else.", "messages", [OURS])
+    fresh = Row("fresh", "A new one", "New.", "messages", [OURS])
+    rounds = _rounds(Nebula=[300.0], RabbitMQ=[10.0]) | {("other", "Nebula"): [Measurement(7.0)]}
+    page = report.markdown([ROW, other], rounds, {"Python": "3"}, 5, 2.0)
+
+    again = {(row.name, "Nebula"): [Measurement(8.0)] for row in (ROW, fresh)}
+    renewed = report.with_rows(page, [ROW, fresh], again, 1)
+
+    assert [line for line in renewed.splitlines() if line.startswith("## ")] == [
+        "## Queue",
+        "## Another",
+        "## A new one",
+    ]
+    assert "| Nebula | 8 |" in renewed.partition("## Another")[0]
+    assert "300" not in renewed
+    assert "Through a queue. Measured in a run of its own, one round." in renewed
+    assert renewed.partition("## Another")[2].startswith("\n\nSomething else.\n\n|  | messages/s |")
+    assert report.with_rows(renewed, [], {}, 1) == renewed
