@@ -103,3 +103,15 @@ def test_dead_master_is_told_by_its_name(master: str, reason: str) -> None:
     with pytest.raises(CannotStart) as refusal:
         probe_master(master)
     assert str(refusal.value).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("said", "address"), [("spark://host:7", "spark://host:7"), ("sc://host", "sc://host:15002")]
+)
+def test_engine_that_says_nothing_is_where_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, said: str, address: str
+) -> None:
+    monkeypatch.setenv("NEBULA_SPARK", said)
+
+    assert Spark().address == address
+    assert Spark(master="local[2]").address == "local[2]"
