@@ -19,6 +19,7 @@ from nebula.spark.host.status import TaskCounter, active_tasks, cancel_group, ta
 from nebula.spark.java import Java, JavaNotFound, find_java
 from nebula.spark.lines import Configure
 from nebula.spark.progress import Counted
+from nebula.spark.source import register
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -153,6 +154,7 @@ class ClassicPlace:
     def open(self, verb: str) -> None:
         """See `Place`. Threads of the job's own are not marked, unless they are `InheritableThread`s."""
         self._spark = self._session.spark.newSession()
+        register(self._spark)
         context = self._session.context
         context.setJobGroup(self._group, verb)
         context.setLocalProperty("spark.scheduler.pool", self._pool)
