@@ -26,7 +26,8 @@ _FILE_NAME = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
 # Of STOMP and of HTTP, as the pages have them.
 _USUAL_PORTS = ("61613", "61680")
-_DEADLINE = 15.0
+# A page may start Spark, on a machine that is busy with other tests.
+_DEADLINE = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,20 @@ from tests.docs_runner import Command, Shell, matches, read_page
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-RUN_PAGES = [page for page in PAGES if read_page(page).commands]
+# They start Spark.
+SPARK_PAGES = {"spark-job.md"}
+RUN_PAGES = [
+    pytest.param(
+        page,
+        id=str(page.relative_to(ROOT)),
+        marks=[pytest.mark.spark, pytest.mark.timeout(300)] if page.name in SPARK_PAGES else [],
+    )
+    for page in PAGES
+    if read_page(page).commands
+]
 
 
-@pytest.mark.parametrize("path", RUN_PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", RUN_PAGES)
 def test_page_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
     page = read_page(path)
     for name, text in page.files.items():

@@ -58,7 +58,7 @@ def jobs(
     }  # fmt: skip
     given = {name: value for name, value in wanted.items() if value is not None}
     answer = ask(broker, lambda client: client.call(service, "job.list", given, timeout=timeout))
-    columns = ("job", "verb", "state", "progress", "accepted_at", "note")
+    columns = ("job", "verb", "state", "progress", "accepted_at")
     output = Output(as_json=as_json)
     output.rows(columns, answer["jobs"], none=f"{service} remembers no such jobs")
     if output.is_for_people and answer.get("next"):
