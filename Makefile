@@ -20,7 +20,7 @@ INSTALL := $(PYTHON) -m pip install -qq --disable-pip-version-check $(PINS)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-venue test quick check test-foreign torture bench bench-quick clean
+.PHONY: help demo demo-venue demo-pipeline test quick check test-foreign torture bench bench-quick clean
 
 help: ## show this text
 	@echo "Nebula: microservice verbs and Spark jobs over STOMP. Begin with: make demo"
@@ -32,6 +32,9 @@ demo: $(RUNS) ## start a Spark job over 336,776 real flights by a message, and w
 
 demo-venue: $(RUNS) ## run fifty gaming machines for a minute: last values, TLS identities, rights, Avro
 	@$(PYTHON) -m services.venue.demo
+
+demo-pipeline: $(RUNS) ## take flights and meters from messages to answers: broker, recorder, Spark, a picture
+	@$(PYTHON) -m services.pipeline.demo
 
 test: $(TESTS) ## run all tests but those that need foreign programs (some minutes)
 	@echo "All tests, real Spark among them. The quick part alone: make quick"
@@ -64,7 +67,7 @@ bench-quick: $(TESTS) ## measure Nebula alone, in some minutes
 
 clean: ## remove the environment and everything that was made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf spark-warehouse metastore_db derby.log nebula-state tests/foreign/judges/js/node_modules
+	rm -rf spark-warehouse metastore_db derby.log nebula-state pipeline-results tests/foreign/judges/js/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(PYTHON):

@@ -1,0 +1,120 @@
+"""`make demo-pipeline`, as a newcomer sees it, only smaller; and what it is made of."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fastavro
+import psutil
+import pytest
+
+from services.flights.data import flights_csv
+from services.pipeline import flights, meters
+from services.pipeline.app import CarrierRow, HourOfAll, Turnover
+from services.pipeline.checks import carriers_check, count_check, turnover_check
+
+_ROOT = Path(__file__).parents[2]
+
+
+def _run(folder: Path, mark: str, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "services.pipeline.demo", "--results", str(folder), *more],
+        cwd=_ROOT,
+        env={**os.environ, "COLUMNS": "160", "DEMO_MARK": mark},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_pipeline_ends_with_every_total_as_it_has_to_be_and_leaves_nothing_running(tmp_path: Path) -> None:
+    mark = f"nebula-pipeline-test-{os.getpid()}"
+
+    demo = _run(tmp_path, mark, "--flights", "3000", "--readings", "40000")
+
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert demo.stdout.count(" holds ") == 4
+    assert "3,000 flights of" in demo.stdout
+    assert (tmp_path / "turnover.png").read_bytes().startswith(b"\x89PNG")
+    assert list((tmp_path / "turnover.parquet").glob("*.parquet"))
+    assert [process.pid for process in psutil.process_iter() if _bears(process, mark)] == []
+
+
+def _bears(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.environ().get("DEMO_MARK") == mark
+    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        return False
+
+
+def test_flight_in_avro_has_what_its_line_of_the_csv_has() -> None:
+    with flights_csv().open(newline="") as file:
+        line = next(csv.DictReader(file))
+
+    value = fastavro.schemaless_reader(io.BytesIO(next(flights.data(1))), flights.FLIGHT.parsed, None)
+
+    assert isinstance(value, dict)
+    assert {name: str(number) for name, number in value.items() if isinstance(number, int)} == {
+        name: text for name, text in line.items() if isinstance(value[name], int)
+    }
+    assert value["time_hour"].isoformat() == "2013-01-01T10:00:00+00:00"
+    assert (value["dep_delay"], value["carrier"]) == (2.0, "UA")
+
+
+def test_readings_are_the_same_for_the_same_seed_and_others_for_another() -> None:
+    first, again, other = (list(meters.readings(3_000, meters.Ledger(), seed=seed)) for seed in (1, 1, 2))
+
+    assert first == again
+    assert first != other
+
+
+def test_ledger_has_the_difference_of_the_first_and_last_reading_of_each_machine() -> None:
+    ledger = meters.Ledger()
+    values = [
+        fastavro.schemaless_reader(io.BytesIO(datum), meters.READING.parsed, None)
+        for datum in meters.readings(70 * meters.MACHINES, ledger)
+    ]
+
+    rose: dict[str, list[int]] = {}
+    for value in values:
+        assert isinstance(value, dict)
+        rose.setdefault(value["machine"], []).append(value["turnover"])
+    assert ledger.total == sum(seen[-1] - seen[0] for seen in rose.values())
+    assert len(ledger.hours) == 2
+    assert ledger.readings == len(values)
+
+
+def test_check_of_carriers_finds_the_last_digit() -> None:
+    expected = {"UA": flights.Carrier(3, 3, 1.0, 3, 2.0)}
+    row = CarrierRow(carrier="UA", flights=3, departure=1 / 3, arrival=2 / 3)
+
+    assert carriers_check(expected, [row]).holds
+    off = row.model_copy(update={"arrival": math.nextafter(2 / 3, 1)})
+    assert not carriers_check(expected, [off]).holds
+    assert not carriers_check(expected, []).holds
+
+
+def test_check_of_turnover_names_the_hour_that_is_off() -> None:
+    ledger = meters.Ledger()
+    ledger.turnover["egm-0001", meters.BEGIN_MS] = 500
+    hour = HourOfAll.model_validate({"hour": meters.BEGIN_MS / 1000, "turnover": 500})
+
+    assert turnover_check(ledger, Turnover(rows=1, hours=[hour])).holds
+    wrong = Turnover(rows=1, hours=[hour.model_copy(update={"turnover": 499})])
+    assert f"hour {meters.BEGIN_MS}: 499 cents are not 500" in turnover_check(ledger, wrong).breaches
+    assert not turnover_check(ledger, Turnover(rows=0, hours=[])).holds
+
+
+def test_check_of_counts_says_how_many_came_out() -> None:
+    assert count_check("readings", 5, 5).holds
+    assert count_check("readings", 5, 4).breaches == ["4 came out"]
