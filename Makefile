@@ -20,7 +20,7 @@ INSTALL := $(PYTHON) -m pip install -qq --disable-pip-version-check $(PINS)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-venue demo-pipeline test quick check test-foreign torture bench bench-quick clean
+.PHONY: help demo demo-venue demo-pipeline demo-cluster test quick check test-foreign torture bench bench-quick clean
 
 help: ## show this text
 	@echo "Nebula: microservice verbs and Spark jobs over STOMP. Begin with: make demo"
@@ -35,6 +35,9 @@ demo-venue: $(RUNS) ## run fifty gaming machines for a minute: last values, TLS 
 
 demo-pipeline: $(RUNS) ## take flights and meters from messages to answers: broker, recorder, Spark, a picture
 	@$(PYTHON) -m services.pipeline.demo
+
+demo-cluster: $(RUNS) ## run one service on this machine, on a Spark cluster and through a Connect server
+	@$(PYTHON) -m services.cluster.demo
 
 test: $(TESTS) ## run all tests but those that need foreign programs (some minutes)
 	@echo "All tests, real Spark among them. The quick part alone: make quick"
