@@ -27,7 +27,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
 # Of STOMP and of HTTP, as the pages have them.
 _USUAL_PORTS = ("61613", "61680")
 # A page may start Spark, on a machine that is busy with other tests.
-_DEADLINE = 60.0
+_DEADLINE = 120.0
 
 
 @dataclass(frozen=True, slots=True)
