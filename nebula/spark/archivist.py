@@ -71,7 +71,7 @@ class Archivist:
         self._refused: tuple[Path, str] | None = None
         self._is_wanted = anyio.Event()
 
-    def hear(self, ready: lines.Ready, *, failures: int = 0) -> None:
+    def hear(self, ready: lines.Ready, failures: int = 0) -> None:
         """An engine is up.
 
         Args:

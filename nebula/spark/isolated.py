@@ -43,7 +43,7 @@ class IsolatedRuns:
         plan: of the engine.
         listener: hears of the jobs.
         back_off: seconds before a second start.
-        on_ready: hears what each host says when it is ready.
+        on_ready: hears what each host says when it is ready, and how many starts for this job failed before.
 
     Attributes:
         is_broken: why no host can be started, as the last one said itself; for half a minute.
@@ -54,17 +54,23 @@ class IsolatedRuns:
         plan: EnginePlan,
         listener: JobListener,
         back_off: Sequence[float],
-        on_ready: Callable[[lines.Ready], None],
+        on_ready: Callable[[lines.Ready, int], None],
     ) -> None:
         self._plan, self._listener, self._back_off, self._on_ready = plan, listener, back_off, on_ready
         self._runs: dict[Key, _Run] = {}
         self._waiting: deque[Key] = deque()
         self._broken, self._broken_until = "", 0.0
+        self._idle_since = monotonic()
 
     @property
     def is_broken(self) -> str | None:
         """See above. After that time the next job finds out whether it is still so."""
         return (self._broken or None) if monotonic() < self._broken_until else None
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long there has been no run; 0 while there is one."""
+        return 0.0 if self._runs else monotonic() - self._idle_since
 
     def begin(self, task: JobTask, group: TaskGroup) -> None:
         """Run this job as soon as there is a place for its host, in order. Returns at once."""
@@ -84,7 +90,8 @@ class IsolatedRuns:
             broken = await self._runs[key].live(self._back_off)
         finally:
             del self._runs[key]
-        self._broken, self._broken_until = broken or "", monotonic() + self._back_off[-1]
+        self._idle_since = monotonic()
+        self._broken, self._broken_until = broken or "", self._idle_since + self._back_off[-1]
         self._start_next(group)
 
     def cancel(self, key: Key) -> bool:
@@ -107,7 +114,7 @@ class _Run:
         plan: EnginePlan,
         task: JobTask,
         listener: JobListener,
-        on_ready: Callable[[lines.Ready], None],
+        on_ready: Callable[[lines.Ready, int], None],
     ) -> None:
         self._plan, self._task, self._on_ready = plan, task, on_ready
         self._key = (task.job, task.attempt)
@@ -117,6 +124,7 @@ class _Run:
         self._cancelled_at: float | None = None
         self._is_cancelled = anyio.Event()
         self._broken: str | None = None
+        self._failures = 0
 
     def cancel(self) -> None:
         """End it."""
@@ -144,6 +152,7 @@ class _Run:
     async def live(self, back_off: Sequence[float]) -> str | None:
         """Start a host, run the job, end the host: None, or why no host can be started."""
         for number in range(_TRIES):
+            self._failures = number
             if not self._book.has_waiting or await self._run_one():
                 return None
             if self._broken is not None or number + 1 == _TRIES:
@@ -172,7 +181,8 @@ class _Run:
         log.info("isolated engine host started", pid=host.pid)
         end = End("the service stopped")
         try:
-            configuration = plan.configuration(host.incarnation, with_archive=True)
+            # After a start that failed with the archive: that may be what it failed by.
+            configuration = plan.configuration(host.incarnation, with_archive=self._failures == 0)
             end = await host.converse(configuration, self._hear, self._why_end)
         finally:
             has_ended = not self._book.has_open and host.ready is not None
@@ -189,7 +199,7 @@ class _Run:
         assert self._host is not None  # it is what speaks
         match line:
             case lines.Ready():
-                self._on_ready(line)
+                self._on_ready(line, self._failures)
                 for task in self._book.hand_over(self._host.incarnation):
                     self._host.say(lines.Submit.of(task))
             case lines.Broken():

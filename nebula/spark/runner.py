@@ -258,7 +258,7 @@ class SparkRunner:
         match line:
             case lines.Ready():
                 self._state = EngineState.READY
-                self._archivist.hear(line, failures=self._failures)
+                self._archivist.hear(line, self._failures)
                 self._failures, self._broken = 0, None
                 facts = {"spark": line.spark, "java": line.java, "seconds": line.seconds}
                 _log.info("engine ready", service=service, engine=engine, archive=line.archive_state, **facts)
@@ -296,5 +296,8 @@ class SparkRunner:
         return None
 
     def _idle_seconds(self) -> float:
-        """How long the engine has had nothing to do; 0 where it has, or does not run."""
-        return max(0.0, monotonic() - self._idle_since)
+        """How long the engine has had nothing to do; 0 where it has, or is about to start."""
+        isolated = self._isolated.idle_seconds if self._isolated else 0.0
+        if self._state is EngineState.STOPPED:
+            return isolated
+        return min(isolated, max(0.0, monotonic() - self._idle_since))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from nebula.rpc.jobs.runner import JobOutput, JobTask
 from nebula.spark import Spark, SparkRunner
+from nebula.spark.archivist import Archivist
 from nebula.spark.processes import engine_processes
 from tests.spark.told import Told, running
 
@@ -188,6 +190,39 @@ async def test_start_that_fails_once_is_tried_again(tmp_path: Path) -> None:
         await told.until("A", "done")
 
     assert told.names("A") == ["starting", "started", "done"]
+
+
+async def test_engine_that_does_not_start_from_its_archive_is_started_without(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "with archive dies")
+    async with running(runner, told):
+        runner.submit(isolated("A", "done"))
+        await told.until("A", "done")
+
+    assert told.names("A") == ["starting", "started", "done"]
+
+
+async def test_engine_counts_as_idle_for_its_archive_while_none_of_its_isolated_jobs_runs(
+    tmp_path: Path,
+) -> None:
+    idle: list[Callable[[], float]] = []
+
+    def noted(spark: Spark, idle_seconds: Callable[[], float]) -> Archivist:
+        idle.append(idle_seconds)
+        return Archivist(spark, idle_seconds)
+
+    command = [sys.executable, str(FAKE_HOST), "good"]
+    runner = SparkRunner(Spark(), tmp_path, "reports", is_shared=False, command=command, archivist=noted)
+    told = Told()
+    async with running(runner, told):
+        runner.submit(isolated("A", "waits"))
+        await told.until("A", "started")
+        busy = idle[0]()
+        runner.cancel("A", 1, reason="cancelled")
+        await until_running(runner, 0)
+        while not idle[0]():
+            await anyio.sleep(0.01)
+
+    assert busy == 0.0
 
 
 async def test_host_that_floods_its_job_with_log_lines_is_heard_to_the_end(tmp_path: Path) -> None:

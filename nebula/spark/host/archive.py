@@ -102,7 +102,7 @@ def _base_options(archive: Path, work: Path) -> str:
     if (java.home / "lib" / "server" / "classes.jsa").exists():
         return ""
     base = base_of(archive)
-    command = [java.executable, "-Xshare:dump", f"-XX:SharedArchiveFile={base}"]
+    command = [str(java.executable), "-Xshare:dump", f"-XX:SharedArchiveFile={base}"]
     subprocess.run(command, check=True, capture_output=True, timeout=_WRITE_SECONDS)  # noqa: S603 - Spark's Java
     return f'"-XX:SharedArchiveFile={base}"'
 
