@@ -43,7 +43,7 @@ class Effects:
     def __init__(
         self, board: JobBoard, runners: Mapping[str | None, JobRunner], callers: Callers, teller: Teller
     ) -> None:
-        self._board, self._runners, self._callers, self.teller = board, runners, callers, teller
+        self._board, self.runners, self.callers, self.teller = board, runners, callers, teller
         self.writer: RegistryWriter | None = None
         self.notices: Notices | None = None
         self.refused: Callable[[Work], None] = lambda _work: None
@@ -77,16 +77,16 @@ class Effects:
         if record.is_owed and self.notices is not None:
             self.notices.look()
         if work.lines:
-            self._callers.tell(record.id, News.LINES)
+            self.callers.tell(record.id, News.LINES)
         match work.then:
             case Ended(job):
                 _log.info("job ended", job=job, verb=record.verb, state=str(record.state))
-                self._callers.tell(job, News.END)
-                self._callers.tell(job, News.LINES)
+                self.callers.tell(job, News.END)
+                self.callers.tell(job, News.LINES)
             case Submit(engine, task):
-                self._runners[engine].submit(task)
+                self.runners[engine].submit(task)
             case Cancel(engine, job, attempt, reason):
-                self._runners[engine].cancel(job, attempt, reason=reason)
+                self.runners[engine].cancel(job, attempt, reason=reason)
             case None:
                 pass
 

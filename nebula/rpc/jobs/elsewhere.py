@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
 import anyio.to_thread
+import structlog
 
 from nebula.rpc.brokers import instance_queue
+from nebula.rpc.jobs.adopting import Orphans, moved_elsewhere
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.sqlite_registry import peek
 from nebula.rpc.jobs.state_folder import StateFolder
 
 __all__ = ["Elsewhere", "OtherInstances"]
+
+_log = structlog.get_logger()
 
 
 class Elsewhere(NamedTuple):
@@ -46,6 +50,35 @@ class OtherInstances:
             return next((self._at(name, record) for name, record in found if record is not None), None)
 
         return await anyio.to_thread.run_sync(look)
+
+    async def have_adopted(self, records: Sequence[JobRecord]) -> set[str]:
+        """Those of our open jobs, by ULID, that another instance took over before it died amid this."""
+        folders = [] if self._state is None or not records else self._state.others()
+        return await anyio.to_thread.run_sync(moved_elsewhere, records, folders) if folders else set()
+
+    async def adopt(
+        self,
+        verbs: Collection[str],
+        add: Callable[[Callable[[JobRegistry], list[JobRecord]]], Awaitable[None]],
+    ) -> None:
+        """Take over the open jobs of folders that nobody has.
+
+        Args:
+            verbs: those whose jobs we can run.
+            add: does this with our registry, and what follows for the jobs that it returns.
+        """
+        state = self._state
+        for path in [] if state is None else state.others():
+            assert state is not None
+            orphans = await anyio.to_thread.run_sync(Orphans.of, path, state, verbs)
+            if orphans is None:
+                continue
+            try:
+                await add(orphans.add_to)
+                await anyio.to_thread.run_sync(orphans.remove)
+                _log.info("jobs of a lost instance taken over", instance=path.name, jobs=len(orphans.jobs))
+            finally:
+                orphans.close()
 
     def _at(self, instance: str, record: JobRecord) -> Elsewhere:
         return Elsewhere(instance_queue(self._service, instance), record)

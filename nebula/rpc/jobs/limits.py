@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import NoReturn
+
+import anyio
 
 from nebula.rpc.jobs.work import Moment
 
-__all__ = ["Clock", "JobLimits"]
+__all__ = ["Clock", "JobLimits", "every"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,13 @@ class Clock:
     def now(self) -> Moment:
         """Both."""
         return Moment(self.wall(), self.steady())
+
+
+async def every(seconds: float, do: Callable[[], Awaitable[None]]) -> NoReturn:
+    """Do it again and again, so long after it was done."""
+    while True:
+        await anyio.sleep(seconds)
+        await do()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from nebula.rpc.jobs.effects import Effects
 from nebula.rpc.jobs.elsewhere import OtherInstances
 from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
 from nebula.rpc.jobs.inquiries import Inquiries
-from nebula.rpc.jobs.limits import Clock, JobLimits
+from nebula.rpc.jobs.limits import Clock, JobLimits, every
 from nebula.rpc.jobs.listening import BoardListener
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.management import management_verbs
@@ -32,7 +32,7 @@ from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.retention import forget_old_jobs
 from nebula.rpc.jobs.runner import JobRunner
-from nebula.rpc.jobs.sharing import Sharing
+from nebula.rpc.jobs.sharing import GONE, RESTARTED, Sharing
 from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobState, JobStatus
@@ -49,6 +49,7 @@ _log = structlog.get_logger()
 _T = TypeVar("_T")
 
 _PRUNE_EVERY: Final = 3600.0
+_ADOPT_EVERY: Final = 20.0
 
 
 class JobService:
@@ -278,8 +279,6 @@ class JobService:
             instance=self.instance,
             board=self._board,
             effects=self._effects,
-            runners=self.runners,
-            callers=self.inquiries.callers,
             clock=self._clock,
             lease=self.limits.lease,
             republish=self.republish,
@@ -293,7 +292,8 @@ class JobService:
             listener = BoardListener(self._board, self._clock.now, self.settle)
             run = partial(listener.run, self.runners, are_up, is_over, self._board.stop)
             tasks.start_soon(run, name="job runners")
-            tasks.start_soon(self._prune_often, name="job retention")
+            tasks.start_soon(every, _PRUNE_EVERY, self.prune, name="job retention")
+            tasks.start_soon(every, _ADOPT_EVERY, self.adopt, name="job adoption")
             tasks.start_soon(notices.run, name="job notices")
             if self._sharing is not None:
                 tasks.start_soon(self._sharing.run, name="shared jobs")
@@ -311,12 +311,16 @@ class JobService:
             await self._sharing.join()
         await self.prune()
         found = await self.read(JobRegistry.open_jobs)
+        moved = await self._others.have_adopted(found)
+        await self.read(lambda registry: registry.forget(moved))
+        self._take_in([record for record in found if record.id not in moved], RESTARTED)
+
+    def _take_in(self, found: Sequence[JobRecord], reason: str) -> None:
         now = self._clock.now()
-        if self._sharing is None:
-            for record in found:
-                self._board.recover(record, now)
         for record in found:
-            # What was told of it went with the last process. The others' new states are told when written.
+            if self._sharing is None:
+                self._board.recover(record, now, reason)
+            # What was told of it went with its process. The others' new states are told when written.
             if record.state is JobState.QUEUED:
                 self._effects.teller.tell(record, self._board.position(record.id))
         if found:
@@ -332,15 +336,18 @@ class JobService:
             with anyio.move_on_after(seconds):
                 await self._moved.wait()
 
-    async def _prune_often(self) -> None:
-        while True:
-            await anyio.sleep(_PRUNE_EVERY)
-            await self.prune()
-
     async def prune(self) -> None:
         """Forget what need not be remembered any longer. The service does it at its start and each hour."""
         now = self._clock.wall()
         await forget_old_jobs(self.read, self._effects.teller.forget, self._state.path, self.limits, now)
+
+    async def adopt(self) -> None:
+        """Take over the open jobs of instances that died and have not come back; done now and then."""
+
+        async def add(add_to: Callable[[JobRegistry], list[JobRecord]]) -> None:
+            await self._effects.do(add_to, lambda added: self._take_in(added, GONE))
+
+        await self._others.adopt(self._board.verbs(), add)
 
     def advance(self) -> None:
         """Do what is due by now. The service's own timer does it; who moves the clock by hand does it too."""

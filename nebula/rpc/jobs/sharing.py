@@ -8,7 +8,7 @@ do: it ends its runs, and itself, when two thirds of that time have gone by with
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import anyio
@@ -16,19 +16,18 @@ import anyio.to_thread
 import structlog
 
 from nebula.rpc.jobs.board import JobBoard
-from nebula.rpc.jobs.callers import Callers, News
+from nebula.rpc.jobs.callers import News
 from nebula.rpc.jobs.effects import Effects
 from nebula.rpc.jobs.limits import Clock
 from nebula.rpc.jobs.postgres import Database, RegistryAway
 from nebula.rpc.jobs.record import JobRecord
-from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.jobs.states import JobState
 from nebula.rpc.jobs.work import Submit, Work
 
 if TYPE_CHECKING:
     from nebula.rpc.jobs.postgres_registry import Changes, Heard, PostgresJobRegistry
 
-__all__ = ["Sharing"]
+__all__ = ["GONE", "RESTARTED", "Sharing"]
 
 _log = structlog.get_logger()
 
@@ -41,7 +40,8 @@ _GIVE_UP: Final = 2 / 3
 # Between two tries to listen.
 _RETRY_SECONDS: Final = 1.0
 
-_GONE: Final = "the instance that ran it is gone"
+RESTARTED: Final = "the service was restarted"
+GONE: Final = "the instance that ran it is gone"
 
 
 class Sharing:
@@ -52,9 +52,8 @@ class Sharing:
         registry: the opened one, used through `effects.do` alone.
         instance: our name.
         board: ours.
-        effects: does what the board decides.
-        runners: end what is no longer ours.
-        callers: hear of ends elsewhere.
+        effects: does what the board decides; its runners end what is no longer ours, its callers hear of
+            ends elsewhere.
         clock: the time of the board.
         lease: seconds.
         republish: tells the statuses of the open jobs again.
@@ -68,15 +67,13 @@ class Sharing:
         instance: str,
         board: JobBoard,
         effects: Effects,
-        runners: Mapping[str | None, JobRunner],
-        callers: Callers,
         clock: Clock,
         lease: float,
         republish: Callable[[], None],
     ) -> None:
         self._database, self._registry, self._instance = database, registry, instance
-        self._board, self._effects, self._runners, self._callers = board, effects, runners, callers
-        self._clock, self._lease, self._republish = clock, lease, republish
+        self._board, self._effects, self._clock = board, effects, clock
+        self._lease, self._republish = lease, republish
         self._seen: int | None = None
         self._again: set[str] = set()
         self._bell = anyio.Event()
@@ -93,7 +90,7 @@ class Sharing:
         self._has_answered(began)
         await self._do(
             lambda registry: registry.join(self._instance, incarnation, self._lease),
-            lambda left: self._recover(left, "the service was restarted"),
+            lambda left: self._recover(left, RESTARTED),
         )
         self._has_answered(began)
         await self.beat()
@@ -143,7 +140,7 @@ class Sharing:
     def _take_over(self, heard: Heard) -> None:
         if heard.orphans:
             _log.warning("jobs of a lost instance taken over", jobs=len(heard.orphans))
-        self._recover(heard.orphans, _GONE)
+        self._recover(heard.orphans, GONE)
         if heard.has_lost_others:
             # The last values that they told went with their connections.
             self._republish()
@@ -174,9 +171,9 @@ class Sharing:
             self._board.learn(record, now)
             if record.id in changes.unwanted:
                 self._board.cancel(record.id, now)
-            self._callers.tell(record.id, News.LINES)
+            self._effects.callers.tell(record.id, News.LINES)
             if record.has_ended:
-                self._callers.tell(record.id, News.END)
+                self._effects.callers.tell(record.id, News.END)
         self._board.keep_only(changes.ids)
         self._board.dispatch(now)
         self._effects.settle()
@@ -189,7 +186,7 @@ class Sharing:
             self.ask_to_cancel(record.id)
         elif not isinstance(work.then, Submit) and record.holder == self._instance:
             # Others have taken over what is still running here.
-            for runner in self._runners.values():
+            for runner in self._effects.runners.values():
                 runner.cancel(record.id, record.attempt, reason="cancelled")
         self._again.add(record.id)
         self._bell.set()

@@ -6,13 +6,14 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.rows import COLUMNS
 
 __all__ = ["REGISTRY_FILE", "SqliteJobRegistry", "peek"]
+
+_T = TypeVar("_T")
 
 REGISTRY_FILE: Final = "jobs.sqlite"
 
@@ -151,8 +152,8 @@ class SqliteJobRegistry(JobRegistry):
         self._db.executemany(sql, rows)
 
 
-def peek(folder: Path, read: Callable[[JobRegistry], JobRecord | None]) -> JobRecord | None:
-    """Look for a job in another instance's folder, which may be in use, without changing it.
+def peek(folder: Path, read: Callable[[JobRegistry], _T]) -> _T | None:
+    """Look for jobs in another instance's folder, which may be in use, without changing it.
 
     A folder that cannot be read holds nothing that anybody could be sent to.
     """

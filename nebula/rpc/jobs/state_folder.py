@@ -70,6 +70,12 @@ class StateFolder:
                 return cls(path, lock)
         raise OSError(f"no folder could be locked under {home}")
 
+    @classmethod
+    def lock(cls, path: Path) -> Self | None:
+        """A folder that is there, unless somebody has it."""
+        lock = _try_lock(path)
+        return None if lock is None else cls(path, lock)
+
     def others(self) -> list[Path]:
         """The folders of the service's other instances, in use or not."""
         return [path for path in _folders(self.path.parent) if path != self.path]

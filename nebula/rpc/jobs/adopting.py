@@ -1,0 +1,122 @@
+"""Open jobs in folders that no process has any more, taken over into the folder of one that lives.
+
+A job is added here, and this is on the disk, before it is removed there; both under the lock of the folder
+that it leaves. Whoever dies between the two leaves it twice: the one with the higher `seq` counts, and who
+opens a folder looks into all others for such.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from nebula.rpc.jobs.record import JobRecord, LogLine
+from nebula.rpc.jobs.registry import MAX_LOG_LINES, JobRegistry
+from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry, peek
+from nebula.rpc.jobs.state_folder import StateFolder
+
+__all__ = ["Orphans", "moved_elsewhere"]
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """The open jobs of a folder that nobody has, which is locked until `close`. Its methods block.
+
+    Attributes:
+        jobs: with their logs.
+    """
+
+    jobs: Sequence[tuple[JobRecord, Sequence[LogLine]]]
+    _folder: StateFolder
+    _registry: JobRegistry
+
+    @classmethod
+    def of(cls, path: Path, ours: StateFolder, verbs: Collection[str]) -> Self | None:
+        """What is to be adopted from a folder; None: somebody has it, or there is nothing.
+
+        Args:
+            path: of the folder.
+            ours: whose others may have adopted something of it before.
+            verbs: whose jobs we can run.
+        """
+        file = path / REGISTRY_FILE
+        folder = StateFolder.lock(path) if file.exists() else None
+        if folder is None:
+            return None
+        try:
+            registry = SqliteJobRegistry(file)
+        except sqlite3.Error:
+            # Made by a newer version, or damaged: for whoever understands it.
+            folder.close()
+            return None
+        try:
+            orphans = cls._read(folder, registry, ours, verbs)
+        except BaseException:
+            _close(folder, registry)
+            raise
+        if orphans is None:
+            _close(folder, registry)
+        return orphans
+
+    @classmethod
+    def _read(
+        cls, folder: StateFolder, registry: JobRegistry, ours: StateFolder, verbs: Collection[str]
+    ) -> Self | None:
+        found = registry.open_jobs()
+        moved = moved_elsewhere(found, [one for one in folder.others() if one != ours.path])
+        registry.forget(moved)
+        left = [one for one in found if one.verb in verbs and one.id not in moved]
+        return (
+            cls([(one, registry.lines(one.id, MAX_LOG_LINES)) for one in left], folder, registry)
+            if left
+            else None
+        )
+
+    def add_to(self, registry: JobRegistry) -> list[JobRecord]:
+        """Add them to our registry, in a transaction: those that are new there, as they are there now."""
+        added = []
+        for record, lines in self.jobs:
+            if registry.find(record.id) is not None:
+                continue
+            known = registry.find_same(record)
+            # The same request has made another job here meanwhile: both are to be done, one bears the key.
+            ours = replace(record, seq=record.seq + 1, dedupe=None if known is not None else record.dedupe)
+            registry.insert(ours)
+            registry.add_lines(ours.id, lines)
+            added.append(ours)
+        return added
+
+    def remove(self) -> None:
+        """Remove them where they were: they have been added."""
+        with self._registry.transaction():
+            self._registry.forget([record.id for record, _ in self.jobs])
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        _close(self._folder, self._registry)
+
+
+def moved_elsewhere(records: Iterable[JobRecord], folders: Iterable[Path]) -> set[str]:
+    """The jobs, by ULID, that somebody has adopted: one of the folders has newer records of them. Blocks."""
+    left, moved = list(records), set[str]()
+    for folder in folders if left else ():
+        moved |= set(peek(folder, _newer_than(left)) or ())
+    return moved
+
+
+def _newer_than(records: Iterable[JobRecord]) -> Callable[[JobRegistry], list[str]]:
+    def look(registry: JobRegistry) -> list[str]:
+        found = ((record, registry.find(record.id)) for record in records)
+        return [record.id for record, other in found if other is not None and other.seq > record.seq]
+
+    return look
+
+
+def _close(folder: StateFolder, registry: JobRegistry) -> None:
+    with suppress(sqlite3.Error):
+        registry.close()
+    folder.close()

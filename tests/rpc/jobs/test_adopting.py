@@ -1,0 +1,155 @@
+"""Open jobs in folders that nobody has any more: taken over by an instance that lives."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nebula.rpc.jobs.adopting import Orphans
+from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
+from nebula.rpc.jobs.state_folder import StateFolder
+from nebula.rpc.jobs.states import JobState
+from tests.rpc.jobs.harness import House, ask
+from tests.rpc.jobs.registries import job
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path, on_lost="rerun")
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    """The registry of an instance that died: one job waits, one ran, one was being cancelled, one is done."""
+    folder = tmp_path / "counting" / "dead"
+    folder.mkdir(parents=True)
+    registry = SqliteJobRegistry(folder / "jobs.sqlite")
+    for number, state in enumerate(
+        (JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING, JobState.DONE), start=1
+    ):
+        registry.insert(job(number, state=state, seq=3, dedupe=f"key {number}"))
+    registry.close()
+    return folder
+
+
+def _ids(folder: Path) -> list[int]:
+    registry = SqliteJobRegistry(folder / "jobs.sqlite")
+    found = [int(record.id) for record in registry.open_jobs()]
+    registry.close()
+    return found
+
+
+async def _adopt(house: House, dead: Path) -> dict[int, dict[str, Any]]:
+    """What an instance that runs says of the four, after it has looked."""
+    # Its own folder is a new one as long as somebody has the other.
+    lock = StateFolder.lock(dead)
+    assert lock is not None
+    async with house.living() as service:
+        lock.close()
+        await service.adopt()
+        for number in (1, 2):
+            await house.runner.next_task(number)
+        return {number: await ask(service, "job.status", {"job": job(number).id}) for number in (1, 2, 3)}
+
+
+async def test_jobs_of_a_dead_instance_go_on_by_their_verbs_rules_in_one_that_lives(
+    house: House, left: Path
+) -> None:
+    found = await _adopt(house, left)
+
+    assert {number: status["state"] for number, status in found.items()} == {
+        1: "starting",
+        2: "starting",
+        3: "cancelled",
+    }
+    assert {task.job: task.attempt for task in house.runner.submitted} == {job(1).id: 1, job(2).id: 2}
+    assert all(status["seq"] > 3 and status["via"] != "/queue/counting.dead" for status in found.values())
+    assert _ids(left) == []
+
+
+async def test_folder_that_somebody_has_is_left_alone(house: House, left: Path) -> None:
+    lock = StateFolder.lock(left)
+    assert lock is not None
+    async with house.living() as service:
+        await service.adopt()
+
+        assert house.runner.submitted == []
+    lock.close()
+    assert _ids(left) == [1, 2, 3]
+
+
+async def test_job_whose_verb_is_not_known_here_is_left_to_who_knows_it(house: House, left: Path) -> None:
+    lock = StateFolder.lock(left)
+    assert lock is not None
+    house.verb_name = "other"
+    async with house.living() as service:
+        lock.close()
+        await service.adopt()
+
+    assert _ids(left) == [1, 2, 3]
+
+
+async def test_folder_of_a_newer_version_is_left_alone(house: House, left: Path) -> None:
+    lock = StateFolder.lock(left)
+    assert lock is not None
+    with sqlite3.connect(left / "jobs.sqlite") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    async with house.living() as service:
+        lock.close()
+        await service.adopt()
+
+        assert house.runner.submitted == []
+
+
+async def test_job_that_is_in_two_folders_after_a_crash_runs_once(
+    house: House, left: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / "counting" / "mine"
+    mine.mkdir()
+    state = StateFolder.lock(mine)
+    assert state is not None
+    with state:
+        orphans = Orphans.of(left, state, ["count"])
+        assert orphans is not None
+        registry = SqliteJobRegistry(mine / "jobs.sqlite")
+        with registry.transaction():
+            orphans.add_to(registry)
+        # Killed here, before it removes them there.
+        registry.close()
+        orphans.close()
+    assert (_ids(left), _ids(mine)) == ([1, 2, 3], [1, 2, 3])
+
+    # The next process takes the first folder, which is that of the dead one, and then the other's jobs.
+    house.runner.max_running = 4
+    async with house.living() as service:
+        assert service.instance == "dead"
+        assert house.runner.submitted == []
+        await service.adopt()
+        for number in (1, 2):
+            await house.runner.next_task(number)
+
+    assert sorted(task.job for task in house.runner.submitted) == [job(1).id, job(2).id]
+    assert _ids(mine) == []
+
+
+async def test_same_request_made_anew_meanwhile_does_not_stand_in_the_way(house: House, left: Path) -> None:
+    lock = StateFolder.lock(left)
+    assert lock is not None
+    async with house.living() as service:
+
+        def insert(registry: JobRegistry) -> None:
+            registry.insert(job(9, state=JobState.DONE, dedupe="key 1"))
+
+        await service.read(insert)
+        lock.close()
+        await service.adopt()
+        task = await house.runner.next_task()
+
+    assert task.job == job(1).id
