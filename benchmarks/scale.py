@@ -6,6 +6,7 @@ Reads `results.md` and prints the tables of `docs/explanation/scale.md`; `--writ
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,12 @@ _PUBLISHERS = 8
 _CORES = 16
 _SEED = 20130101
 
+# What is recorded, read and asked for is in rows that not every run has.
+_PIPELINE = ("The recorder", "Readers: Avro in Spark", "A job, from the request to its result")
+# The cores that these rows were measured on, all of them.
+_MEASURED_CORES = 2
+_READ_WITHIN_SECONDS = 60
+
 _Table = Sequence[Sequence[str]]
 
 
@@ -45,6 +52,8 @@ def tables(figures: Figures) -> dict[str, str]:
         "split": _split(costs.broker),
         "calls": _calls(figures, costs),
     }
+    if all(figures.has(title) for title in _PIPELINE):
+        made["pipeline"] = _pipeline(figures, costs)
     return {name: _markdown(table) for name, table in made.items()}
 
 
@@ -142,6 +151,23 @@ def _services(costs: Costs, bears: float) -> int:
     """How many cores may be services, if the rest are the broker's that carries their calls."""
     calls_of_a_core = _PLANNED / costs.served
     return int(_CORES / (1 + calls_of_a_core / bears))
+
+
+def _pipeline(figures: Figures, costs: Costs) -> _Table:
+    recorder, readers, job = _PIPELINE
+    envelopes = "Nebula, Avro in envelopes"
+    kept = costs.broker.relay + costs.receipt / 256 + costs.ack + costs.keep
+    recorded = figures.part(recorder, envelopes) / figures.rate(recorder, envelopes)
+    read = _MEASURED_CORES / figures.rate(readers, "Nebula, polars")
+    small = figures.seconds(job)
+    rows = [
+        [f"{rate:,}"]
+        + [f"{math.ceil(rate * seconds / _PLANNED)}" for seconds in (kept, recorded)]
+        + [f"{math.ceil((rate * 3600 * read + small) / _READ_WITHIN_SECONDS / _PLANNED):,}"]
+        for rate in (10_000, 50_000, 200_000, 1_000_000)
+    ]
+    heading = ["messages a second", "brokers", "recorders"]
+    return [[*heading, f"Spark cores that read an hour of them in {_READ_WITHIN_SECONDS} s"], *rows]
 
 
 def _markdown(table: _Table) -> str:
