@@ -1,0 +1,175 @@
+"""How many messages a second are recorded: of 200 octets, from a queue that is full of them.
+
+    python -m benchmarks.recorder --messages 500000
+
+Each is in a file that was synced before it was ACKed. As text they are recorded with headers and time, in
+envelopes as Avro under their schema.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+from benchmarks.own import nebula_broker
+from benchmarks.peers import Broker
+from benchmarks.processes import Unavailable, cpu_seconds, running
+from benchmarks.row import Contestant, Row
+from benchmarks.stream import Measurement
+from benchmarks.wire import Link, message
+from nebula.avro import Schema, encode
+
+MESSAGES_PER_SECOND = 50_000
+"""What we aim at."""
+
+_BODY_BYTES = 200
+_PER_BLOCK = 1000
+_DEADLINE_SECONDS = 300.0
+_LOOK_SECONDS = 0.02
+
+_SCHEMA = Schema(
+    {
+        "type": "record",
+        "name": "venue.Reading_v1",
+        "fields": [
+            {"name": "machine", "type": "string"},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "turnover", "type": "long"},
+            {"name": "note", "type": ["null", "string"]},
+        ],
+    }
+)
+
+
+def rows() -> tuple[Row, ...]:
+    """What `make bench` shows of the recorder."""
+    return (
+        Row(
+            "recorder",
+            "The recorder",
+            "Messages of 200 octets from a full queue into synced files, each ACKed after that, while broker"
+            " and recorder share the cores: as text, with headers; and as Avro in envelopes, checked. We aim"
+            f" at {MESSAGES_PER_SECOND:,} a second.",
+            "messages",
+            [
+                Contestant("Nebula, deflate", "nebula", partial(recorded, codec="deflate")),
+                Contestant("Nebula, zstandard", "nebula", partial(recorded, codec="zstandard")),
+                Contestant("Nebula, null", "nebula", partial(recorded, codec="null")),
+                Contestant("Nebula, Avro in envelopes", "nebula", partial(recorded, kind="avro")),
+            ],
+            max_rounds=2,
+        ),
+    )
+
+
+def recorded(broker: Broker, seconds: float, *, codec: str = "deflate", kind: str = "text") -> Measurement:
+    """Fill a queue with what the aim is for so many seconds, and have it recorded."""
+    return record(broker, int(seconds * MESSAGES_PER_SECOND), codec=codec, kind=kind)
+
+
+def record(broker: Broker, count: int, *, codec: str, kind: str) -> Measurement:
+    """The same for so many messages, in whole blocks; at least what a few seconds take.
+
+    Raises:
+        Unavailable: the recorder did not come to an end in time; says what it logged.
+    """
+    queue = f"/queue/bench-{uuid4().hex[:12]}"
+    count = max(1, count // _PER_BLOCK) * _PER_BLOCK
+    _fill(broker, queue, count, kind)
+    with TemporaryDirectory(prefix="nebula-recorded-") as folder:
+        schemas, into = Path(folder, "schemas"), Path(folder, "into")
+        schemas.mkdir()
+        (schemas / "reading.avsc").write_text(json.dumps(_SCHEMA.definition))
+        options = [
+            "--codec",
+            codec,
+            "--schemas",
+            str(schemas),
+            "--prefetch",
+            "100000",
+            "--log-level",
+            "warning",
+        ]
+        words = [sys.executable, "-m", "nebula.cli", "record", queue, "--into", str(into), *options]
+        url = f"stomp://127.0.0.1:{broker.port}"
+        log, status = Path(folder, "log"), into / ".recorder/recorder/status.json"
+        with running([*words, "--broker", url], log=log) as process:
+            # Between the first word of the recorder that says of any messages, and the last before the end.
+            began, first = _told(status, 1, log)
+            used, served = cpu_seconds(process.pid), cpu_seconds(broker.pid)
+            ended, last = began, first
+            while last < count:
+                busy, cost = cpu_seconds(process.pid) - used, cpu_seconds(broker.pid) - served
+                taken, done = ended - began, last - first
+                ended, last = _told(status, last + 1, log)
+        if not taken:
+            raise Unavailable(f"{count} messages are recorded too soon: take more")
+        size = sum(file.stat().st_size for file in into.glob("*/*/*/*.avro"))
+    return Measurement(done / taken, busy=busy / taken, cost=cost / done, size_bytes=size / count)
+
+
+def _fill(broker: Broker, queue: str, count: int, kind: str) -> None:
+    link, bodies = Link(broker), _bodies(kind)
+    for block in range(0, count, _PER_BLOCK):
+        frames = [message(queue, body=body) for body in islice(bodies, _PER_BLOCK - 1)]
+        # Its receipt says that the broker has all of them.
+        frames.append(message(queue, f"receipt:{block}\n", body=next(bodies)))
+        link.exchange(b"".join(frames), b"RECEIPT\n")
+    link.disconnect()
+
+
+def _bodies(kind: str) -> Iterator[bytes]:
+    """Readings of some machines, so that they can be compressed as such data can."""
+    chance = random.Random(1)
+    while True:
+        row: dict[str, Any] = {
+            "machine": f"EGM{chance.randrange(500):06}",
+            "at": 1_795_000_000_000 + chance.randrange(86_400_000),
+            "turnover": chance.randrange(100_000),
+            "note": None,
+        }
+        if kind == "avro":
+            yield encode({**row, "note": "x" * 120}, _SCHEMA, topic="X/EGM.000001", timestamp_ms=row["at"])
+        else:
+            yield json.dumps(row).encode().ljust(_BODY_BYTES)
+
+
+def _told(status: Path, least: int, log: Path) -> tuple[float, int]:
+    """Wait until the recorder says that so many are recorded: when, and how many."""
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        told = json.loads(status.read_bytes()) if status.exists() else {"total": 0}
+        if told["total"] >= least:
+            return told["told"], told["total"]
+        time.sleep(_LOOK_SECONDS)
+    raise Unavailable(f"fewer than {least} messages were recorded: {log.read_text()[-600:]}")
+
+
+def main() -> None:
+    """Measure from the command line."""
+    parser = argparse.ArgumentParser(description="How many messages a second are recorded.")
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--codec", nargs="+", default=["deflate", "zstandard", "null"])
+    parser.add_argument("--kind", nargs="+", default=["text", "avro"], choices=["text", "avro"])
+    given = parser.parse_args()
+    with nebula_broker() as broker:
+        for kind in given.kind:
+            for codec in given.codec:
+                found = record(broker, given.messages, codec=codec, kind=kind)
+                rate, busy, size = f"{found.rate:,.0f}", found.busy or 0, found.size_bytes or 0
+                served = f"broker {1e6 * (found.cost or 0):.1f} µs a message"
+                print(f"{kind} {codec}: {rate}/s, recorder {busy:.2f} of a core, {served}, {size:.0f} B each")
+
+
+if __name__ == "__main__":
+    main()
