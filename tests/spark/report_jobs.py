@@ -40,3 +40,11 @@ def huge_rows(ctx: Job) -> Any:
 
 def writes_table(ctx: Job, path: str) -> None:
     ctx.spark.range(0, 50, 1, 1).write.parquet(Path(ctx.output(path)).as_uri())
+
+
+def pool(ctx: Job) -> dict[str, Any]:
+    """The scheduler pool that this job runs in, as Spark knows it."""
+    context = ctx.spark.sparkContext
+    name = context.getLocalProperty("spark.scheduler.pool")
+    known = context._jsc.sc().getPoolForName(name).get()
+    return {"level": name.partition("-")[0], "weight": known.weight(), "mode": str(known.schedulingMode())}

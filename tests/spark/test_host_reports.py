@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     with engine(tmp_path_factory.mktemp("state"), ui=True) as running:
+        running.until_ready()
         yield running
 
 
@@ -97,6 +99,16 @@ def test_sparks_pages_are_on_the_loopback_alone_and_told_in_status_and_log(spark
         c.laddr.ip for c in psutil.Process(status["jvm_pid"]).net_connections() if c.status == "LISTEN"
     ]
     assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize(("priority", "level", "weight"), [(0, "low", 1), (4, "normal", 4), (9, "high", 16)])
+def test_job_has_a_fair_pool_with_the_weight_of_its_priority(
+    spark: Engine, priority: int, level: str, weight: int
+) -> None:
+    spark.submit(replace(task(f"P{priority}", "tests.spark.report_jobs:pool"), priority=priority))
+    output = spark.told.wait(f"P{priority}", "done", "failed")
+
+    assert output.value == {"level": level, "weight": weight, "mode": "FAIR"}
 
 
 def test_pages_on_a_cluster_want_the_drivers_address() -> None:
