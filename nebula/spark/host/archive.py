@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -35,7 +36,8 @@ _OPTIONS = "spark.driver.extraJavaOptions"
 def main() -> NoReturn:
     """Make the archive that the arguments name."""
     archive = Path(sys.argv[1])
-    os.nice(_LOWEST)
+    with suppress(OSError):  # where that is forbidden, it is no more than slower for the others
+        os.nice(_LOWEST)
     config = _configuration()
     threading.Thread(target=_leave_with_service, args=(config.incarnation,), daemon=True).start()
     try:
