@@ -51,7 +51,7 @@ def test_async_job_is_awaited(spark: Engine) -> None:
 
 def test_job_may_print_and_read_without_touching_the_protocol(spark: Engine, state: Path) -> None:
     assert spark.run_job("noisy", "noisy") == JobOutput(value="")
-    assert spark.told.all("noisy", "log") == ["logged by the job"]
+    assert spark.told.all("noisy", "log") == ["printed by the job", "logged by the job"]
     assert "printed by the job" in (state / "engine" / "default" / "engine.err").read_text()
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from nebula.spark import lines
 from nebula.spark.failures import describe
+from nebula.spark.host.hearing import listen
 from nebula.spark.host.session import CannotStart, Session
 from nebula.spark.host.start import start_session
 from nebula.spark.host.status import group_of
@@ -187,6 +188,7 @@ def main() -> NoReturn:
     commands, events = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
+    listen()
     host = Host(Speaker(events))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: host.leave("terminated", _STATUS_ALONE))

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from nebula.rpc.jobs.context import Job
 from nebula.spark import lines
+from nebula.spark.host.hearing import catch_up
 from nebula.spark.host.results import Results
 from nebula.spark.host.session import Place
 from nebula.spark.progress import Meter, Tasks
@@ -94,7 +95,8 @@ class SparkJob(Job):
             self._meter.report(done / total if total else None, note)
 
     def log(self, text: str) -> None:
-        """As `Job.log`."""
+        """As `Job.log`. What was printed before comes before it."""
+        catch_up()
         self._say(lines.Logged(*self._key, text))
 
     def output(self, path: str | Path) -> Path:

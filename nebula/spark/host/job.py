@@ -18,6 +18,7 @@ from nebula.rpc.signature import job_signature
 from nebula.spark import lines
 from nebula.spark.failures import Failure, describe, may_be_engine_loss
 from nebula.spark.host.context import SparkJob
+from nebula.spark.host.hearing import Hearer, heard
 from nebula.spark.host.results import Results
 from nebula.spark.host.session import Session
 from nebula.spark.host.status import group_of
@@ -53,6 +54,7 @@ class RunningJob:
             Path(config.results), *self._key, max_rows=config.max_rows, max_bytes=config.max_result_bytes
         )
         self._context: SparkJob | None = None
+        self._hearer = Hearer(lambda text: say(lines.Logged(*self._key, text)))
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
         self._has_ended = False
@@ -88,6 +90,7 @@ class RunningJob:
     def report_progress(self) -> None:
         """Say how far it is, if that changed."""
         if self._context is not None and not self._has_ended:
+            self._hearer.flush()
             with suppress(Exception):  # a JVM that does not answer is dealt with elsewhere
                 self._context.report()
 
@@ -102,7 +105,8 @@ class RunningJob:
         if self._session.ui is not None:
             self._say(lines.Logged(*self._key, f"Spark shows its work at {self._session.ui}/jobs/"))
         try:
-            done = self._call()
+            with heard(self._hearer):
+                done = self._call()
             # Who may tell the end may also publish: a cancelled job's result must never appear.
             if self._claim_end():
                 for written in self._results.publish():

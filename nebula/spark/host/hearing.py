@@ -1,0 +1,106 @@
+"""What a job's code prints, or logs by Python's own means, goes into the job's log as well."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, TextIO, cast
+
+__all__ = ["Hearer", "catch_up", "heard", "listen"]
+
+# Between two flushes; a log keeps no more. A job that prints in a loop must not keep its service busy.
+_MOST_LINES: Final = 1000
+_MOST_CHARACTERS: Final = 4000
+
+_hearer: ContextVar[Hearer | None] = ContextVar("hearer", default=None)
+
+
+class Hearer:
+    """Takes what one job writes to its standard streams, and gives it on as lines.
+
+    From any thread.
+
+    Args:
+        log: takes a line.
+    """
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._lines: deque[str] = deque(maxlen=_MOST_LINES)
+        self._left_out = 0
+        self._rest = ""
+
+    def write(self, text: str) -> None:
+        """Take a piece. Blank lines say nothing."""
+        with self._lock:
+            *complete, self._rest = (self._rest + text).split("\n")
+            if len(self._rest) > _MOST_CHARACTERS:
+                complete.append(self._rest)
+                self._rest = ""
+            for line in complete:
+                self._add(line)
+
+    def flush(self) -> None:
+        """Give on the lines that are complete."""
+        with self._lock:
+            lines, left_out = list(self._lines), self._left_out
+            self._lines.clear()
+            self._left_out = 0
+        if left_out:
+            self._log(f"… {left_out:,} lines came too fast and are left out")
+        for line in lines:
+            self._log(line)
+
+    def close(self) -> None:
+        """Give on what there is, also a line without an end."""
+        with self._lock:
+            rest, self._rest = self._rest, ""
+            self._add(rest)
+        self.flush()
+
+    def _add(self, line: str) -> None:
+        if line.strip():
+            self._left_out += len(self._lines) == _MOST_LINES
+            self._lines.append(line.rstrip())
+
+
+class _Heard:
+    """A stream whose text is heard by the job in whose thread it is written."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if (hearer := _hearer.get()) is not None:
+            hearer.write(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def listen() -> None:
+    """Have this process's standard streams heard. What logs to them, at any time later, is heard too."""
+    sys.stdout, sys.stderr = (cast(TextIO, _Heard(stream)) for stream in (sys.stdout, sys.stderr))
+
+
+def catch_up() -> None:
+    """What this thread's job wrote so far is given on before this returns: what follows comes after it."""
+    if (hearer := _hearer.get()) is not None:
+        hearer.flush()
+
+
+@contextmanager
+def heard(hearer: Hearer) -> Iterator[None]:
+    """What this thread writes in the block is the job's, and has been given on when it ends."""
+    token = _hearer.set(hearer)
+    try:
+        yield
+    finally:
+        _hearer.reset(token)
+        hearer.close()
