@@ -265,15 +265,19 @@ async def test_instance_whose_database_does_not_come_back_ends_its_runs_and_itse
 ) -> None:
     house = new_house("a")
     house.limits = JobLimits(lease=3.0)
-    ended = []
+    ended: list[str] = []
+
+    async def live() -> None:
+        async with living(house) as (service,):
+            await house.accept(service)
+            await house.runner.next_task()
+            house.runner.on_stop = lambda: ended.append(fault)
+            getattr(server, fault)()
+            await anyio.sleep_forever()
+
     try:
         with pytest.raises(BaseExceptionGroup) as caught:
-            async with living(house) as (service,):
-                await house.accept(service)
-                await house.runner.next_task()
-                house.runner.on_stop = lambda: ended.append(fault)
-                getattr(server, fault)()
-                await anyio.sleep_forever()
+            await live()
     finally:
         server.start() if fault == "kill" else server.thaw()
 
