@@ -74,7 +74,7 @@ async def _start(folder: Path, archives: Path | None) -> Start:
 def _runner(folder: Path, archives: Path | None) -> SparkRunner:
     spark = Spark(master="local[2]", memory="1g", cds=archives is not None)
     return SparkRunner(
-        spark, folder, "benchmark", archivist=lambda *given: Archivist(*given, folder=archives)
+        spark, folder, "benchmark", archivist=lambda *given: Archivist(*given, folder=archives, niceness=0)
     )
 
 

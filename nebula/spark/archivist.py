@@ -43,7 +43,8 @@ class Archivist:
     Args:
         spark: the declaration.
         idle_seconds: tells how long the engine has had nothing to do.
-        command: what to start as the maker; the archive's path comes after it.
+        command: what to start as the maker; its niceness and the archive's path come after it.
+        niceness: of the maker, 19 for the lowest priority.
         folder: of the archives, instead of the user's cache.
         patience: seconds of idleness before it begins.
 
@@ -60,10 +61,11 @@ class Archivist:
         *,
         command: Sequence[str] = MAKER_COMMAND,
         folder: Path | None = None,
+        niceness: int = 19,
         patience: float = _IDLE_SECONDS,
     ) -> None:
         self._spark, self._idle_seconds = spark, idle_seconds
-        self._command, self._patience = command, patience
+        self._command, self._patience = [*command, str(niceness)], patience
         wants = spark.cds and spark.remote is None
         self.folder = (folder or cache_root() / "spark") if wants else None
         self.state = "off"

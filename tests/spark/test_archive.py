@@ -16,12 +16,13 @@ from nebula.spark import Spark, lines
 from nebula.spark.archivist import MAKER_COMMAND, Archivist
 from tests.spark.engine import Engine, engine, living, until
 
-pytestmark = pytest.mark.spark
+# Two engines at a time, and Java writes for long.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 
 def _at_once(spark: Spark, idle_seconds: Callable[[], float]) -> Archivist:
     """Makes the archive as soon as the engine is up, in the cache where all tests' engines look for it."""
-    return Archivist(spark, idle_seconds, patience=0.0)
+    return Archivist(spark, idle_seconds, niceness=0, patience=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,6 @@ def _restart(spark: Engine) -> None:
     spark.until_ready()
 
 
-# Made at the lowest priority: beside other tests that takes its time.
 @pytest.mark.timeout(600)
 def test_next_engine_starts_from_the_archive_that_was_made(spark: Engine) -> None:
     until(lambda: spark.status()["archive"] in ("made", "failed", "used"), "there is an archive", seconds=590)
@@ -129,7 +129,7 @@ def test_maker_leaves_an_archive_that_another_one_makes_or_has_made(tmp_path: Pa
 
 
 def test_maker_that_is_left_alone_ends(tmp_path: Path) -> None:
-    maker = subprocess.Popen([*MAKER_COMMAND, str(tmp_path / "some.jsa")], stdin=subprocess.PIPE)
+    maker = subprocess.Popen([*MAKER_COMMAND, "0", str(tmp_path / "some.jsa")], stdin=subprocess.PIPE)
     assert maker.stdin is not None
     maker.stdin.write(_configuration(tmp_path))
     maker.stdin.flush()
@@ -149,7 +149,7 @@ def _make(archive: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     late.start()
     try:
         return subprocess.run(
-            [*MAKER_COMMAND, str(archive)], stdin=reading, capture_output=True, text=True, check=False
+            [*MAKER_COMMAND, "0", str(archive)], stdin=reading, capture_output=True, text=True, check=False
         )
     finally:
         late.cancel()

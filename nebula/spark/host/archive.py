@@ -1,7 +1,7 @@
-"""Makes an archive of Java's classes: `python -m nebula.spark.host.archive PATH`, a `Configure` on stdin.
+"""Makes an archive of Java's classes: `python -m nebula.spark.host.archive NICENESS PATH`.
 
-It starts a Spark, has it do a little of everything, and has Java write down which classes that took. It
-runs at the lowest priority and ends when its input does. Exit status 0: the archive is there, or another
+It reads a `Configure` from stdin, starts a Spark, has it do a little of everything, and has Java write down
+which classes that took. It ends when its input does. Exit status 0: the archive is there, or another
 process is making it.
 """
 
@@ -25,8 +25,6 @@ from nebula.spark.host.classic import ClassicSession
 from nebula.spark.java import find_java
 from nebula.spark.processes import kill_engine
 
-_LOWEST = 19
-
 # Java writes for some ten seconds when it ends, on an idle machine.
 _WRITE_SECONDS = 600.0
 
@@ -35,9 +33,9 @@ _OPTIONS = "spark.driver.extraJavaOptions"
 
 def main() -> NoReturn:
     """Make the archive that the arguments name."""
-    archive = Path(sys.argv[1])
+    niceness, archive = int(sys.argv[1]), Path(sys.argv[2])
     with suppress(OSError):  # where that is forbidden, it is no more than slower for the others
-        os.nice(_LOWEST)
+        os.nice(niceness)
     config = _configuration()
     threading.Thread(target=_leave_with_service, args=(config.incarnation,), daemon=True).start()
     try:
