@@ -59,11 +59,15 @@ def record(
         list[str] | None,
         Option(metavar="DEST=FILE", help="The .avsc of a destination whose bodies have no envelope."),
     ] = None,
+    idle_seconds: Annotated[
+        float | None,
+        Option(min=0.1, help="End when nothing has come for so long.", show_default=False),
+    ] = None,
     broker: Url = None,
     log_level: Annotated[Level, Option(help="Least important events that are logged.")] = Level.INFO,
     as_json: AsJson = False,
 ) -> None:
-    """Record messages into Avro files until SIGTERM or Ctrl-C.
+    """Record messages into Avro files until SIGTERM, Ctrl-C or --idle-seconds without any.
 
     A message is ACKed when the file that holds it is synced: none is lost, and one that comes again is
     dropped. Files are TYPE/date=YYYY-MM-DD/hour=HH/*.avro, and appear when they are whole. Data in envelopes
@@ -99,6 +103,7 @@ def record(
         prefetch=prefetch,
         schemas=schemas,
         bare=_bare(bare or []),
+        idle_seconds=idle_seconds,
     )
     notes = notes_on(destinations, durable)
 
@@ -133,7 +138,8 @@ class _Shown:
         if self._line is not None:
             self._line.stop()
         if (status := self._latest) is not None:
-            text = f"recorded {status.messages:,} messages in {status.files} files"
+            files = "1 file" if status.files == 1 else f"{status.files} files"
+            text = f"recorded {status.messages:,} messages in {files}"
             self._output.event(text, event="stopped", **status.as_dict())
 
 

@@ -70,6 +70,7 @@ class Recording:
         prefetch: messages that the broker may send ahead of our ACKs.
         schemas: a folder of `.avsc` files, asked before the broker is.
         bare: schemas of destinations whose bodies are data without an envelope.
+        idle_seconds: it ends when nothing has come for so long while it was connected; None: it does not.
     """
 
     destinations: Sequence[str]
@@ -83,6 +84,7 @@ class Recording:
     prefetch: int = 50_000
     schemas: Path | None = None
     bare: dict[str, Schema] = field(default_factory=dict)
+    idle_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if not self.destinations or len(set(self.destinations)) < len(self.destinations):
@@ -135,7 +137,7 @@ class Recorder:
         self._confirmed: list[int] = []
         self._is_stopping = self._was_recording = False
         self._failure: NebulaError | None = None
-        self._next_tick = 0.0
+        self._next_tick = self._last_arrival = 0.0
         self._connections = Connections(self._connect, urls_of(url), self._live, on_state=self._note_state)
 
     def stop(self) -> None:
@@ -233,6 +235,7 @@ class Recorder:
         return options_for(self._brand, options)
 
     def _begin(self) -> None:
+        self._last_arrival = time.monotonic()
         self.status.state, self.status.failure = RecorderState.RECORDING, ""
         if not self._was_recording:
             self._was_recording = True
@@ -252,9 +255,10 @@ class Recorder:
         recording = self._recording
         while True:
             await self._intake.wait(_TICK_SECONDS, recording.sync_seconds)
-            is_last = self._is_stopping
+            is_last = self._is_stopping or self._is_idle()
             if (batch := self._intake.take()) is not None:
                 await self._record(batch)
+                self._last_arrival = time.monotonic()
             if time.monotonic() >= self._next_tick:
                 self._next_tick = time.monotonic() + _TICK_SECONDS
                 await self._in_thread(self._tick)
@@ -262,6 +266,11 @@ class Recorder:
             if is_last:
                 await self._await_receipts()
                 return
+
+    def _is_idle(self) -> bool:
+        patience = self._recording.idle_seconds
+        is_quiet = self.status.state is RecorderState.RECORDING and not len(self._intake)
+        return patience is not None and is_quiet and time.monotonic() - self._last_arrival >= patience
 
     async def _record(self, batch: Batch) -> None:
         """Write a batch, sync it, ACK it."""
