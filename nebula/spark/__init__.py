@@ -1,6 +1,6 @@
 """Spark jobs as verbs: an engine host in a child process, supervised by the service.
 
-Nothing in this package but `host` and its parts imports pyspark, and a service never imports those.
+Nothing in this package but `host`, `reading` and `source` imports pyspark, and a service never imports those.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ def _table(spark: SparkSession, plan: Plan) -> str:
     places = []
     for number, (folder, file) in enumerate(folders.items()):
         values = [f"{_FOLDER}={number}"]
-        values += [f"`{n}`={'NULL' if value is None else _text(value)}" for n, value in file.parts]
+        parts_here = ((n, value) for n, value in file.parts if n in plan.folder_types)
+        values += [f"`{n}`={'NULL' if value is None else _text(value)}" for n, value in parts_here]
         places.append(f"PARTITION ({', '.join(values)}) LOCATION {_text(_uri(folder))}")
     spark.sql(f"ALTER TABLE {name} ADD IF NOT EXISTS {' '.join(places)}")
     return name

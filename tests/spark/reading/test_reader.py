@@ -289,10 +289,11 @@ def test_large_file_is_split_between_its_blocks(spark: Engine, tmp_path: Path) -
     assert read["tasks"] > 1
 
 
-def test_column_of_the_data_wins_over_a_folders(spark: Engine, tmp_path: Path) -> None:
-    write(tmp_path / "hour=05/a.avro", fields(hour="int"), [{"hour": 23}])
+@pytest.mark.parametrize("reader", READERS)
+def test_column_of_the_data_wins_over_a_folders(reader: str, spark: Engine, tmp_path: Path) -> None:
+    write(tmp_path / "kind=a/hour=05/a.avro", fields(hour="int"), [{"hour": 23}])
 
-    assert _run(spark, "rows", tmp_path).value == [{"hour": 23}]
+    assert _run(spark, "rows", tmp_path, options={"reader": reader}).value == [{"hour": 23, "kind": "a"}]
 
 
 def test_sessions_of_one_engine_do_not_disturb_each_other(spark: Engine, data: Path) -> None:
