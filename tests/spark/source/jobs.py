@@ -16,12 +16,14 @@ def write_rows(ctx: Job, count: int, options: dict[str, str]) -> int:
     return count
 
 
-def read_stream(ctx: Job, options: dict[str, str], checkpoint: str, out: str) -> list[Any]:
+def read_stream(
+    ctx: Job, options: dict[str, str], checkpoint: str, out: str, columns: list[str]
+) -> list[Any]:
     """Stream what is there into Parquet, and give back all that was ever written there."""
     stream = ctx.spark.readStream.format("nebula").options(**options).load()
     query = stream.writeStream.format("parquet").trigger(availableNow=True)
     query.option("checkpointLocation", checkpoint).start(out).awaitTermination()
-    return [row.asDict(recursive=True) for row in ctx.spark.read.parquet(out).collect()]
+    return [row.asDict(recursive=True) for row in ctx.spark.read.parquet(out).selectExpr(*columns).collect()]
 
 
 def forward(ctx: Job, source: dict[str, str], sink: dict[str, str], checkpoint: str) -> list[int]:

@@ -1,0 +1,43 @@
+"""A query to be killed: `python -m tests.spark.source.killed_query URL FOLDER`.
+
+With `--to-the-end` it ends when the queue is empty; else it goes on, or fails as its query does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from nebula.spark.source import register
+
+QUEUE = "/queue/readings"
+
+
+def main(url: str, folder: Path, *, to_the_end: bool) -> None:
+    """Run the query."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.driver.memory", "512m")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .getOrCreate()
+    )
+    register(spark)
+    source = spark.readStream.format("nebula").options(
+        broker=url, destination=QUEUE, spool=str(folder / "spool"), content="text", maxRowsPerBatch="50"
+    )
+    sink = source.load().select("body").writeStream.format("parquet").option("path", str(folder / "out"))
+    sink = sink.option("checkpointLocation", str(folder / "checkpoint"))
+    if to_the_end:
+        sink = sink.trigger(availableNow=True)
+    sink.start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), to_the_end="--to-the-end" in sys.argv)

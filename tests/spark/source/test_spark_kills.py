@@ -1,0 +1,114 @@
+"""A real query whose processes are killed, and whose broker is, has each message once in its output."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
+import pytest
+
+from nebula import sync
+from nebula.testing import RunningBroker
+from tests.spark.source.killed_query import QUEUE
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+_SOURCE = "python_streaming_source_runner"
+_PATIENCE_SECONDS = 80.0
+
+
+def test_output_equals_the_ledger_after_kills_of_all_that_take_part(tmp_path: Path) -> None:
+    with RunningBroker(transport="tcp", data=tmp_path / "data") as broker:
+        ledger = publish(broker.url, 0, 300)
+        with query(broker.url, tmp_path) as driver:
+            until(lambda: commits(tmp_path) >= 2, "two batches are committed")
+            jvm = child(driver, "java")
+            os.kill(jvm.pid, signal.SIGKILL)
+            driver.wait(_PATIENCE_SECONDS)
+        ledger += publish(broker.url, 300, 600)
+        with query(broker.url, tmp_path) as driver:
+            begun = commits(tmp_path)
+            until(lambda: commits(tmp_path) >= begun + 2, "two more are")
+            os.kill(child(driver, _SOURCE).pid, signal.SIGKILL)
+            driver.wait(_PATIENCE_SECONDS)
+        ledger += publish(broker.url, 600, 900)
+        with query(broker.url, tmp_path) as driver:
+            begun = commits(tmp_path)
+            until(lambda: commits(tmp_path) >= begun + 2, "two more are")
+            broker.stop()
+            broker.start()
+            ledger += publish(broker.url, 900, 1000)
+            os.kill(driver.pid, signal.SIGKILL)
+            driver.wait(_PATIENCE_SECONDS)
+        with query(broker.url, tmp_path, "--to-the-end") as driver:
+            assert driver.wait(_PATIENCE_SECONDS) == 0
+
+    assert sorted(output(tmp_path)) == sorted(ledger)
+
+
+def publish(url: str, start: int, end: int) -> list[str]:
+    texts = [f"message {number}" for number in range(start, end)]
+    with sync.Client(url) as client:
+        for text in texts:
+            client.publish(QUEUE, text, content_type="text/plain")
+    return texts
+
+
+@contextmanager
+def query(url: str, folder: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The program; none of its processes is left behind."""
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.source.killed_query", url, str(folder), *words],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield process
+    finally:
+        # The JVM sees that its parent is gone and ends; so do the workers.
+        children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        process.kill()
+        process.wait()
+        for each in children:
+            each.kill()
+
+
+def child(driver: subprocess.Popen[bytes], what: str) -> psutil.Process:
+    found = [
+        each
+        for each in psutil.Process(driver.pid).children(recursive=True)
+        if any(what in word for word in each.cmdline())
+    ]
+    assert found, f"{what} is not among the processes of the query"
+    return found[0]
+
+
+def commits(folder: Path) -> int:
+    return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))
+
+
+def output(folder: Path) -> list[str]:
+    """What Spark's log of the output folder says is committed."""
+    files = {
+        Path(json.loads(line)["path"].removeprefix("file://"))
+        for log in sorted((folder / "out" / "_spark_metadata").glob("[0-9]*"))
+        for line in log.read_text().splitlines()[1:]
+    }
+    return [text for file in files for text in pq.read_table(file).column("body").to_pylist()]
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, f"not so after {_PATIENCE_SECONDS:g} s: {what}"
+        time.sleep(0.02)
