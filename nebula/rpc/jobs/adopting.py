@@ -1,4 +1,5 @@
-"""Open jobs in folders that no process has any more, taken over into the folder of one that lives.
+"""Jobs in folders that no process has any more, taken over into the folder of one that lives: open ones, and
+those whose end has not arrived where it is owed.
 
 A job is added here, and this is on the disk, before it is removed there; both under the lock of the folder
 that it leaves. Whoever dies between the two leaves it twice: the one with the higher `seq` counts, and who
@@ -12,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry import MAX_LOG_LINES, JobRegistry
@@ -21,10 +22,13 @@ from nebula.rpc.jobs.state_folder import StateFolder
 
 __all__ = ["Orphans", "moved_elsewhere"]
 
+# At a time; the others are adopted the next time.
+_MOST_OWED: Final = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """The open jobs of a folder that nobody has, which is locked until `close`. Its methods block.
+    """The jobs to go on with of a folder that nobody has, which is locked until `close`. Its methods block.
 
     Attributes:
         jobs: with their logs.
@@ -66,10 +70,12 @@ class Orphans:
     def _read(
         cls, folder: StateFolder, registry: JobRegistry, ours: StateFolder, verbs: Collection[str]
     ) -> Self | None:
-        found = registry.open_jobs()
+        # Of what has ended, that which somebody is still to be told of.
+        found = [*registry.open_jobs(), *registry.owed_jobs(_MOST_OWED)]
         moved = moved_elsewhere(found, [one for one in folder.others() if one != ours.path])
         registry.forget(moved)
-        left = [one for one in found if one.verb in verbs and one.id not in moved]
+        known = [one for one in found if one.has_ended or one.verb in verbs]
+        left = [one for one in known if one.id not in moved]
         return (
             cls([(one, registry.lines(one.id, MAX_LOG_LINES)) for one in left], folder, registry)
             if left
@@ -77,7 +83,7 @@ class Orphans:
         )
 
     def add_to(self, registry: JobRegistry) -> list[JobRecord]:
-        """Add them to our registry, in a transaction: those that are new there, as they are there now."""
+        """Add them to our registry, in a transaction: the open ones that are new there, as they are now."""
         added = []
         for record, lines in self.jobs:
             if registry.find(record.id) is not None:
@@ -87,7 +93,8 @@ class Orphans:
             ours = replace(record, seq=record.seq + 1, dedupe=None if known is not None else record.dedupe)
             registry.insert(ours)
             registry.add_lines(ours.id, lines)
-            added.append(ours)
+            if not ours.has_ended:
+                added.append(ours)
         return added
 
     def remove(self) -> None:

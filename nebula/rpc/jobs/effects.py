@@ -54,6 +54,11 @@ class Effects:
             assert self.writer is not None, "the job service does not run"
             self.writer.post(partial(_keep, work), partial(self._on_kept, work))
 
+    def tell_owed(self) -> None:
+        """Something is owed, or there is a connection again: send the ends that are owed."""
+        if self.notices is not None:
+            self.notices.look()
+
     async def do(self, do: Callable[[JobRegistry], _T], then: Callable[[_T], None] | None = None) -> _T:
         """Do something with the registry after all that was decided so far: see `RegistryWriter.do`.
 
@@ -74,8 +79,8 @@ class Effects:
             return
         if work.is_told:
             self.teller.tell(record, self._board.position(record.id))
-        if record.is_owed and self.notices is not None:
-            self.notices.look()
+        if record.is_owed:
+            self.tell_owed()
         if work.lines:
             self.callers.tell(record.id, News.LINES)
         match work.then:

@@ -204,16 +204,21 @@ class JobRegistry(ABC):
         self._do("UPDATE jobs SET holder = NULL WHERE id = ?", job)
 
     def add_lines(self, job: str, lines: Iterable[LogLine]) -> None:
-        """Add to a job's log, numbered on from the last one; of more than `MAX_LOG_LINES` the oldest go."""
+        """Add to a job's log, numbered on from the last one; of more than `MAX_LOG_LINES` the oldest go.
+
+        What has a number already, from another registry, keeps it.
+        """
         added = list(lines)
         if not added:
             return
         self.lock()
         last = next(iter(self._all("SELECT max(number) FROM lines WHERE job = ?", job)))[0] or 0
-        rows = [(job, number, line.at, line.text) for number, line in enumerate(added, last + 1)]
+        rows = []
+        for line in added:
+            last = max(last + 1, line.number)
+            rows.append((job, last, line.at, line.text))
         self._do_all("INSERT INTO lines (job, number, at, text) VALUES (?, ?, ?, ?)", rows)
-        oldest = last + len(added) - MAX_LOG_LINES
-        self._do("DELETE FROM lines WHERE job = ? AND number <= ?", job, oldest)
+        self._do("DELETE FROM lines WHERE job = ? AND number <= ?", job, last - MAX_LOG_LINES)
 
     def settle_notice(self, job: str) -> None:
         """The end of this job has been confirmed by where it was to be told; or nothing can be told there."""

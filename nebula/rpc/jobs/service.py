@@ -348,6 +348,7 @@ class JobService:
             await self._effects.do(add_to, lambda added: self._take_in(added, GONE))
 
         await self._others.adopt(self._board.verbs(), add)
+        self._effects.tell_owed()
 
     def advance(self) -> None:
         """Do what is due by now. The service's own timer does it; who moves the clock by hand does it too."""
@@ -361,8 +362,7 @@ class JobService:
 
     def republish(self) -> None:
         """Tell the status of each open job again, and what is owed: for the time after a reconnect."""
-        if self._effects.notices is not None:
-            self._effects.notices.look()
+        self._effects.tell_owed()
         for record in self._board.open_records():
             self._effects.teller.tell(record, self._board.position(record.id))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nebula.rpc.jobs.adopting import Orphans
+from nebula.rpc.jobs.record import LogLine
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
 from nebula.rpc.jobs.state_folder import StateFolder
@@ -71,6 +72,38 @@ async def test_jobs_of_a_dead_instance_go_on_by_their_verbs_rules_in_one_that_li
     assert {task.job: task.attempt for task in house.runner.submitted} == {job(1).id: 1, job(2).id: 2}
     assert all(status["seq"] > 3 and status["via"] != "/queue/counting.dead" for status in found.values())
     assert _ids(left) == []
+
+
+async def test_end_that_a_dead_instance_owes_is_told_by_one_that_lives(house: House, left: Path) -> None:
+    registry = SqliteJobRegistry(left / "jobs.sqlite")
+    registry.insert(job(5, state=JobState.DONE, verb="gone", notify="/queue/mine", is_owed=True))
+    registry.close()
+    lock = StateFolder.lock(left)
+    assert lock is not None
+    async with house.living() as service:
+        lock.close()
+        await service.adopt()
+        await house.published.until_told("/queue/mine", "done")
+        known = await ask(service, "job.show", {"job": job(5).id})
+
+    assert [status.job for status in house.published.told("/queue/mine")] == [f"counting/{job(5).id}"]
+    assert known["state"] == "done"
+
+
+async def test_log_of_an_adopted_job_keeps_its_numbers(house: House, left: Path) -> None:
+    registry = SqliteJobRegistry(left / "jobs.sqlite")
+    for _round in range(3):
+        registry.add_lines(job(1).id, [LogLine(1.0, "x")] * 600)
+    before = registry.lines(job(1).id, 2)
+    registry.close()
+    lock = StateFolder.lock(left)
+    assert lock is not None
+    async with house.living() as service:
+        lock.close()
+        await service.adopt()
+        after = await ask(service, "job.log", {"job": job(1).id, "after": 1798})
+
+    assert [line["number"] for line in after["lines"]] == [line.number for line in before] == [1799, 1800]
 
 
 async def test_folder_that_somebody_has_is_left_alone(house: House, left: Path) -> None:
