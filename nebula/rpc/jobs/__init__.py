@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nebula.rpc.jobs.context import Job, JobCancelled
     from nebula.rpc.jobs.handle import JobHandle
     from nebula.rpc.jobs.limits import JobLimits
+    from nebula.rpc.jobs.record import LogLine
     from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, JobRunner, JobTask, Progress
     from nebula.rpc.jobs.service import JobService
     from nebula.rpc.jobs.state_folder import StateFolder
@@ -34,6 +35,7 @@ __all__ = [
     "JobStatus",
     "JobTask",
     "JobVerb",
+    "LogLine",
     "Progress",
     "StateFolder",
 ]
@@ -53,6 +55,7 @@ _HOMES = {
     "JobStatus": "states",
     "JobTask": "runner",
     "JobVerb": "verb",
+    "LogLine": "record",
     "Progress": "runner",
     "StateFolder": "state_folder",
 }
