@@ -26,7 +26,7 @@ _APP = "benchmarks.spark.work:app"
 _SERVICE = "work"
 # A JVM goes on becoming quicker for long; the first jobs are several times as slow.
 _WARM_UP_SECONDS = 4.0
-_START_SECONDS = 90.0
+_START_SECONDS = 300.0
 _BUSY_AT_LEAST = 0.3
 
 _Measure = Callable[[Client, float], Awaitable[Measurement]]
