@@ -239,6 +239,8 @@ def _content(options: Mapping[str, str], kinds: tuple[str, ...], default: str) -
     if kind not in kinds:
         raise SettingsError(f"content {kind!r} is not one of {', '.join(kinds)}")
     folder = options.get("schemas")
+    if folder and not Path(folder).is_dir():
+        raise SettingsError(f"schemas {folder!r} is not a folder")
     return ContentOptions(
         kind=kind,
         avro_schema=options.get("avroSchema") or None,

@@ -72,9 +72,10 @@ class Receiver:
             self._stored = portal.call(anyio.Event)
             broker = self._options.read.broker
             make = partial(StompClient, client_id=broker.client_id)
+            make(broker.url)  # what is wrong with it for good is said now, not tried for ever
             connections = Connections(make, [broker.url], self._live, waits=True)
-            running = portal.start_task_soon(connections.run)
-            stack.callback(running.result)
+            self._running = portal.start_task_soon(connections.run)
+            stack.callback(self._running.result)
             stack.callback(portal.call, connections.leave)
             self._connections = connections
             self._stack = stack.pop_all()
@@ -87,6 +88,8 @@ class Receiver:
         """Raise what ended the receiving, if anything did: nothing comes any more."""
         if self._failure is not None:
             raise self._failure
+        if self._running.done():
+            self._running.result()
 
     def commit(self, position: int) -> None:
         """Everything before this position has been worked off, and may go. Idempotent."""
@@ -138,6 +141,7 @@ class Receiver:
         # What came by an earlier connection comes again.
         self._waiting.clear()
         self._waiting_bytes = 0
+        self._is_busy = False
         async with (
             client.subscribe(
                 options.read.destination,

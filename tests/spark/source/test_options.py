@@ -54,6 +54,7 @@ def test_a_passcode_is_never_shown() -> None:
         ({**QUEUE, "corrupt": "ignore"}, "not one of fail, skip"),
         ({**QUEUE, "content": "xml"}, "not one of message, text, avro, envelope"),
         ({**QUEUE, "content": "avro"}, "give avroSchema"),
+        ({**QUEUE, "schemas": "/nowhere"}, "schemas '/nowhere' is not a folder"),
         ({**QUEUE, "spol": "/tmp"}, "there is no option spol"),
         ({**QUEUE, "broker": "http://localhost"}, "http"),
     ],
