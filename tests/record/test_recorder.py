@@ -182,6 +182,16 @@ async def test_a_recorder_that_is_stopped_has_what_it_received_in_files(tmp_path
     assert hidden(tmp_path) == []
 
 
+async def test_it_ends_by_itself_when_nothing_comes_if_it_is_to(tmp_path: Path) -> None:
+    async with broker() as url:
+        await send(url, b"one", b"two")
+        with anyio.fail_after(DEADLINE):
+            await Recorder(Recording((QUEUE,), tmp_path, idle_seconds=0.3), url).run()
+        assert await left_in(url, QUEUE) == []
+
+    assert bodies(tmp_path) == [b"one", b"two"]
+
+
 async def test_no_broker_at_the_start_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed):
         await Recorder(Recording((QUEUE,), tmp_path), "stomp://127.0.0.1:1").run()
