@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from benchmarks import jobs
+from benchmarks import jobs, reading, recorder, spark_stream
 from benchmarks.row import Contestant, Row
 
 PIPELINE = (
@@ -18,9 +18,9 @@ PIPELINE = (
         [
             Contestant("Nebula", "nebula", jobs.overhead),
             Contestant("the code in the same engine", "nebula", jobs.direct),
-            Contestant("the code in a program of its own", "nebula", partial(jobs.alone, kind="classic")),
-            Contestant("Spark Connect", "nebula", partial(jobs.alone, kind="connect")),
-            Contestant("spark-submit", "nebula", jobs.submitted),
+            Contestant("the code in a program of its own", "spark", partial(jobs.alone, kind="classic")),
+            Contestant("Spark Connect", "spark", partial(jobs.alone, kind="connect")),
+            Contestant("spark-submit", "spark", jobs.submitted),
         ],
         by_latency=True,
         against="the code in the same engine",
@@ -57,4 +57,7 @@ PIPELINE = (
         most_p99=0.005,
         max_rounds=2,
     ),
+    *recorder.rows(),
+    *reading.rows(),
+    *spark_stream.rows(),
 )

@@ -29,6 +29,8 @@ BROKERS: dict[str, Callable[[], AbstractContextManager[Broker]]] = {
     "activemq": peers.activemq,
     "activemq on disk": partial(peers.activemq, persistent=True),
     "nats": peers.nats,
+    # Without any broker.
+    "spark": peers.spark,
 }
 
 
