@@ -74,11 +74,17 @@ def matches(shown: str, said: str) -> bool:
 
 
 class Shell:
-    """A reader's terminal in a folder of its own, with a port of its own for the broker."""
+    """A reader's terminal in a folder of its own, with a port of its own for the broker.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: its own.
+        ports: of what runs already, by those that the page calls them.
+    """
+
+    def __init__(self, folder: Path, ports: Mapping[str, int] | None = None) -> None:
         self._folder = folder
         self._ports = {usual: str(free_port()) for usual in _USUAL_PORTS}
+        self._ports |= {usual: str(port) for usual, port in (ports or {}).items()}
         self._running = ExitStack()
         plain = {name: value for name, value in os.environ.items() if not name.startswith("NEBULA_")}
         commands = Path(sys.executable).parent

@@ -12,7 +12,9 @@ from tests.docs_runner import Command, Shell, matches, read_page
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # They start Spark.
-SPARK_PAGES = {"spark-job.md"}
+SPARK_PAGES = {"reading.md", "spark-job.md", "spark-streaming.md"}
+# They need foreign programs; see tests/foreign.
+FOREIGN_PAGES = {"postgresql-registry.md"}
 RUN_PAGES = [
     pytest.param(
         page,
@@ -20,7 +22,7 @@ RUN_PAGES = [
         marks=[pytest.mark.spark, pytest.mark.timeout(300)] if page.name in SPARK_PAGES else [],
     )
     for page in PAGES
-    if read_page(page).commands
+    if read_page(page).commands and page.name not in FOREIGN_PAGES
 ]
 
 

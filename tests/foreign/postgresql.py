@@ -31,9 +31,14 @@ _ENCODED: Final = "open%2Fsesame"
 
 
 class PostgresServer:
-    """A running server. Every process that it has is ended by `close`."""
+    """A running server. Every process that it has is ended by `close`.
 
-    def __init__(self) -> None:
+    Args:
+        is_durable: it waits for the disk, as those that are used do.
+    """
+
+    def __init__(self, *, is_durable: bool = False) -> None:
+        self._fsync = "on" if is_durable else "off"
         install_package("postgresql")
         # The latest version that is installed.
         self._programs = max(_PROGRAMS.iterdir(), key=lambda path: float(path.name)) / "bin"
@@ -69,7 +74,7 @@ class PostgresServer:
         """Start it, and wait until it answers. After a kill, too, however long its remains are in the way."""
         until = time.monotonic() + _DEADLINE
         words = ["-D", str(self._data), "-p", str(self.port), "-c", "listen_addresses=127.0.0.1"]
-        words += ["-c", f"unix_socket_directories={self._folder}", "-c", "fsync=off"]
+        words += ["-c", f"unix_socket_directories={self._folder}", "-c", f"fsync={self._fsync}"]
         self._process = self._run("postgres", *words)
         while True:
             assert time.monotonic() < until, f"PostgreSQL does not start: {self.log()[-2000:]}"
