@@ -19,7 +19,8 @@ RUN_PAGES = [
     pytest.param(
         page,
         id=str(page.relative_to(ROOT)),
-        marks=[pytest.mark.spark, pytest.mark.timeout(300)] if page.name in SPARK_PAGES else [],
+        # As many programs are started, one after the other, as a page has commands.
+        marks=[pytest.mark.timeout(300), *([pytest.mark.spark] if page.name in SPARK_PAGES else [])],
     )
     for page in PAGES
     if read_page(page).commands and page.name not in FOREIGN_PAGES

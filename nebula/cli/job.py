@@ -97,7 +97,8 @@ def log(
             return
         if lines is not None and after is None:
             view.show(await handle.log_lines(lines))
-        async for line in handle.log(follow=True, after=view.last or 0):
+        view.last = view.last or 0
+        async for line in handle.log(follow=True, after=view.last):
             view.show([line])
 
     ask(broker, read)
