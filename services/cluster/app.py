@@ -6,7 +6,7 @@ $ NEBULA_SPARK=spark://host:7077 nebula run services.cluster.app:app
 from __future__ import annotations
 
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 
 from pydantic import BaseModel
 
@@ -45,12 +45,18 @@ def hourly_turnover(ctx: Job, path: str) -> list[HourlyTurnover]:
 
     rows = (
         ctx.spark.read.csv(f"file://{path}", schema=SCHEMA, header=True)
-        .groupBy(functions.date_trunc("hour", "at").alias("hour"))
+        .groupBy(functions.unix_timestamp(functions.date_trunc("hour", "at")).alias("hour"))
         .agg(functions.count("*").alias("readings"), functions.sum("turnover").alias("turnover"))
         .orderBy("hour")
         .collect()
     )
-    return [HourlyTurnover(**row.asDict()) for row in rows]
+    # Python's side of Spark gives timestamps in the zone of its machine, without saying so.
+    return [
+        HourlyTurnover(
+            hour=datetime.fromtimestamp(row.hour, UTC), readings=row.readings, turnover=row.turnover
+        )
+        for row in rows
+    ]
 
 
 @app.job
