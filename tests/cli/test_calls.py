@@ -38,6 +38,16 @@ def test_call_prints_the_verbs_value_as_json(ask: Ask) -> None:
     assert (ended.stdout, ended.stderr, ended.returncode) == ('"3.75"\n', "", 0)
 
 
+def test_job_is_begun_at_its_time_and_by_its_priority(ask: Ask) -> None:
+    words = ["call", "shop", "stock", "items:=1", "--not-before", "2099-01-31T06:00+0000", "--priority", "8"]
+    job = json.loads(ask(*words).stdout)["job"]
+    shown = json.loads(ask("job", "show", job).stdout)
+    ask("cancel", job)
+
+    assert (shown["state"], shown["position"], shown["priority"]) == ("queued", None, 8)
+    assert shown["not_before"] == 4073522400.0
+
+
 def test_call_of_a_verb_with_nothing_to_report_prints_null(ask: Ask) -> None:
     ended = ask("call", "shop", "close")
 

@@ -45,6 +45,7 @@ def shown(service: str, record: JobRecord, status: JobStatus, log: Iterable[LogL
         "timeout": record.timeout,
         "expires_at": record.expires_at,
         "not_before": record.not_before,
+        "exclusive": record.exclusive,
         "steps": [step._asdict() for step in record.steps],
         "tasks": None if record.tasks is None else asdict(record.tasks),
         "counters": dict(record.counters),
