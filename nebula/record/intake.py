@@ -93,6 +93,10 @@ class Intake:
         self._tell()
         return Batch(stomp, *self._take())
 
+    def is_current(self, batch: Batch) -> bool:
+        """Whether the connection that a batch came by is there still."""
+        return batch.stomp is self._stomp
+
     def done(self, batch: Batch) -> None:
         """A batch is recorded."""
         batch.stomp.connection.count_buffered(-batch.cost_bytes)

@@ -303,12 +303,14 @@ class Recorder:
     def _ack(self, batch: Batch, group: int | None) -> None:
         status = self.status
         status.message_bytes += sum(len(message.body) for message, _ in batch.messages)
+        if not self._intake.is_current(batch):
+            return  # They come again, and are known.
         # In `client` mode the last one stands for all before it on its subscription.
         last = {message.subscription: message for message, _ in batch.messages}
         # Before the first of them: its receipt could be the last one that is awaited.
         if group is not None:
             self._unconfirmed[group] = len(last)
-        # A connection that has ended meanwhile gives them out again, and they are known.
+        # It may end any moment.
         with suppress(ConnectionLost):
             for message in last.values():
                 message.ack(partial(self._confirm, group))
@@ -343,6 +345,11 @@ class Recorder:
         finished = self._store.rotate()
         self.status.files += len(finished)
         self._tell()
+        if finished:
+            names = [str(path.relative_to(self._recording.into)) for path in finished]
+            _log.info(
+                "files closed", files=names, messages=self.status.messages, rate=round(self.status.rate)
+            )
 
     def _tell(self) -> None:
         status, store = self.status, self._store

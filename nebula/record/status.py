@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from nebula.record.store import STATE_FOLDER
 
-__all__ = ["RecorderState", "RecorderStatus", "read_statuses", "write_status"]
+__all__ = ["RecorderState", "RecorderStatus", "metrics_of", "read_statuses", "write_status"]
 
 _FILE: Final = "status.json"
+_METRICS_FILE: Final = "metrics.prom"
 _RATE_SECONDS: Final = 10.0
 
 
@@ -98,11 +99,34 @@ class Rate:
 
 
 def write_status(state_folder: Path, status: RecorderStatus) -> None:
-    """Put it where `read_statuses` finds it, seen whole or not at all. Raises OSError."""
+    """Put it where `read_statuses` finds it, and as metrics beside it, each seen whole or not at all.
+
+    Raises:
+        OSError: there is no room.
+    """
     status.told = time()
-    draft = state_folder / f"{_FILE}.tmp"
-    draft.write_text(json.dumps(status.as_dict()) + "\n", encoding="utf-8")
-    draft.replace(state_folder / _FILE)
+    for name, text in ((_FILE, json.dumps(status.as_dict()) + "\n"), (_METRICS_FILE, metrics_of(status))):
+        draft = state_folder / f"{name}.tmp"
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(state_folder / name)
+
+
+def metrics_of(status: RecorderStatus) -> str:
+    """The same as Prometheus reads it, of node_exporter's textfile collector for example."""
+    lines = []
+    for name, kind, value, what in (
+        ("messages_total", "counter", status.messages, "Messages recorded and ACKed."),
+        ("message_bytes_total", "counter", status.message_bytes, "Octets of their bodies."),
+        ("doubles_total", "counter", status.doubles, "Messages that came again and were dropped."),
+        ("files_total", "counter", status.files, "Files that were closed."),
+        ("waiting", "gauge", status.waiting, "Messages received and not yet recorded."),
+        ("in_doubt", "gauge", status.in_doubt, "Messages whose ACK is not confirmed."),
+        ("up", "gauge", int(status.state is RecorderState.RECORDING), "Whether messages are recorded now."),
+    ):
+        full = f"nebula_recorder_{name}"
+        lines += [f"# HELP {full} {what}", f"# TYPE {full} {kind}"]
+        lines.append(f'{full}{{instance_name="{status.instance}"}} {value}')
+    return "\n".join(lines) + "\n"
 
 
 def read_statuses(folder: Path) -> list[dict[str, Any]]:
