@@ -20,7 +20,6 @@ from uuid import uuid4
 
 from benchmarks.spark.work import CONF, MASTER, MEMORY
 from nebula import sync
-from nebula.spark.source import register
 
 _WARM_UP_ROWS = 2000
 _BODY_BYTES = 200
@@ -43,7 +42,6 @@ def _session() -> Iterator[Any]:
     for key, value in conf.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    register(spark)
     yield spark
     spark.stop()
 

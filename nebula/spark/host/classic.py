@@ -19,7 +19,7 @@ from nebula.spark.host.status import TaskCounter, active_tasks, cancel_group, ta
 from nebula.spark.java import Java, JavaNotFound, find_java
 from nebula.spark.lines import Configure
 from nebula.spark.progress import Counted
-from nebula.spark.source import register
+from nebula.spark.source import use_in_thread
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -154,7 +154,7 @@ class ClassicPlace:
     def open(self, verb: str) -> None:
         """See `Place`. Threads of the job's own are not marked, unless they are `InheritableThread`s."""
         self._spark = self._session.spark.newSession()
-        register(self._spark)
+        use_in_thread(self._spark)
         context = self._session.context
         context.setJobGroup(self._group, verb)
         context.setLocalProperty("spark.scheduler.pool", self._pool)
@@ -244,7 +244,9 @@ def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
     # A JVM that has run out of memory answers some calls and hangs in others: better none at all.
     options = (
         f'-XX:+ExitOnOutOfMemoryError "-XX:ErrorFile={folder / "jvm-crash.log"}" '
-        f'"-Djava.io.tmpdir={folder / "scratch"}" {java_options}'.strip()
+        # Where an engine has Hive, its Derby would leave a log wherever the service was started.
+        f'"-Djava.io.tmpdir={folder / "scratch"}" "-Dderby.system.home={folder / "scratch"}" '
+        f"{java_options}".strip()
     )
     theirs["spark.driver.extraJavaOptions"] = (
         f"{options} {theirs.get('spark.driver.extraJavaOptions', '')}".strip()

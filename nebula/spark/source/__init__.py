@@ -1,13 +1,13 @@
 """Spark as a peer on the broker: a data source and a sink with the name `nebula`.
 
-`register` makes it known to a session; in a job's session it is known already. Then:
+Where this is installed Spark knows the format by itself (see `pyspark_nebula`); on a cluster it has to be
+installed on the workers too. Then:
 
 - `spark.readStream.format("nebula")` reads queues and durable subscriptions, without loss or doubles;
 - `spark.read.format("nebula")` reads what last-value destinations hold;
 - `df.write.format("nebula")` and `df.writeStream.format("nebula")` send rows as messages.
 
-The options are those of `nebula.spark.source.options`. The processes of Spark import this package: on a
-cluster it has to be installed on the workers.
+The options are those of `nebula.spark.source.options`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+__all__ = ["register", "use_in_thread"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `nebula` known to a session, and make that the calling thread's. Idempotent."""
+    """Make the format `nebula` known to a session that has not found it by itself. Idempotent.
+
+    For one that runs elsewhere, such as Spark Connect's.
+    """
     from pyspark.errors import PySparkException
 
     from nebula.spark.source.datasource import NebulaSource
 
-    jvm = getattr(spark, "_jvm", None)  # a client of Spark Connect has none
-    if jvm is not None:
-        # A writer looks a format up in its thread's session, whichever session its rows are of; and what is
-        # known there cannot be registered in another one.
-        type(spark)._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
     try:
         spark.dataSource.register(NebulaSource)
     except PySparkException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+
+
+def use_in_thread(spark: SparkSession) -> None:
+    """Make a session of ours the calling thread's: Spark looks formats up in no other one."""
+    jvm = spark._jvm
+    type(spark)._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)

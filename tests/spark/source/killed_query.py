@@ -11,8 +11,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from nebula.spark.source import register
-
 QUEUE = "/queue/readings"
 
 
@@ -28,7 +26,6 @@ def main(url: str, folder: Path, *, to_the_end: bool) -> None:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .getOrCreate()
     )
-    register(spark)
     source = spark.readStream.format("nebula").options(
         broker=url, destination=QUEUE, spool=str(folder / "spool"), content="text", maxRowsPerBatch="50"
     )
