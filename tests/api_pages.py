@@ -41,6 +41,7 @@ NAMES: Final[dict[str, dict[str, Sequence[str]]]] = {
         "nebula.rpc.errors": ("CODES", "ErrorCode"),
         "nebula.rpc.deadlines": ("AMBIENT",),
     },
+    "nebula.record": {"nebula.record": ()},
     "nebula.stomp": {
         "nebula.stomp.client": ("StompClient",),
         "nebula.stomp.messages": ("Receipt", "SubscribeOptions"),
