@@ -15,7 +15,7 @@ from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress, TaskCounts
 from nebula.rpc.jobs.states import JobState, require_transition
 from nebula.rpc.jobs.verb import JobVerb
-from nebula.rpc.jobs.work import Cancel, Ended, Moment, Submit, Work
+from nebula.rpc.jobs.work import Cancel, Ended, Keep, Moment, Submit, Work
 from tests.rpc.jobs.harness import count
 
 _CAPACITY = 2
@@ -582,6 +582,105 @@ def test_job_whose_time_to_wait_ran_out_while_the_service_was_away_expires(table
 
     assert table.last().state is JobState.EXPIRED
     assert table.begun() == []
+
+
+# --- with other instances ---
+
+
+def shared(**options: Any) -> Table:
+    table = Table(**options)
+    table.board = JobBoard(table.verbs, lambda engine: _CAPACITY, cancel_grace=_GRACE, instance="me")
+    return table
+
+
+def known(number: int, **fields: Any) -> JobRecord:
+    return replace(JobRecord(f"j{number}", "count", None, float(number)), **fields)
+
+
+def test_job_that_another_instance_accepted_is_begun_in_its_turn() -> None:
+    table = shared()
+    table.add(2)
+    table.board.learn(known(1), table.now)
+    table.board.learn(known(3, verb="unknown here"), table.now)
+    assert (table.board.position("j1"), table.board.position("j3")) == (1, None)
+    table.dispatch()
+
+    assert table.begun() == ["j1", "j2"]
+    assert table.last("j1").holder == "me"
+
+
+def test_what_others_run_counts_for_keys_and_verbs_and_not_for_engines() -> None:
+    table = shared()
+    running = known(1, verb="lone", state=JobState.RUNNING, seq=3, holder="other", exclusive="a")
+    table.board.learn(running, table.now)
+    table.add(2, "lone")
+    table.add(3, exclusive="a")
+    table.add(4)
+    table.add(5)
+    table.dispatch()
+    assert table.begun() == ["j4", "j5"]
+
+    # It has ended, and something of it runs on.
+    table.board.learn(replace(running, state=JobState.CANCELLED, seq=4), table.now)
+    table.board.done(("j4", 1), JobOutput(), table.now)
+    table.work()
+    assert table.begun() == ["j4", "j5"]
+    table.board.learn(replace(running, state=JobState.CANCELLED, seq=4, holder=None), table.now)
+    table.dispatch()
+
+    assert table.begun() == ["j4", "j5", "j2"]
+
+
+def test_job_that_another_instance_has_begun_waits_here_no_more() -> None:
+    table = shared()
+    for number in (1, 2, 3):
+        table.add(number, not_before=table.now.wall + 9.0)
+    table.board.learn(known(1, state=JobState.STARTING, seq=2, holder="other"), table.now)
+    table.board.learn(known(2, state=JobState.CANCELLED, seq=2), table.now)
+    table.board.keep_only(["j1"])
+    table.later(9.0)
+
+    assert table.board.queued == 0
+    assert table.begun() == []
+
+
+def test_job_that_was_refused_leaves_its_place_to_the_next() -> None:
+    table = shared()
+    for number in (1, 2, 3):
+        table.add(number)
+    table.dispatch()
+    table.board.withdraw("j1")
+    table.board.learn(known(1, state=JobState.STARTING, seq=2, holder="other"), table.now)
+    table.dispatch()
+
+    assert table.begun() == ["j1", "j2", "j3"]
+    assert table.board.position("j1") is None
+
+
+def test_what_is_written_by_ourselves_is_no_news() -> None:
+    table = shared()
+    key = table.run(1)
+    before = table.last("j1")
+    table.board.learn(replace(before, seq=before.seq - 1, state=JobState.QUEUED, holder=None), table.now)
+    table.board.learn(replace(before, seq=before.seq + 1), table.now)
+    table.board.done(key, JobOutput(), table.now)
+    table.work()
+
+    assert (table.last("j1").state, table.last("j1").holder) == (JobState.DONE, None)
+    assert table.begun() == ["j1"]
+
+
+def test_job_keeps_its_holder_as_long_as_something_of_it_runs() -> None:
+    table = shared()
+    key = table.run(1)
+    table.board.cancel("j1", table.now)
+    table.later(_GRACE)
+    assert (table.last("j1").state, table.last("j1").holder) == (JobState.CANCELLED, "me")
+
+    table.board.cancelled(key, table.now, slots_free=True)
+    (work,) = table.work()
+
+    assert (work.keep, work.record.id) == (Keep.RELEASE, "j1")
 
 
 class AnyOrder(RuleBasedStateMachine):
