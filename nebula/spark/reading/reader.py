@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,8 @@ from nebula.spark.reading.source import PUSHDOWN_CONF, AvroSource, CheckSource
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_log = structlog.get_logger()
+# The host's log. By its own stream: what goes to `sys.stderr` in a job is put into that job's log, too.
+_log = structlog.wrap_logger(structlog.PrintLogger(sys.__stderr__))
 
 # A name that no column has.
 _NUMBER = "nebula number"
@@ -105,6 +107,8 @@ class Reader:
                 that is named cannot be had. A file that is found damaged only while the table is
                 computed fails the job then, with the same code `data`.
         """
+        _check("envelope", envelope, ("content", "raw"))
+        _check("corrupt", corrupt, ("fail", "skip"))
         files = list_files(path)
         types = column_types(files)
         if where is not None:
@@ -208,6 +212,11 @@ def _root(files: Sequence[File]) -> str | None:
     """The folder above those whose names have columns."""
     depth = len(files[0].parts)
     return f"file://{Path(files[0].path).parents[depth]}" if depth else None
+
+
+def _check(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise DataError(f"{name}={value!r} is not one of {', '.join(choices)}")
 
 
 def _texts(path: Paths) -> list[str]:

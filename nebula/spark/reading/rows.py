@@ -20,6 +20,7 @@ from nebula.spark.reading.plan import Plan
 from nebula.spark.reading.resolution import Resolution
 from nebula.spark.reading.splits import Part
 
+_ENVELOPE = parse_record(Schema(ENVELOPE).parsed)
 _FOLDER_ARROW = {"int": pa.int32(), "bigint": pa.int64(), "date": pa.date32(), "string": pa.string()}
 
 
@@ -119,7 +120,7 @@ class _Kind:
 
 def is_envelope(record: Record) -> bool:
     """Whether rows of this type hold other rows."""
-    return record == parse_record(Schema(ENVELOPE).parsed)
+    return record == _ENVELOPE
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from itertools import count
@@ -30,8 +31,13 @@ TABLE = (
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with engine(tmp_path_factory.mktemp("engine"), conf={**CONF, **HIVE_CONF}) as running:
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("engine")
+
+
+@pytest.fixture(scope="module")
+def spark(state: Path) -> Iterator[Engine]:
+    with engine(state, conf={**CONF, **HIVE_CONF}) as running:
         running.until_ready()
         yield running
 
@@ -116,11 +122,13 @@ def test_every_reader_gives_the_same_rows(reader: str, spark: Engine, tmp_path: 
     assert read[1]["no_part"] is None
 
 
-def test_quickest_reader_that_is_there_is_taken_and_told(spark: Engine, data: Path) -> None:
+def test_quickest_reader_that_is_there_is_taken_and_told(spark: Engine, data: Path, state: Path) -> None:
     log = _run(spark, "sums", data).log
 
     why = "the spark-avro jar is not configured (set spark.jars to it)"
     assert log == [f"{data}: 6 Avro files are read by polars ({why})"]
+    hosts = (state / "engine" / "default" / "engine.err").read_text()
+    assert re.search(r"Avro reader chosen .*reader=polars", hosts)
 
 
 def test_what_polars_cannot_decode_goes_to_the_next_reader_and_is_told(spark: Engine, tmp_path: Path) -> None:
@@ -175,6 +183,13 @@ def test_filters_on_folders_open_nothing_else(reader: str, spark: Engine, data: 
             spark, "rows", tmp_path, options=options, where="date > '2026-11-20' and hour in (1, 2)"
         )
         assert [row["value"] for row in filtered.value] == [row["value"] for row in asked]
+
+
+@pytest.mark.parametrize(("name", "value"), [("corrupt", "ignore"), ("envelope", "both")])
+def test_choice_that_there_is_none_of_is_told(name: str, value: str, spark: Engine, data: Path) -> None:
+    failure = _run(spark, "rows", data, options={name: value}).failure
+
+    assert f"{name}='{value}' is not one of" in failure.message
 
 
 def test_condition_on_what_is_no_folder_is_told(spark: Engine, data: Path) -> None:
