@@ -31,6 +31,8 @@ def status_of(spark: Spark, host: HostRun | None) -> dict[str, Any]:
         "master": spark.address,
         "memory": spark.memory,
         "max_running": spark.max_running,
+        "warm": spark.warm,
+        "idle_stop": spark.idle_stop,
         "conf": told_conf(spark),
         "incarnation": host.incarnation if host else None,
         "pid": host.pid if host else None,
