@@ -148,12 +148,17 @@ class LogView:
 
 
 def _show(output: Output, known: Mapping[str, Any]) -> None:
-    facts = {name: known.get(name) for name in _FACTS}
+    result = dict(known.get("result") or {})
+    preview = result.pop("preview", None)
+    facts = {name: known.get(name) for name in _FACTS} | {"result": result}
     output.value({name: value for name, value in facts.items() if value not in (None, "", {})})
     if steps := known.get("steps"):
         ended = [{**step, "seconds": _seconds(step)} for step in steps]
         output.console.print()
         output.console.print(table(_STEPS, ended))
+    if preview:
+        output.console.print(Text("\npreview", style="bold"))
+        output.value(preview)
     if log := known.get("log"):
         output.console.print(Text("\nlog", style="bold"))
         view = LogView(output)

@@ -160,6 +160,7 @@ def test_job_is_shown_to_people_as_tables() -> None:
         "job": "reports/1", "verb": "delays", "state": "running", "note": "", "owner": None, "seq": 7,
         "parameters": {"month": 1}, "steps": [step, running],
         "log": [{"at": 0.0, "text": "begun", "number": 1}],
+        "result": {"path": "/p", "rows": 2, "preview": [{"carrier": "AA", "delay": 3}]},
     }  # fmt: skip
 
     _show(output, known)
@@ -168,6 +169,8 @@ def test_job_is_shown_to_people_as_tables() -> None:
     assert "delays" in shown
     assert '{"month": 1}' in shown
     assert "2.5 s" in shown
+    assert '{"path": "/p", "rows": 2}' in shown
+    assert "carrier  delay\nAA           3\n" in shown
     assert shown.rstrip().endswith("begun")
     assert "owner" not in shown
     assert "seq" not in shown

@@ -1,4 +1,7 @@
-"""The verbs by which callers look at jobs and end them. They never wait for a job, `job.wait` apart."""
+"""The verbs by which callers look at jobs, end them and have them run again.
+
+They never wait for a job, but for `job.wait` and, where it is told to, `job.log`.
+"""
 
 from __future__ import annotations
 

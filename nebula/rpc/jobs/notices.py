@@ -15,6 +15,7 @@ import structlog
 
 from nebula.errors import NebulaError, Rejected, ServerError
 from nebula.headers import REJECTED_FULL
+from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.telling import Publish
@@ -71,7 +72,7 @@ class Notices:
     """Sends what is owed.
 
     Args:
-        do: on the registry.
+        do: on the registry; a `VerbError` says that it is closed.
         write: makes a notice.
         deliver: sends it.
         now: seconds since the epoch.
@@ -90,7 +91,11 @@ class Notices:
         """Send what is owed, now and from now on, until cancelled."""
         while True:
             self._has_work = anyio.Event()
-            is_settled = await self._send_all()
+            try:
+                is_settled = await self._send_all()
+            except VerbError:
+                # The registry is closed, as the service stops. What is owed stays so.
+                return
             with anyio.move_on_after(None if is_settled else _RETRY_SECONDS):
                 await self._has_work.wait()
 
