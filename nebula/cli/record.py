@@ -89,7 +89,8 @@ def record(
     if not destinations:
         raise BadParameter("name what to record, for example /queue/readings; or give --status")
     from nebula.cli.programs import run_recorder
-    from nebula.record.recorder import Recorder, Recording, Rotation, notes_on
+    from nebula.record.lossless import notes_on
+    from nebula.record.recorder import Recorder, Recording, Rotation
 
     recording = Recording(
         destinations,

@@ -134,15 +134,21 @@ class Parts:
             SyncFailed: the disk failed.
             OSError: a file cannot be renamed.
         """
-        ended = [key for key, part in self._open.items() if self._has_ended(part)]
-        rest = [key for key in self._open if key not in ended]
+        settled = self._settled()
+        ended = [key for key in settled if self._has_ended(self._open[key])]
+        rest = [key for key in settled if key not in ended]
         # Those that were begun first: what is written to all the time is begun again at once.
         ended += rest[: max(0, len(rest) - _MOST_OPEN)]
         return [self._finish(key, ledger) for key in ended]
 
     def finish_all(self, ledger: Ledger) -> list[Path]:
         """As `rotate`, of all."""
-        return [self._finish(key, ledger) for key in list(self._open)]
+        return [self._finish(key, ledger) for key in self._settled()]
+
+    def _settled(self) -> list[_Key]:
+        # A file that has grown since the ledger's last line may hold what does not count, and comes again:
+        # it stays as it is until that is settled, or a new start cuts it.
+        return [key for key in self._open if key not in self._dirty]
 
     def abandon(self) -> None:
         """Close all files as they are. Idempotent."""

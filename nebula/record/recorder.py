@@ -19,22 +19,23 @@ import structlog
 from nebula.avro.schema import Schema
 from nebula.errors import ConnectionLost, NebulaError, SettingsError
 from nebula.record.disk import SyncFailed, is_full
-from nebula.record.identity import has_stable_ids, id_of
+from nebula.record.identity import id_of
 from nebula.record.intake import Batch, Intake
 from nebula.record.ledger import MAX_IN_DOUBT
+from nebula.record.lossless import notes_on
 from nebula.record.parts import Rotation
 from nebula.record.schemas import SchemaFinder, ask_broker
 from nebula.record.sorting import Sorter
 from nebula.record.status import Rate, RecorderState, RecorderStatus, write_status
 from nebula.record.store import RecordStore, state_folder
-from nebula.rpc.brokers import NEBULA, Brand, brand_of, is_last_value
+from nebula.rpc.brokers import NEBULA, brand_of
 from nebula.rpc.reconnecting import Connections, ConnectionState, urls_of
 from nebula.rpc.resubscribing import options_for
 from nebula.stomp.client import AckMode, Receipt, StompClient
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.messages import SubscribeOptions
 
-__all__ = ["Recorder", "Recording", "Rotation", "notes_on"]
+__all__ = ["Recorder", "Recording", "Rotation"]
 
 T = TypeVar("T")
 
@@ -163,9 +164,10 @@ class Recorder:
         self.status.began, self.status.files = time.time(), len(store.recovered)
         try:
             await self._run()
+            if self._failure is None:
+                await self._finish()
             if self._failure is not None:
                 raise self._failure
-            self.status.files += len(await self._in_thread(store.finish))
         finally:
             self.status.state = RecorderState.STOPPED
             with anyio.CancelScope(shield=True):
@@ -193,9 +195,18 @@ class Recorder:
             except NebulaError as error:
                 self._failure = error
             except OSError as error:
-                self._failure = SyncFailed(f"{error.filename or self._recording.into}: {error.strerror}")
-                self._failure.__cause__ = error
+                self._fail(error)
             self._connections.leave()
+
+    async def _finish(self) -> None:
+        try:
+            self.status.files += len(await self._in_thread(self._store.finish))
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        self._failure = SyncFailed(f"{error.filename or self._recording.into}: {error.strerror}")
+        self._failure.__cause__ = error
 
     async def _stay_connected(self, scope: anyio.CancelScope) -> None:
         try:
@@ -257,7 +268,8 @@ class Recorder:
             await self._intake.wait(_TICK_SECONDS, recording.sync_seconds)
             is_last = self._is_stopping or self._is_idle()
             if (batch := self._intake.take()) is not None:
-                await self._record(batch)
+                if not await self._record(batch):
+                    return
                 self._last_arrival = time.monotonic()
             if time.monotonic() >= self._next_tick:
                 self._next_tick = time.monotonic() + _TICK_SECONDS
@@ -272,8 +284,8 @@ class Recorder:
         is_quiet = self.status.state is RecorderState.RECORDING and not len(self._intake)
         return patience is not None and is_quiet and time.monotonic() - self._last_arrival >= patience
 
-    async def _record(self, batch: Batch) -> None:
-        """Write a batch, sync it, ACK it."""
+    async def _record(self, batch: Batch) -> bool:
+        """Write a batch, sync it, ACK it. False: it is to stop, and there is no room for it."""
         confirmed, self._confirmed = self._confirmed, []
         write: Callable[[], int | None] = partial(self._write, batch, confirmed)
         while True:
@@ -287,12 +299,13 @@ class Recorder:
             await self._in_thread(self._tell)
             self._on_status(self.status)
             if self._is_stopping:
-                return  # It was not ACKed.
+                return False
             await anyio.sleep(_FULL_SECONDS)
             write = self._store.sync
         self._say_room()
         self._ack(batch, group)
         self._intake.done(batch)
+        return True
 
     def _write(self, batch: Batch, confirmed: Sequence[int]) -> int | None:
         store = self._store
@@ -370,24 +383,3 @@ class Recorder:
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(call, limiter=self._thread)
-
-
-def notes_on(destinations: Sequence[str], durable: str | None, brand: Brand = NEBULA) -> list[str]:
-    """What of a recording is not lossless, a sentence each; empty: all of it is."""
-    notes = []
-    for destination in destinations:
-        if is_last_value(destination):
-            notes.append(
-                f"{destination}: only the latest values are recorded; with copy_to at the broker, record the"
-                " queue that gets a copy of each"
-            )
-        elif durable is None and not destination.startswith("/queue/"):
-            notes.append(
-                f"{destination}: what is sent while the recorder is away is not recorded; a durable"
-                " subscription keeps it"
-            )
-    if not has_stable_ids(brand):
-        notes.append(
-            "this broker names a message anew when it comes again: doubles are known by dedup-id only"
-        )
-    return notes

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Final, Self
@@ -162,7 +162,9 @@ class RecordStore:
     def finish(self) -> list[Path]:
         """As `rotate`, of all; and write down what was confirmed. For the end."""
         found = self._parts.finish_all(self._ledger)
-        self._ledger.rewrite()
+        # With no room for it some ids are known again at the next start, which does no harm.
+        with suppress(OSError):
+            self._ledger.rewrite()
         return found
 
     def close(self) -> None:

@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 from nebula.avro import encode
 from nebula.errors import ConnectFailed, SettingsError
 from nebula.record.intake import Intake
-from nebula.record.recorder import Recorder, Recording, notes_on
+from nebula.record.lossless import notes_on
+from nebula.record.recorder import Recorder, Recording
 from nebula.rpc.brokers import RABBITMQ
 from nebula.stomp.client import AckMode, StompClient
 from nebula.testing import broker

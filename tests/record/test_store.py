@@ -250,6 +250,29 @@ def test_a_full_disk_is_waited_for_and_nothing_is_lost(open_store: OpenStore) ->
     assert len(found) == len(expected) + 7
 
 
+def test_a_file_that_grew_without_its_ledger_is_not_shown_before_that_is_settled(
+    open_store: OpenStore,
+) -> None:
+    store = open_store(rotation=Rotation(size_bytes=1, seconds=60))
+    for number in range(40):  # a ledger that is longer than a file
+        add(store, texts(f"old{number}"))
+        store.rotate()
+    ledger = store.folder / ".recorder/recorder/ledger"
+    store.take(texts("a"))
+    with files_of_at_most(ledger.stat().st_size), pytest.raises(OSError, match="too large"):
+        store.sync()
+    assert len(hidden(store.folder)) == 1, "the file itself has grown"
+
+    assert store.rotate() == []
+    assert store.finish() == []
+    store.close()
+    store = open_store()
+    assert "a" not in bodies(store.folder)
+    add(store, texts("a"))
+    store.finish()
+    assert bodies(store.folder).count("a") == 1
+
+
 def test_more_kinds_than_files_may_be_open_are_recorded(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,31 @@
+"""What of a recording can be lost or doubled, in sentences for who starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nebula.record.identity import has_stable_ids
+from nebula.rpc.brokers import NEBULA, Brand, is_last_value
+
+__all__ = ["notes_on"]
+
+
+def notes_on(destinations: Sequence[str], durable: str | None, brand: Brand = NEBULA) -> list[str]:
+    """What of a recording is not lossless, a sentence each; empty: all of it is."""
+    notes = []
+    for destination in destinations:
+        if is_last_value(destination):
+            notes.append(
+                f"{destination}: only the latest values are recorded; with copy_to at the broker, record the"
+                " queue that gets a copy of each"
+            )
+        elif durable is None and not destination.startswith("/queue/"):
+            notes.append(
+                f"{destination}: what is sent while the recorder is away is not recorded; a durable"
+                " subscription keeps it"
+            )
+    if not has_stable_ids(brand):
+        notes.append(
+            "this broker names a message anew when it comes again: doubles are known by dedup-id only"
+        )
+    return notes
