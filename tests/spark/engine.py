@@ -30,8 +30,9 @@ WITH_WORKERS = 5
 class ToldInThread(Told):
     """Also wakes up threads that wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float) -> None:
         super().__init__()
+        self.patience = patience
         self._condition = threading.Condition()
 
     def _tell(self, job: str, what: str, details: Any) -> None:
@@ -39,10 +40,12 @@ class ToldInThread(Told):
             super()._tell(job, what, details)
             self._condition.notify_all()
 
-    def wait(self, job: str, *whats: str, seconds: float = PATIENCE_SECONDS) -> Any:
+    def wait(self, job: str, *whats: str, seconds: float | None = None) -> Any:
         """Wait until one of these was told of the job; its details."""
         with self._condition:
-            told = self._condition.wait_for(lambda: [d for w in whats for d in self.all(job, w)], seconds)
+            told = self._condition.wait_for(
+                lambda: [d for w in whats for d in self.all(job, w)], seconds or self.patience
+            )
         assert told, f"{job} was not told {whats} but {self.of.get(job)}"
         return told[-1]
 
@@ -50,8 +53,8 @@ class ToldInThread(Told):
 class Engine:
     """A runner with what it told, driven from the test's thread."""
 
-    def __init__(self, runner: SparkRunner, portal: Any) -> None:
-        self.runner, self._portal, self.told = runner, portal, ToldInThread()
+    def __init__(self, runner: SparkRunner, portal: Any, patience: float) -> None:
+        self.runner, self._portal, self.told = runner, portal, ToldInThread(patience)
 
     def submit(self, sent: JobTask) -> None:
         self._portal.call(self.runner.submit, sent)
@@ -76,18 +79,22 @@ class Engine:
         return self.told.wait(job, "done", "failed")
 
     def until_ready(self) -> None:
-        until(lambda: self.status()["state"] == "ready", "the engine is ready")
+        until(lambda: self.status()["state"] == "ready", "the engine is ready", self.told.patience)
 
 
 @contextmanager
 def engine(
-    folder: Path, *, archivist: Callable[[Spark, Callable[[], float]], Archivist] = Archivist, **declared: Any
+    folder: Path,
+    *,
+    archivist: Callable[[Spark, Callable[[], float]], Archivist] = Archivist,
+    patience: float = PATIENCE_SECONDS,
+    **declared: Any,
 ) -> Iterator[Engine]:
-    """An engine that runs inside; nothing of it is left on leaving."""
+    """An engine that runs inside; nothing of it is left on leaving. Waits have this patience, in seconds."""
     spark = Spark(**{"master": "local[2]", "conf": CONF, "memory": "512m", **declared})
     runner = SparkRunner(spark, folder, "tests", archivist=archivist)
     with start_blocking_portal("asyncio", {"use_uvloop": True}) as portal:
-        running = Engine(runner, portal)
+        running = Engine(runner, portal, patience)
         future = portal.start_task_soon(runner.run, running.told)
         try:
             yield running

@@ -24,6 +24,7 @@ from nebula.spark.host.status import tag_of
 from nebula.spark.lines import Configure
 from nebula.spark.progress import Counted, SparkJobSeen, StageSeen, Tasks, count_tasks
 from nebula.spark.remote import parse_remote
+from nebula.spark.source import register
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession as ConnectSparkSession
@@ -214,6 +215,7 @@ class ConnectPlace:
             self._sessions.remember(self._id, self._group, spark)
             self._spark = spark
         self._session.configure(spark)
+        register(self.spark)
         spark.registerProgressHandler(self._counter)  # type: ignore[arg-type]  # its own class is abstract for nothing
         spark.addTag(self._group)
         spark.addTag(tag_of(self._group, 0))

@@ -13,7 +13,10 @@ from tests.spark.cluster.flights import ask_delays, expected_delays
 from tests.spark.engine import CONF, Engine, engine, until
 from tests.spark.told import task
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+# Several JVMs start beside each other, on few cores.
+PATIENCE_SECONDS = 150.0
 
 STEADY = "tests.spark.cluster.jobs:steady"
 
@@ -31,13 +34,17 @@ def spark(machines: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def on(machines: Cluster, state: Path) -> AbstractContextManager[Engine]:
-    return engine(state, master=machines.master, conf={**CONF, **machines.conf})
+    return engine(state, master=machines.master, conf={**CONF, **machines.conf}, patience=PATIENCE_SECONDS)
 
 
 def start_steady(spark: Engine, job: str) -> None:
     """Start a job, and wait until a cluster works on it."""
     spark.submit(task(job, STEADY))
-    until(lambda: any(p.tasks and p.tasks.done for p in spark.told.all(job, "progress")), "a task is done")
+    until(
+        lambda: any(p.tasks and p.tasks.done for p in spark.told.all(job, "progress")),
+        "a task is done",
+        PATIENCE_SECONDS,
+    )
 
 
 def test_cluster_answers_as_a_table_made_without_spark_does(spark: Engine) -> None:
@@ -46,7 +53,11 @@ def test_cluster_answers_as_a_table_made_without_spark_does(spark: Engine) -> No
 
 def test_cancelled_job_frees_the_workers(spark: Engine) -> None:
     spark.submit(task("C", STEADY, tasks=200))
-    until(lambda: any(p.tasks and p.tasks.active for p in spark.told.all("C", "progress")), "a task runs")
+    until(
+        lambda: any(p.tasks and p.tasks.active for p in spark.told.all("C", "progress")),
+        "a task runs",
+        PATIENCE_SECONDS,
+    )
     spark.cancel("C")
 
     is_free = spark.told.wait("C", "cancelled")
@@ -72,7 +83,7 @@ def test_job_is_done_although_the_master_dies_under_it_and_the_next_start_says_t
 
         assert spark.told.wait("M", "done", "failed").value == 45
         spark.restart()
-        until(lambda: spark.status()["broken"], "the engine was tried anew")
+        until(lambda: spark.status()["broken"], "the engine was tried anew", PATIENCE_SECONDS)
         spark.submit(task("N", STEADY))
         failure = spark.told.wait("N", "done", "failed")
 

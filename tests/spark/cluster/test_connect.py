@@ -14,9 +14,13 @@ import pytest
 from services.cluster.machines import Machine, connect_server
 from tests.spark.cluster.flights import ask_delays, expected_delays
 from tests.spark.engine import Engine, engine, living, until
+from tests.spark.reading.samples import READING, readings, write
 from tests.spark.told import task
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+# Several JVMs start beside each other, on few cores.
+PATIENCE_SECONDS = 150.0
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +36,15 @@ def spark(server: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def reaching(address: str, state: Path, **conf: str) -> AbstractContextManager[Engine]:
-    return engine(state, remote=f"sc://{address}", master="", memory="1g", conf=conf)
+    return engine(
+        state, remote=f"sc://{address}", master="", memory="1g", conf=conf, patience=PATIENCE_SECONDS
+    )
 
 
 def start_endless(spark: Engine, job: str, folder: Path) -> psutil.Process:
     """Start a job that never ends; the process on the server that runs its code."""
     spark.submit(task(job, "tests.spark.cluster.jobs:endless", folder=str(folder)))
-    until((folder / "pid").exists, "the job's code runs on the server")
+    until((folder / "pid").exists, "the job's code runs on the server", PATIENCE_SECONDS)
     return psutil.Process(int((folder / "pid").read_text()))
 
 
@@ -58,6 +64,17 @@ def test_python_functions_and_tables_come_back(spark: Engine) -> None:
     assert spark.run_job("U", "udf_sum").value == 90
     assert spark.run_job("G", "groups").value == [{"key": key, "count": 3} for key in range(3)]
     assert spark.run_job("T", "table").rows == 100
+
+
+@pytest.mark.parametrize("reader", ["polars", "fastavro"])
+def test_avro_files_are_read_by_the_server(spark: Engine, tmp_path: Path, reader: str) -> None:
+    for part in range(2):
+        write(tmp_path / f"{part}.avro", READING, readings(1000, first=1000 * part))
+    job = f"A-{reader}"
+    spark.submit(task(job, "tests.spark.reading.jobs:sums", path=str(tmp_path), options={"reader": reader}))
+    sums = spark.told.wait(job, "done").value
+
+    assert (sums["rows"], sums["value"]) == (2000, sum(range(2000)) * 0.25)
 
 
 def test_jobs_do_not_see_each_others_views(spark: Engine) -> None:
@@ -107,7 +124,7 @@ def test_cancelled_job_leaves_nothing_on_the_server(spark: Engine, tmp_path: Pat
     worker = start_endless(spark, "X", tmp_path)
     spark.cancel("X")
 
-    until(lambda: not is_running(worker), "the job's code has ended on the server")
+    until(lambda: not is_running(worker), "the job's code has ended on the server", PATIENCE_SECONDS)
 
 
 def test_job_of_a_killed_host_is_lost_and_ended_on_the_server_by_the_next_one(
@@ -118,7 +135,7 @@ def test_job_of_a_killed_host_is_lost_and_ended_on_the_server_by_the_next_one(
         psutil.Process(spark.status()["pid"]).kill()
         spark.told.wait("K", "lost")
 
-        until(lambda: not is_running(worker), "the job's code has ended on the server")
+        until(lambda: not is_running(worker), "the job's code has ended on the server", PATIENCE_SECONDS)
         assert spark.run_job("K2", "count").value == 10
     assert not list(tmp_path.rglob("connect/*"))
 
