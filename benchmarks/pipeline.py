@@ -30,7 +30,7 @@ PIPELINE = (
     Row(
         "job-accepted",
         "A job, from the request to its early success",
-        "While another job fills Spark, and more and more wait: each is on disk before it is answered.",
+        "While another job fills Spark, a hundred a second at most: each is on disk before it is answered.",
         "jobs",
         [Contestant("Nebula", "nebula", jobs.accepted)],
         max_rounds=2,

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 from rich.console import Console
@@ -23,7 +25,7 @@ from rich.console import Console
 from nebula.avro import Schema
 from nebula.errors import NebulaError
 from nebula.spark.java import JavaNotFound, find_java
-from nebula.sync import Client
+from nebula.sync import Client, JobHandle
 from services.pipeline import flights, meters
 from services.pipeline.app import (
     READINGS,
@@ -48,6 +50,12 @@ _FLIGHTS = "/queue/flights"
 _ALL_FLIGHTS = 336_776
 # So much of the readings is read in batch, the rest as it arrives.
 _BATCH_PART = 0.75
+
+# What is made: of the recorded readings, of those that arrived, of both.
+_TABLES = ("batch.parquet", "stream.parquet", "turnover.parquet")
+_LEAST_READINGS = 4 * meters.MACHINES
+
+_T = TypeVar("_T")
 
 _SETTINGS = """
 data = "{folder}/data"
@@ -105,15 +113,7 @@ class _Run:
 
     def play(self) -> list[Check]:
         """All of it; the result is what was checked."""
-        (self._folder / "schemas").mkdir()
-        settings = self._folder / "nebula.toml"
-        settings.write_text(
-            _SETTINGS.format(
-                folder=self._folder, flights=_FLIGHTS, flight=flights.FLIGHT.name,
-                readings=READINGS, reading=meters.READING.name,
-            )
-        )  # fmt: skip
-        started = ["broker", "--port", "0", "--config", str(settings)]
+        started = ["broker", "--port", "0", "--config", str(self._prepared())]
         with program("broker", started, self._environment, self._folder) as [broker]:
             self._broker = self._environment["NEBULA_BROKER"] = broker["url"]
             self._console.print(f"[dim]nebula broker[/] listens at {self._broker}")
@@ -122,17 +122,37 @@ class _Run:
             batch = int(self._plan.readings * _BATCH_PART)
             recorded_flights = self._record_flights()
             recorded_readings = self._record_readings(islice(readings, batch), batch)
-            with program("service", ["run", _APP], self._environment, self._folder) as [service]:
-                self._console.print(f"[dim]nebula run {_APP}[/] serves {service['queues'][0]}")
-                try:
-                    with Client(self._broker) as client:
-                        self._by_carrier(client, recorded_flights)
-                        self._turnover(client, recorded_readings, readings, self._plan.readings - batch)
-                except NebulaError as error:
-                    said = tail(self._folder / "service.log")
-                    raise DemoFailed(f"{error}\nThe service said last:\n{said}") from error
+            with self._service() as client:
+                self._by_carrier(client, recorded_flights)
+                self._turnover(client, recorded_readings, readings, self._plan.readings - batch)
         self._stages.show()
         return self._checks
+
+    def _prepared(self) -> Path:
+        """The broker's settings, beside a folder for its schemas; and room among the results."""
+        self._plan.results.mkdir(parents=True, exist_ok=True)
+        for name in _TABLES:
+            # Of a run before: what it made is not to be added to.
+            shutil.rmtree(self._plan.results / name, ignore_errors=True)
+        (self._folder / "schemas").mkdir()
+        settings = self._folder / "nebula.toml"
+        names = {"flights": _FLIGHTS, "flight": flights.FLIGHT.name}
+        names |= {"readings": READINGS, "reading": meters.READING.name}
+        settings.write_text(_SETTINGS.format(folder=self._folder, **names))
+        return settings
+
+    @contextmanager
+    def _service(self) -> Iterator[Client]:
+        with program("service", ["run", _APP], self._environment, self._folder) as [service]:
+            self._console.print(f"[dim]nebula run {_APP}[/] serves {service['queues'][0]}")
+            try:
+                with Client(self._broker) as client:
+                    yield client
+            except NebulaError as error:
+                raise self._failure("service", str(error)) from error
+
+    def _failure(self, name: str, problem: str) -> DemoFailed:
+        return DemoFailed(f"{problem}\nThe {name} said last:\n{tail(self._folder / f'{name}.log')}")
 
     def _register(self) -> None:
         for schema in (flights.FLIGHT, meters.READING):
@@ -161,7 +181,10 @@ class _Run:
     def _publish(self, what: str, queue: str, schema: Schema, data: Iterable[bytes], count: int) -> Sent:
         name = f"{what} published"
         with self._stages.bar(name, count) as on_sent:
-            sent = anyio.run(publish, self._broker, queue, schema, data, on_sent)
+            try:
+                sent = anyio.run(publish, self._broker, queue, schema, data, on_sent)
+            except TimeoutError as error:
+                raise self._failure("broker", "the broker did not answer in time") from error
         self._stages.add(Stage(name, sent.messages, sent.seconds, sent.size_bytes))
         return sent
 
@@ -173,29 +196,33 @@ class _Run:
         self._stages.add(Stage(name, sent.messages, recorded.seconds, size_bytes))
 
     def _by_carrier(self, client: Client, recorded: Path) -> None:
-        found = client.start(carriers, recorded=str(recorded)).result(Carriers)
-        self._stages.add(Stage("flights by carrier", found.flights, found.seconds, folder_bytes(recorded)))
+        name = "flights by carrier"
+        found = self._result(name, client.start(carriers, recorded=str(recorded)), Carriers)
+        self._stages.add(Stage(name, found.flights, found.seconds, folder_bytes(recorded)))
         expected = flights.by_carrier(self._plan.flights)
         self._console.print(carriers_table(expected, found.rows))
         self._checks.append(carriers_check(expected, found.rows))
 
     def _turnover(self, client: Client, recorded: Path, arriving: Iterator[bytes], count: int) -> None:
-        results = self._plan.results
-        batch, stream, target = (
-            results / name for name in ("batch.parquet", "stream.parquet", "turnover.parquet")
-        )
-        first = client.start(hourly, recorded=str(recorded), target=str(batch)).result(Written)
-        self._stages.add(Stage("readings to hours", first.readings, first.seconds, folder_bytes(batch)))
-        work = str(self._folder / "stream")
-        job = client.start(hourly_stream, target=str(stream), work=work)
-        self._publish("arriving readings", READINGS, meters.READING, arriving, count)
-        then = job.result(Written)
-        size_bytes = folder_bytes(stream)
-        self._stages.add(Stage("readings to hours, stream", then.readings, then.seconds, size_bytes))
-        read = first.readings + then.readings
-        self._checks.append(count_check("readings", self._ledger.readings, read))
-        both = client.start(turnover, batch=str(batch), stream=str(stream), target=str(target))
-        self._show_turnover(both.result(Turnover))
+        batch, stream, table = (str(self._plan.results / name) for name in _TABLES)
+        self._console.print("[dim]three quarters of the readings as a batch, the rest as they arrive[/]")
+        job = client.start(hourly, recorded=str(recorded), target=batch)
+        first = self._hours("readings to hours", job, folder_bytes(recorded))
+        job = client.start(hourly_stream, target=stream, work=str(self._folder / "stream"))
+        sent = self._publish("arriving readings", READINGS, meters.READING, arriving, count)
+        then = self._hours("readings to hours, stream", job, sent.size_bytes)
+        self._checks.append(count_check("readings", self._ledger.readings, first + then))
+        job = client.start(turnover, batch=batch, stream=stream, target=table)
+        self._show_turnover(self._result("turnover", job, Turnover))
+
+    def _hours(self, name: str, job: JobHandle, size_bytes: int) -> int:
+        written = self._result(name, job, Written)
+        self._stages.add(Stage(name, written.readings, written.seconds, size_bytes))
+        return written.readings
+
+    def _result(self, name: str, job: JobHandle, as_: type[_T]) -> _T:
+        self._stages.follow(name, job)
+        return job.result(as_)
 
     def _show_turnover(self, found: Turnover) -> None:
         self._checks.append(turnover_check(self._ledger, found))
@@ -212,8 +239,9 @@ def _plan(arguments: list[str] | None) -> Plan:
     parser.add_argument("--readings", type=int, default=2_000_000, help="how many of the venue's meters")
     parser.add_argument("--results", type=Path, default=Path("pipeline-results"), help="where they go")
     plan = Plan(**vars(parser.parse_args(arguments)))
-    plan.results.mkdir(parents=True, exist_ok=True)
-    return Plan(plan.flights, plan.readings, plan.results.resolve())
+    if plan.flights < 1 or plan.readings < _LEAST_READINGS:
+        parser.error(f"at least one flight and {_LEAST_READINGS:,} readings, please")
+    return replace(plan, results=plan.results.resolve())
 
 
 if __name__ == "__main__":

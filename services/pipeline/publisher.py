@@ -17,7 +17,7 @@ _HEADERS = {"content-type": CONTENT_TYPE, "persistent": "true"}
 _RECEIPT_EVERY = 5_000
 _DRAIN_EVERY = 100
 # The broker may have to write all that is before a receipt.
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ async def publish(
 
     Raises:
         Rejected: the broker refused one.
+        TimeoutError: it did not answer for long.
     """
     enveloped = _enveloping(schema)
     began = time.perf_counter()

