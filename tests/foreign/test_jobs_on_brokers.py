@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from nebula.errors import JobEnded, JobError
 from nebula.rpc.client import Client
-from nebula.rpc.jobs import Job, JobState
+from nebula.rpc.jobs import Job, JobState, JobStatus
 from nebula.rpc.responder import Responder
 from tests.foreign.suites import suites_of
 from tests.rpc import test_started_jobs
@@ -112,3 +113,30 @@ async def test_same_dedupe_text_gets_the_same_job(client: Client, house: _House)
         second = await client.start(house.app.name, "count", {"up_to": 3}, dedupe="today")
 
         assert (await first.status()).job == (await second.status()).job
+
+
+async def test_end_waits_in_the_queue_that_the_caller_named(client: Client, house: _House) -> None:
+    house.gate.set()
+    ends = f"/queue/ends-{uuid4().hex}"
+    with anyio.fail_after(_DEADLINE):
+        job = await client.start(house.app.name, "count", {"up_to": 3}, notify=ends)
+        await job.wait()
+        async with client.subscribe(ends) as messages:
+            async for message in messages:
+                status = JobStatus.from_json(json.loads(message.body))
+                if status.is_final:
+                    break
+
+    assert (status.job, status.state) == (job.id, JobState.DONE)
+
+
+async def test_log_is_followed_to_its_end_and_the_job_run_again(client: Client, house: _House) -> None:
+    house.gate.set()
+    with anyio.fail_after(_DEADLINE):
+        job = await client.start(house.app.name, "count", {"up_to": -1})
+        texts = [line.text async for line in job.log(follow=True)]
+        again = await job.rerun()
+        end = await again.wait()
+
+    assert "cannot count down" in texts[-1]
+    assert (end.state, (await again.show())["rerun_of"]) == (JobState.FAILED, job.id)
