@@ -63,7 +63,6 @@ class PolarsDecoder:
         entries = b"".join(write_long(len(part)) + part for part in parts)
         self._head = b"Obj\x01" + write_long(2) + entries + b"\0" + _SYNC
         self._needed = list(needed)
-        self._types = [raw_type(field.type) for field in writer.fields if field.name in needed]
         # polars reads so many rows as it is told to, and does not see where they end. So one more is put
         # behind them: if it comes out as it went in, they ended where they should.
         out = io.BytesIO()

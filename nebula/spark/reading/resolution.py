@@ -252,7 +252,7 @@ def _constant(default: Any, field: AvroType, path: str) -> Convert:
     value = converter(field, field, path)(raw)
 
     def repeat(column: pa.Array) -> pa.Array:
-        return value.take(pa.array([0], pa.int64()).take(pa.nulls(len(column), pa.int64()).fill_null(0)))
+        return value.take(pa.nulls(len(column), pa.int64()).fill_null(0))
 
     return repeat
 

@@ -15,6 +15,8 @@ MOST_BYTES: Final = 64 << 20
 # What it costs to open a file, as bytes that are read in the same time.
 _OPENING_BYTES: Final = 1 << 20
 
+_LOOK_BACK: Final = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -43,14 +45,15 @@ def split(files: Iterable[File], most_bytes: int) -> list[list[Part]]:
     tasks: list[tuple[int, list[Part]]] = []
     for part in parts:
         size = part.end - part.start + _OPENING_BYTES
-        # Linear in the tasks, which are few: the first that has room gets it.
-        place = next((at for at, (used, _) in enumerate(tasks[-8:]) if used + size <= most_bytes), None)
+        # The largest come first, so what has room stands at the end: a look at a few is enough.
+        latest = range(max(0, len(tasks) - _LOOK_BACK), len(tasks))
+        place = next((at for at in latest if tasks[at][0] + size <= most_bytes), None)
         if place is None:
             tasks.append((size, [part]))
         else:
-            at = max(0, len(tasks) - 8) + place
-            used, held = tasks[at]
-            tasks[at] = (used + size, [*held, part])
+            used, held = tasks[place]
+            held.append(part)
+            tasks[place] = (used + size, held)
     return [held for _, held in tasks]
 
 
