@@ -54,8 +54,8 @@ class Receiver:
         self._options, self._spool, self._now = options, spool, now
         self._lock = threading.Lock()
         self._committed = self._tidied = spool.start
-        # What is in doubt from an earlier run is not known to be ACKed: nothing of it goes yet.
-        self._acked = spool.end if not spool.in_doubt else spool.start
+        # Files before this position may go; the spool keeps the ids of what is in doubt without them.
+        self._acked = spool.end
         self._receipted: deque[Synced] = deque()
         self._waiting: deque[Message] = deque()
         self._waiting_bytes = 0
@@ -138,7 +138,9 @@ class Receiver:
                 server=client.server,
             )
         headers = {brand.prefetch_count: str(options.prefetch), **brand.durable_headers(options.durable)}
-        # What came by an earlier connection comes again.
+        # Receipts of an earlier connection never come: with a full spool we would wait for them for ever.
+        self._acked = self._spool.end
+        # What came by it and is not in the spool comes again.
         self._waiting.clear()
         self._waiting_bytes = 0
         self._is_busy = False

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from nebula import sync
 from nebula.errors import SettingsError
 from nebula.spark.source.options import stream_options
+from nebula.spark.source.receiver import Receiver
 from nebula.spark.source.stream import StreamReader
 from nebula.testing import RunningBroker
 
@@ -205,3 +206,18 @@ def test_available_now_ends_where_the_queue_was_empty(broker: RunningBroker, tmp
 
         assert query.rows(end) == ["a", "b"]
         assert query.latest() == end
+
+
+def test_full_spool_is_emptied_though_receipts_were_lost_with_their_connection(
+    broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(broker.url, [str(number) for number in range(10)])
+    with monkeypatch.context() as patched:
+        patched.setattr(Receiver, "_confirm", lambda *_: None)
+        with Query(broker.url, tmp_path, maxSpoolBytes="1", prefetch="5") as query:
+            end = query.until(5)
+            first = query.rows(end)
+    with Query(broker.url, tmp_path, maxSpoolBytes="1", prefetch="5") as restarted:
+        restarted.start = end
+
+        assert first + restarted.rows(restarted.until(5)) == [str(number) for number in range(10)]
