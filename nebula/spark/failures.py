@@ -34,6 +34,9 @@ _DATA_ERROR = re.compile(r"^nebula\.spark\.reading\.errors\.\w+: (.+)$", re.MULT
 # The ways in which py4j says that the JVM does not answer; only then it is worth asking whether it lives.
 _CONNECTION_ERRORS = ("Py4JNetworkError", "Py4JError")
 
+# What gRPC says of a server that nobody reaches, and a server of a session that it does not have.
+_SERVER_ERRORS = ("UNAVAILABLE", "failed to connect", "INVALID_HANDLE.SESSION_")
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -66,6 +69,12 @@ def may_be_engine_loss(error: BaseException) -> bool:
     """Whether this exception may come from a JVM that is gone: ask the JVM before believing it."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return isinstance(error, ConnectionError | EOFError) or not names.isdisjoint(_CONNECTION_ERRORS)
+
+
+def may_be_server_loss(error: BaseException) -> bool:
+    """Whether this exception may come from a Connect server that is gone, or that is another one by now."""
+    is_clients = type(error).__module__ == "pyspark.errors.exceptions.connect"
+    return is_clients and any(sign in str(error) for sign in _SERVER_ERRORS)
 
 
 def _code(error: BaseException, texts: list[str], sqlstate: str | None) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from nebula.errors import JobError
 from nebula.rpc.errors import CODES, VerbError
-from nebula.spark.failures import ResultError, describe, may_be_engine_loss
+from nebula.spark.failures import ResultError, describe, may_be_engine_loss, may_be_server_loss
 
 
 class JavaThrowable:
@@ -200,3 +200,20 @@ def test_object_whose_jvm_is_gone_is_still_described() -> None:
 )
 def test_only_an_error_of_the_connection_may_be_the_engines_end(error: Exception, *, may_be: bool) -> None:
     assert may_be_engine_loss(error) is may_be
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "may_be"),
+    [
+        ("pyspark.errors.exceptions.connect", "status = StatusCode.UNAVAILABLE", True),
+        ("pyspark.errors.exceptions.connect", "[INVALID_HANDLE.SESSION_CHANGED] The handle", True),
+        ("pyspark.errors.exceptions.connect", "[TABLE_OR_VIEW_NOT_FOUND] The table", False),
+        ("tests", "UNAVAILABLE", False),
+    ],
+)
+def test_only_a_clients_error_of_reach_or_session_may_be_the_servers_end(
+    module: str, text: str, *, may_be: bool
+) -> None:
+    error = type("SparkConnectGrpcException", (Exception,), {"__module__": module})(text)
+
+    assert may_be_server_loss(error) is may_be

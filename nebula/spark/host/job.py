@@ -16,7 +16,7 @@ from nebula.errors import JobError
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.signature import job_signature
 from nebula.spark import lines
-from nebula.spark.failures import Failure, describe, may_be_engine_loss
+from nebula.spark.failures import Failure, describe, may_be_engine_loss, may_be_server_loss
 from nebula.spark.host.context import SparkJob
 from nebula.spark.host.hearing import Hearer, heard
 from nebula.spark.host.results import Results
@@ -30,6 +30,7 @@ _CANCEL_AGAIN_SECONDS = 0.5
 
 # A JVM's death is told by the host itself, a moment after its jobs have felt it.
 _DEATH_SECONDS = 2.0
+_SERVER_DEATH_SECONDS = 5.0
 
 
 class RunningJob:
@@ -144,7 +145,7 @@ class RunningJob:
     def _fail(self, error: BaseException) -> None:
         if self._cancelled.is_set() and not self._has_ended:
             return  # that is how a cancelled job ends; whoever cancelled it says so
-        if may_be_engine_loss(error) and not self._session.is_alive:
+        if self._has_lost_spark(error):
             # The host is about to leave, and the job is lost with it. If it is still here then, it is not.
             time.sleep(_DEATH_SECONDS)
             failure = Failure("engine-lost", "Spark does not answer", None, describe(error).trace)
@@ -152,6 +153,12 @@ class RunningJob:
             failure = describe(error)
         self._claim_end()
         self._say(lines.Failed(*self._key, failure.code, failure.message, failure.sqlstate, failure.trace))
+
+    def _has_lost_spark(self, error: BaseException) -> bool:
+        if may_be_server_loss(error):
+            # Whoever watches the server needs some seconds to be sure.
+            return self._session.await_death(_SERVER_DEATH_SECONDS) is not None
+        return may_be_engine_loss(error) and not self._session.is_alive
 
     def _cancel(self) -> None:
         # A JVM that died meanwhile ends the host, and the service knows what that means for this job.
