@@ -185,23 +185,30 @@ def test_recorder_and_broker_killed_again_and_again_have_each_message_once(tmp_p
     assert hidden(into) == []
 
 
-def test_a_full_disk_stops_the_taking_and_room_lets_it_go_on(url: str, tmp_path: Path) -> None:
+def test_a_full_disk_stops_the_taking_and_room_or_a_new_start_lets_it_go_on(url: str, tmp_path: Path) -> None:
     queue = "/queue/record.full"
     words = ("record", queue, "--into", str(tmp_path), "--codec", "null")
-    with running(*words, env={"NEBULA_BROKER": url}) as (process, _):
-        send(url, b"0", to=queue)
-        until(lambda: status(tmp_path)["total"] == 1)
+
+    def fill(process: subprocess.Popen[str], numbers: range) -> tuple[int, int]:
         limits = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (2000, limits[1]))
-        send(url, *(b"%d" % number for number in range(1, 100)), to=queue)
+        send(url, *(b"%d" % number for number in numbers), to=queue)
         until(lambda: status(tmp_path)["state"] == "full")
+        return limits
+
+    with running(*words, env={"NEBULA_BROKER": url}) as (process, _):
+        limits = fill(process, range(100))
         shown = json.loads(nebula("record", "--status", "--into", str(tmp_path)).stdout)[0]
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limits)
         until(lambda: status(tmp_path)["total"] == 100)
+        fill(process, range(100, 200))
+        stop(process)
+    with running(*words, env={"NEBULA_BROKER": url}) as (process, _):
+        until(lambda: status(tmp_path)["total"] == 200)
         stop(process)
 
     assert "too large" in shown["failure"]
-    assert numbers(tmp_path) == list(range(100))
+    assert numbers(tmp_path) == list(range(200))
 
 
 def test_a_recorder_that_stands_still_holds_up_nobody_else(tmp_path: Path) -> None:

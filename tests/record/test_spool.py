@@ -15,6 +15,7 @@ from nebula.errors import LocalProtocolError, SettingsError
 from nebula.record.ledger import LedgerDamaged
 from nebula.record.message import encode_message
 from nebula.record.spool import Spool, Synced
+from tests.record.messages import records
 from tests.record.test_container import files_of_at_most
 
 MESSAGES = [f"m-{number}" for number in range(30)]
@@ -205,3 +206,6 @@ def test_killed_at_any_step_it_has_each_message_once(tmp_path: Path) -> None:
         with Spool(folder / "spool") as spool:
             assert bodies(spool, spool.start) == MESSAGES[spool.start :], step
             assert spool.end == len(MESSAGES), step
+            # Whole for every other reader, too.
+            found = [each for path in (folder / "spool").glob("*.avro") for each in records(path)]
+            assert len(found) == spool.end - spool.start, step
