@@ -174,7 +174,7 @@ class JobHandle:
         status = await self.wait()
         if status.state != JobState.DONE:
             raise self._ended(status)
-        fields = await self._ask("job.result")
+        fields = await self._ask_again("job.result")
         with reading(f"the result of {self.id}"):
             output = JobOutput(**{one.name: fields.get(one.name) for one in dataclass_fields(JobOutput)})
         if output.path is not None:
@@ -247,18 +247,13 @@ class JobHandle:
         return [line.text for line in await self.log_lines(limit)]
 
     async def _follow_log(self, after: int) -> AsyncGenerator[LogLine]:
-        is_known = is_over = False
+        ask, is_over = self._ask, False
         while not is_over:
-            try:
-                answer = await self._ask("job.log", {"after": after, "timeout": _FOLLOW_SECONDS})
-            except NebulaError as error:
-                if not is_known or not _is_away(error):
-                    raise
-                await anyio.sleep(min(_AWAY_SECONDS, self._ask_after))
-                continue
+            answer = await ask("job.log", {"after": after, "timeout": _FOLLOW_SECONDS})
+            ask = self._ask_again
             with reading(f"the log of {self.id}"):
                 lines = _lines(answer)
-                after, is_over, is_known = int(answer["next"]), bool(answer["is_over"]), True
+                after, is_over = int(answer["next"]), bool(answer["is_over"])
             for line in lines:
                 yield line
 
@@ -297,6 +292,16 @@ class JobHandle:
             if isinstance(error, CallTimeout):
                 raise
         return await self._ask_holder(verb, parameters)
+
+    async def _ask_again(self, verb: str, more: Mapping[str, Any] | None = None) -> Any:
+        """As `_ask`, of a service that knew the job: it is waited for while it is away."""
+        while True:
+            try:
+                return await self._ask(verb, more)
+            except NebulaError as error:
+                if not _is_away(error):
+                    raise
+            await anyio.sleep(min(_AWAY_SECONDS, self._ask_after))
 
     async def _ask_holder(self, verb: str, parameters: Any) -> Any:
         try:

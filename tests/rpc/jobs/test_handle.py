@@ -378,6 +378,30 @@ async def test_service_that_is_away_at_first_is_told(tmp_path: Path, error: Nebu
             await anext(job.handle.log(follow=True))
 
 
+@pytest.mark.parametrize("error", _AWAY)
+async def test_result_is_had_although_the_service_goes_between_the_end_and_the_question(
+    tmp_path: Path, error: NebulaError
+) -> None:
+    async with watching(tmp_path, ask_after=0.01) as job:
+        await job.end()
+
+        async def be_away() -> None:
+            job.client.away = dict.fromkeys(job.client.queues, error)
+            job.client.at["asking"] = partial(_be_back, job, len(job.client.asked) + 3)
+
+        job.client.at["answered"] = be_away
+
+        assert await job.handle.result() == [1, 2, 3]
+        assert job.client.asked.count("/queue/counting job.result") == 4
+
+
+async def _be_back(job: Watched, asked: int) -> None:
+    if len(job.client.asked) < asked:
+        job.client.at["asking"] = partial(_be_back, job, asked)
+    else:
+        job.client.away = {}
+
+
 async def test_job_that_is_forgotten_while_it_is_watched_is_told(tmp_path: Path) -> None:
     async with watching(tmp_path, ask_after=0.01) as job:
         job.client.stomp.is_deaf = True
