@@ -60,7 +60,8 @@ class ConnectSession:
         self._conf = {"spark.sql.session.timeZone": "UTC", **config.conf}
         self._sessions = OpenSessions(Path(config.folder) / "connect")
         self._death, self._why = threading.Event(), ""
-        self._root = self.connect(str(uuid4()))
+        self._root_id = str(uuid4())
+        self._root = self.connect(self._root_id)
         # This one must not wait for better times: it is asked whether the server lives.
         self._root.client.set_retry_policies([])
         self.java = ""
@@ -150,7 +151,7 @@ class ConnectSession:
             session.client.close()
 
     def _close_all(self, seconds: float) -> None:
-        open_ones = self._sessions.opened()
+        open_ones = [*self._sessions.opened(), (self._root_id, self._root)]
         closers = [
             threading.Thread(target=self._close_one, args=(*each, seconds), daemon=True) for each in open_ones
         ]
