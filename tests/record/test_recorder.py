@@ -144,6 +144,17 @@ async def test_several_destinations_are_recorded_by_one_recorder(tmp_path: Path)
     ]
 
 
+async def test_each_change_of_a_last_value_is_recorded_from_the_queue_of_its_copies(tmp_path: Path) -> None:
+    copies = "/queue/copies"
+    destination = [{"pattern": "X/EGM.*", "copy_to": copies}]
+    async with broker(destination=destination) as url, recording(url, tmp_path, copies) as recorder:
+        await send(url, b"1", b"2", b"", b"3", to="X/EGM.7")
+        await until(lambda: recorder.status.messages == 4)
+
+    assert bodies(tmp_path) == [b"1", b"2", b"", b"3"]
+    assert {record["destination"] for record in recorded(tmp_path)} == {"X/EGM.7"}
+
+
 async def test_it_says_at_the_start_what_is_not_lossless(tmp_path: Path) -> None:
     async with broker() as url:
         with capture_logs() as logs:
