@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import anyio.to_thread
@@ -18,6 +20,9 @@ from nebula.rpc.jobs.state_folder import StateFolder
 __all__ = ["Elsewhere", "OtherInstances"]
 
 _log = structlog.get_logger()
+
+# Does this with our own registry.
+Add = Callable[[Callable[[JobRegistry], list[JobRecord]]], Awaitable[None]]
 
 
 class Elsewhere(NamedTuple):
@@ -59,7 +64,7 @@ class OtherInstances:
     async def adopt(
         self,
         verbs: Collection[str],
-        add: Callable[[Callable[[JobRegistry], list[JobRecord]]], Awaitable[None]],
+        add: Add,
     ) -> None:
         """Take over the open jobs of folders that nobody has.
 
@@ -70,15 +75,24 @@ class OtherInstances:
         state = self._state
         for path in [] if state is None else state.others():
             assert state is not None
-            orphans = await anyio.to_thread.run_sync(Orphans.of, path, state, verbs)
-            if orphans is None:
-                continue
             try:
-                await add(orphans.add_to)
-                await anyio.to_thread.run_sync(orphans.remove)
-                _log.info("jobs of a lost instance taken over", instance=path.name, jobs=len(orphans.jobs))
-            finally:
-                orphans.close()
+                orphans = await anyio.to_thread.run_sync(Orphans.of, path, state, verbs)
+            except (OSError, sqlite3.Error) as error:
+                _log.warning("jobs of a lost instance not read", folder=str(path), error=str(error))
+                continue
+            if orphans is not None:
+                await _move(orphans, add)
+                _log.warning("jobs of a lost instance taken over", instance=path.name, jobs=len(orphans.jobs))
 
     def _at(self, instance: str, record: JobRecord) -> Elsewhere:
         return Elsewhere(instance_queue(self._service, instance), record)
+
+
+async def _move(orphans: Orphans, add: Add) -> None:
+    try:
+        await add(orphans.add_to)
+        # If this fails they are in both folders, and the newer record counts.
+        with suppress(OSError, sqlite3.Error):
+            await anyio.to_thread.run_sync(orphans.remove)
+    finally:
+        orphans.close()

@@ -120,6 +120,7 @@ class PostgresJobRegistry(JobRegistry):
         database: where.
         service: whose jobs.
         name: of this user of it, for the lists of the server.
+        patience: seconds for which it may hang amid a transaction before the server ends that.
 
     Attributes:
         schema: where they are.
@@ -134,8 +135,10 @@ class PostgresJobRegistry(JobRegistry):
     _like = "ILIKE"
     _message_of_error = "(error::json ->> 'message')"
 
-    def __init__(self, database: Database, service: str, name: str = "registry") -> None:
-        self._database, self._service = database, service
+    def __init__(
+        self, database: Database, service: str, name: str = "registry", *, patience: float = 10.0
+    ) -> None:
+        self._database, self._service, self._patience = database, service, patience
         self.schema = f"nebula-jobs-{service}"
         if len(self.schema) > _LONGEST_SCHEMA:
             raise SettingsError(f"{service}: a name of 50 characters at most can be kept in PostgreSQL")
@@ -153,7 +156,8 @@ class PostgresJobRegistry(JobRegistry):
         db = self._database.connect(self._name)
         self.backend = db.info.backend_pid
         # Who hangs amid a transaction holds up all the others.
-        db.execute("SET idle_in_transaction_session_timeout = 10000")
+        patience = str(int(self._patience * 1000))
+        db.execute("SELECT set_config('idle_in_transaction_session_timeout', %s, false)", (patience,))
         db.execute("SELECT set_config('search_path', %s, false)", (f'"{self.schema}"',))
         return db
 

@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from nebula.errors import NebulaError
 from nebula.rpc.jobs.limits import JobLimits
+from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
 
 __all__ = ["forget_old_jobs"]
@@ -39,7 +40,9 @@ async def forget_old_jobs(
         limits: say how long and how many.
         now: seconds since the epoch.
     """
-    old = await do(lambda registry: registry.old_jobs(now - limits.keep_for, limits.keep_jobs))
+    found = await do(lambda registry: registry.old_jobs(now - limits.keep_for, limits.keep_jobs))
+    # Where the registry is shared: whoever has the result forgets the job.
+    old = [record for record in found if not _is_of_another(record, folder)]
     ulids = [record.id for record in old]
     try:
         tell(ulids)
@@ -50,6 +53,13 @@ async def forget_old_jobs(
     ours = [path for path in map(Path, filter(None, paths)) if path.is_relative_to(folder)]
     if ours:
         await anyio.to_thread.run_sync(_remove, ours)
+
+
+def _is_of_another(record: JobRecord, folder: Path) -> bool:
+    path = None if record.output is None else record.output.path
+    if path is None or Path(path).is_relative_to(folder):
+        return False
+    return Path(path).is_relative_to(folder.parent)
 
 
 def _remove(paths: Iterable[Path]) -> None:

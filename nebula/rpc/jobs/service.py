@@ -272,7 +272,8 @@ class JobService:
         # Only who uses it has to have it installed.
         from nebula.rpc.jobs.postgres_registry import PostgresJobRegistry
 
-        registry = PostgresJobRegistry(self._database, self.name, self.instance)
+        patience = self.limits.lease / 3
+        registry = PostgresJobRegistry(self._database, self.name, self.instance, patience=patience)
         self._sharing = Sharing(
             self._database,
             registry,

@@ -141,6 +141,21 @@ async def test_folder_of_a_newer_version_is_left_alone(house: House, left: Path)
         assert house.runner.submitted == []
 
 
+async def test_folder_that_cannot_be_read_harms_nobody(house: House, left: Path) -> None:
+    lock = StateFolder.lock(left)
+    assert lock is not None
+    async with house.living() as service:
+        with sqlite3.connect(left / "jobs.sqlite") as db:
+            db.execute("DROP TABLE lines")
+        db.close()
+        lock.close()
+        await service.adopt()
+        receipt = await house.accept(service)
+        task = await house.runner.next_task()
+
+    assert receipt["job"] == f"counting/{task.job}"
+
+
 async def test_job_that_is_in_two_folders_after_a_crash_runs_once(
     house: House, left: Path, tmp_path: Path
 ) -> None:

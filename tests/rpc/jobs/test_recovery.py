@@ -156,6 +156,23 @@ async def test_old_jobs_are_forgotten_with_results_of_our_own_making(house: Hous
     assert elsewhere.exists()
 
 
+async def test_job_whose_result_another_instance_has_is_left_for_that_one_to_forget(
+    house: House, tmp_path: Path
+) -> None:
+    house.limits = JobLimits(keep_for=100.0)
+    async with house.living() as service:
+        receipt = await house.accept(service)
+        task = await house.runner.next_task()
+        path = tmp_path / "counting" / "another" / "results" / "a.parquet"
+        house.runner.listener.on_started(task.job, 1)
+        house.runner.listener.on_done(task.job, 1, JobOutput(path=str(path)))
+        await house.published.until(task.job, "done")
+        house.time.seconds += 101.0
+        await service.prune()
+
+        assert (await ask(service, "job.status", {"job": receipt["job"]}))["state"] == "done"
+
+
 async def test_job_whose_status_cannot_be_deleted_is_remembered(house: House) -> None:
     house.limits = JobLimits(keep_for=100.0)
 
