@@ -36,6 +36,11 @@ _NOT_KEPT: Final = frozenset({
     "ack", "content-length", "content-type", "destination", "message-id", "redelivered", "subscription",
 })  # fmt: skip
 
+# Names of headers, destinations and most values come again and again.
+_TEXTS: Final[dict[str, bytes]] = {}
+_MOST_TEXTS: Final = 4096
+_LONGEST_TEXT: Final = 200
+
 _SHORT: Final = tuple(write_long(number) for number in range(2048))
 
 
@@ -53,9 +58,9 @@ def encode_message(
     """
     parts = [
         _text(message_id),
-        _text(destination),
+        _known_text(destination),
         write_long(time_ms),
-        _text(headers.get("content-type", "")),
+        _known_text(headers.get("content-type", "")),
         _map(headers),
         _length(len(body)),
         body,
@@ -64,8 +69,18 @@ def encode_message(
 
 
 def _map(headers: Mapping[str, str]) -> bytes:
-    kept = [_text(key) + _text(value) for key, value in headers.items() if key not in _NOT_KEPT]
+    kept = [_known_text(key) + _known_text(value) for key, value in headers.items() if key not in _NOT_KEPT]
     return b"%b%b\0" % (_length(len(kept)), b"".join(kept)) if kept else b"\0"
+
+
+def _known_text(text: str) -> bytes:
+    found = _TEXTS.get(text)
+    if found is None:
+        found = _text(text)
+        # When strangers have filled it with what never comes again, the rest costs what it costs.
+        if len(_TEXTS) < _MOST_TEXTS and len(found) < _LONGEST_TEXT:
+            _TEXTS[text] = found
+    return found
 
 
 def _text(text: str) -> bytes:
