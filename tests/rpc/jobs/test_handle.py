@@ -3,140 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
-from nebula.errors import CallTimeout, JobEnded, NebulaError, NoResponder, RemoteError
-from nebula.rpc.errors import UnexpectedReply, VerbError
+from nebula.errors import JobEnded, RemoteError
+from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress
-from nebula.rpc.jobs.service import JobService
-from nebula.rpc.start_options import StartOptions
-from nebula.stomp.client import AckMode
-from tests.rpc.jobs.harness import House, ask
+from tests.rpc.jobs.handles import FakeClient, watching
+from tests.rpc.jobs.harness import House
 
 pytestmark = pytest.mark.anyio
 
 _STEPS = ["subscribing", "subscribed", "asking", "answered", "watching"]
-
-
-@dataclass
-class FakeMessage:
-    body: bytes
-
-    def ack(self) -> None:
-        pass
-
-
-class FakeStomp:
-    """Topics: what is published reaches those that subscribed before."""
-
-    server = "nebula/test"
-
-    def __init__(self, at: Callable[[str], Any]) -> None:
-        self._at = at
-        self._listeners: list[tuple[str, Any]] = []
-        self.is_deaf = False
-
-    def publish(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
-        for where, stream in self._listeners:
-            if where == destination and not self.is_deaf:
-                stream.send_nowait(FakeMessage(body))
-
-    @asynccontextmanager
-    async def subscribe(
-        self,
-        destination: str,
-        *,
-        ack: AckMode = AckMode.AUTO,
-        eager: bool = False,
-        timeout: float | None = None,
-    ) -> AsyncIterator[AsyncIterator[FakeMessage]]:
-        assert timeout
-        assert eager
-        assert ack is AckMode.CLIENT_INDIVIDUAL
-        await self._at("subscribing")
-        send, receive = anyio.create_memory_object_stream[FakeMessage](1000)
-        self._listeners.append((destination, send))
-        await self._at("subscribed")
-        with send, receive:
-            yield aiter(receive)
-        self._listeners.remove((destination, send))
-
-
-class FakeClient:
-    """Asks services directly, by the names of their queues; `at` is called at each step."""
-
-    def __init__(self, *services: JobService) -> None:
-        self.queues = {service.via: service for service in services}
-        self.queues["/queue/counting"] = services[0]
-        self.stomp = FakeStomp(self.step)
-        self.subscribe = self.stomp.subscribe
-        self.at: dict[str, Callable[[], Any]] = {}
-        self.asked: list[str] = []
-        self.away: dict[str, NebulaError] = {}
-
-    async def start_on(
-        self, queue: str, service: str, verb: str, parameters: Any, options: StartOptions
-    ) -> JobHandle:
-        self.started = (queue, service, verb, parameters, options)
-        return JobHandle(self, f"{service}/{'0' * 26}", via=queue)
-
-    async def call_queue(
-        self, queue: str, verb: str, parameters: Any, *, timeout: float | None = None
-    ) -> Any:
-        await self.step("asking")
-        self.asked.append(f"{queue} {verb}")
-        if (error := self.away.get(queue)) is not None:
-            raise error
-        try:
-            answer = await ask(self.queues[queue], verb, parameters)
-        except VerbError as failure:
-            raise RemoteError(failure.code, failure.message, details=failure.details) from None
-        await self.step("answered")
-        # As over a wire.
-        return json.loads(json.dumps(answer))
-
-    async def step(self, name: str) -> None:
-        if (action := self.at.pop(name, None)) is not None:
-            await action()
-
-
-@dataclass
-class Watched:
-    """A running job, its service, and a client whose topics are the service's."""
-
-    house: House
-    service: JobService
-    client: FakeClient
-    handle: JobHandle
-    key: tuple[str, int]
-
-    async def end(self) -> None:
-        """Let it end, and wait until that is written and told."""
-        self.house.runner.listener.on_done(*self.key, JobOutput(value=[1, 2, 3]))
-        await self.house.published.until(self.handle.id, "done")
-
-
-@asynccontextmanager
-async def watching(tmp_path: Path, ask_after: float = 10.0) -> AsyncIterator[Watched]:
-    house = House(tmp_path)
-    async with house.living() as service:
-        client = FakeClient(service)
-        house.published.then = client.stomp.publish
-        job = (await house.accept(service, neb_job_progress_every="100"))["job"]
-        task = await house.runner.next_task()
-        house.runner.listener.on_started(task.job, 1)
-        await house.published.until(job, "running")
-        handle = JobHandle(client, job, ask_after=ask_after)
-        yield Watched(house, service, client, handle, (task.job, 1))
 
 
 @pytest.mark.parametrize("step", _STEPS)
@@ -318,125 +199,6 @@ async def test_job_that_nobody_knows_is_not_found(tmp_path: Path) -> None:
             await handle.result()
 
     assert caught.value.code == "not-found"
-
-
-_AWAY = [
-    NoResponder("rejected-no-consumer", "/queue/counting"),
-    CallTimeout("no answer"),
-    RemoteError("busy", "the service is stopping, try again", retryable=True),
-]
-
-
-@pytest.mark.parametrize("error", _AWAY)
-async def test_watch_goes_on_while_the_service_is_away(tmp_path: Path, error: NebulaError) -> None:
-    async with watching(tmp_path, ask_after=0.01) as job:
-        job.client.stomp.is_deaf = True
-        seen = []
-        async for status in job.handle.watch():
-            seen.append(status.state)
-            if len(seen) == 1:
-                asked = len(job.client.asked)
-                job.client.away = dict.fromkeys(job.client.queues, error)
-                job.client.at["asking"] = partial(_come_back, job, asked + 4)
-
-    assert seen == ["running", "done"]
-
-
-async def _come_back(job: Watched, asked: int) -> None:
-    """When it has been asked so often; and the job ends meanwhile."""
-    if len(job.client.asked) < asked:
-        job.client.at["asking"] = partial(_come_back, job, asked)
-    else:
-        job.client.away = {}
-        await job.end()
-
-
-@pytest.mark.parametrize("error", _AWAY)
-async def test_log_is_followed_over_the_absence_of_the_service_with_nothing_twice(
-    tmp_path: Path, error: NebulaError
-) -> None:
-    async with watching(tmp_path, ask_after=0.01) as job:
-        listener, texts = job.house.runner.listener, []
-        listener.on_log(*job.key, "one")
-        async for line in job.handle.log(follow=True):
-            texts.append((line.number, line.text))
-            if line.text == "one":
-                listener.on_log(*job.key, "two")
-                job.client.away = dict.fromkeys(job.client.queues, error)
-                job.client.at["asking"] = partial(_come_back, job, len(job.client.asked) + 4)
-
-    assert texts == [(1, "one"), (2, "two")]
-
-
-@pytest.mark.parametrize("error", _AWAY)
-async def test_service_that_is_away_at_first_is_told(tmp_path: Path, error: NebulaError) -> None:
-    async with watching(tmp_path) as job:
-        job.client.away = dict.fromkeys(job.client.queues, error)
-        with pytest.raises(type(error)):
-            await job.handle.result()
-        with pytest.raises(type(error)):
-            await anext(job.handle.log(follow=True))
-
-
-@pytest.mark.parametrize("error", _AWAY)
-async def test_result_is_had_although_the_service_goes_between_the_end_and_the_question(
-    tmp_path: Path, error: NebulaError
-) -> None:
-    async with watching(tmp_path, ask_after=0.01) as job:
-        await job.end()
-
-        async def be_away() -> None:
-            job.client.away = dict.fromkeys(job.client.queues, error)
-            job.client.at["asking"] = partial(_be_back, job, len(job.client.asked) + 3)
-
-        job.client.at["answered"] = be_away
-
-        assert await job.handle.result() == [1, 2, 3]
-        assert job.client.asked.count("/queue/counting job.result") == 4
-
-
-async def _be_back(job: Watched, asked: int) -> None:
-    if len(job.client.asked) < asked:
-        job.client.at["asking"] = partial(_be_back, job, asked)
-    else:
-        job.client.away = {}
-
-
-async def test_job_that_is_forgotten_while_it_is_watched_is_told(tmp_path: Path) -> None:
-    async with watching(tmp_path, ask_after=0.01) as job:
-        job.client.stomp.is_deaf = True
-        gone = RemoteError("not-found", "counting knows no such job")
-        watch = job.handle.watch()
-        await anext(watch)
-        job.client.away = dict.fromkeys(job.client.queues, gone)
-        with pytest.raises(RemoteError, match="knows no such job"):
-            await anext(watch)
-        await watch.aclose()
-
-
-async def test_others_are_asked_for_a_job_whose_instance_is_away(tmp_path: Path) -> None:
-    async with watching(tmp_path) as job:
-        job.client.away["/queue/counting.gone"] = NoResponder("rejected-no-consumer", "/queue/counting.gone")
-        handle = JobHandle(job.client, job.handle.id, via="/queue/counting.gone")
-
-        assert (await handle.status()).state == "running"
-        await handle.status()
-
-    assert job.client.asked == [
-        "/queue/counting.gone job.status",
-        "/queue/counting job.status",
-        "/queue/counting job.status",
-    ]
-
-
-async def test_others_are_asked_next_where_only_time_tells_that_an_instance_is_away(tmp_path: Path) -> None:
-    async with watching(tmp_path) as job:
-        job.client.away["/queue/counting.gone"] = CallTimeout("no answer")
-        handle = JobHandle(job.client, job.handle.id, via="/queue/counting.gone")
-        with pytest.raises(CallTimeout):
-            await handle.status()
-
-        assert (await handle.status()).state == "running"
 
 
 async def test_rerun_is_asked_of_the_instance_that_holds_the_job(tmp_path: Path) -> None:

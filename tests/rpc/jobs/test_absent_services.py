@@ -1,0 +1,132 @@
+"""Handles whose service is away for a while, or whose instance is for good."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from nebula.errors import CallTimeout, NebulaError, NoResponder, RemoteError
+from nebula.rpc.jobs.handle import JobHandle
+from tests.rpc.jobs.handles import Watched, watching
+
+pytestmark = pytest.mark.anyio
+
+_AWAY = [
+    NoResponder("rejected-no-consumer", "/queue/counting"),
+    CallTimeout("no answer"),
+    RemoteError("busy", "the service is stopping, try again", retryable=True),
+]
+
+
+@pytest.mark.parametrize("error", _AWAY)
+async def test_watch_goes_on_while_the_service_is_away(tmp_path: Path, error: NebulaError) -> None:
+    async with watching(tmp_path, ask_after=0.01) as job:
+        job.client.stomp.is_deaf = True
+        seen = []
+        async for status in job.handle.watch():
+            seen.append(status.state)
+            if len(seen) == 1:
+                asked = len(job.client.asked)
+                job.client.away = dict.fromkeys(job.client.queues, error)
+                job.client.at["asking"] = partial(_come_back, job, asked + 4)
+
+    assert seen == ["running", "done"]
+
+
+async def _come_back(job: Watched, asked: int) -> None:
+    """When it has been asked so often; and the job ends meanwhile."""
+    if len(job.client.asked) < asked:
+        job.client.at["asking"] = partial(_come_back, job, asked)
+    else:
+        job.client.away = {}
+        await job.end()
+
+
+@pytest.mark.parametrize("error", _AWAY)
+async def test_log_is_followed_over_the_absence_of_the_service_with_nothing_twice(
+    tmp_path: Path, error: NebulaError
+) -> None:
+    async with watching(tmp_path, ask_after=0.01) as job:
+        listener, texts = job.house.runner.listener, []
+        listener.on_log(*job.key, "one")
+        async for line in job.handle.log(follow=True):
+            texts.append((line.number, line.text))
+            if line.text == "one":
+                listener.on_log(*job.key, "two")
+                job.client.away = dict.fromkeys(job.client.queues, error)
+                job.client.at["asking"] = partial(_come_back, job, len(job.client.asked) + 4)
+
+    assert texts == [(1, "one"), (2, "two")]
+
+
+@pytest.mark.parametrize("error", _AWAY)
+async def test_service_that_is_away_at_first_is_told(tmp_path: Path, error: NebulaError) -> None:
+    async with watching(tmp_path) as job:
+        job.client.away = dict.fromkeys(job.client.queues, error)
+        with pytest.raises(type(error)):
+            await job.handle.result()
+        with pytest.raises(type(error)):
+            await anext(job.handle.log(follow=True))
+
+
+@pytest.mark.parametrize("error", _AWAY)
+async def test_result_is_had_although_the_service_goes_between_the_end_and_the_question(
+    tmp_path: Path, error: NebulaError
+) -> None:
+    async with watching(tmp_path, ask_after=0.01) as job:
+        await job.end()
+
+        async def be_away() -> None:
+            job.client.away = dict.fromkeys(job.client.queues, error)
+            job.client.at["asking"] = partial(_be_back, job, len(job.client.asked) + 3)
+
+        job.client.at["answered"] = be_away
+
+        assert await job.handle.result() == [1, 2, 3]
+        assert job.client.asked.count("/queue/counting job.result") == 4
+
+
+async def _be_back(job: Watched, asked: int) -> None:
+    if len(job.client.asked) < asked:
+        job.client.at["asking"] = partial(_be_back, job, asked)
+    else:
+        job.client.away = {}
+
+
+async def test_job_that_is_forgotten_while_it_is_watched_is_told(tmp_path: Path) -> None:
+    async with watching(tmp_path, ask_after=0.01) as job:
+        job.client.stomp.is_deaf = True
+        gone = RemoteError("not-found", "counting knows no such job")
+        watch = job.handle.watch()
+        await anext(watch)
+        job.client.away = dict.fromkeys(job.client.queues, gone)
+        with pytest.raises(RemoteError, match="knows no such job"):
+            await anext(watch)
+        await watch.aclose()
+
+
+async def test_others_are_asked_for_a_job_whose_instance_is_away(tmp_path: Path) -> None:
+    async with watching(tmp_path) as job:
+        job.client.away["/queue/counting.gone"] = NoResponder("rejected-no-consumer", "/queue/counting.gone")
+        handle = JobHandle(job.client, job.handle.id, via="/queue/counting.gone")
+
+        assert (await handle.status()).state == "running"
+        await handle.status()
+
+    assert job.client.asked == [
+        "/queue/counting.gone job.status",
+        "/queue/counting job.status",
+        "/queue/counting job.status",
+    ]
+
+
+async def test_others_are_asked_next_where_only_time_tells_that_an_instance_is_away(tmp_path: Path) -> None:
+    async with watching(tmp_path) as job:
+        job.client.away["/queue/counting.gone"] = CallTimeout("no answer")
+        handle = JobHandle(job.client, job.handle.id, via="/queue/counting.gone")
+        with pytest.raises(CallTimeout):
+            await handle.status()
+
+        assert (await handle.status()).state == "running"
