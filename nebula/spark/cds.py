@@ -69,7 +69,7 @@ def archive_path(
 
 def java_options(archive: Path) -> str:
     """Flags that have Java start from this archive, or as without where it does not fit or is damaged."""
-    # A damaged one would end the JVM later, in the midst of something: the check costs a tenth of a second.
+    # A damaged one would end the JVM later, in the midst of something. The check takes tenths of a second.
     return f'"-XX:SharedArchiveFile={archive}" -XX:+VerifySharedSpaces -Xshare:auto'
 
 
