@@ -111,10 +111,11 @@ def _soon(house: House, job: str) -> None:
 async def test_keys_and_numbers_hold_over_all_instances(new_house: Callable[..., House]) -> None:
     rules = {"exclusive": "up_to", "max_running": 2}
     first, second = new_house("a", **rules), new_house("b", **rules)
-    first.runner.max_running = 1
+    first.runner.max_running, second.runner.max_running = 1, 0
     async with living(first, second) as (one, other):
         held = await first.accept(one, {"up_to": 1})
         task = await first.runner.next_task()
+        second.runner.max_running = 2
         await second.accept(other, {"up_to": 1})
         await second.accept(other, {"up_to": 2})
         next_one = await second.runner.next_task()
@@ -176,6 +177,7 @@ async def test_request_that_comes_again_to_another_instance_gets_the_same_job(
     new_house: Callable[..., House],
 ) -> None:
     first, second = new_house("a"), new_house("b")
+    second.runner.max_running = 0
     async with living(first, second) as (one, other):
         receipts = [
             await first.accept(one, neb_job_dedupe="today"),
