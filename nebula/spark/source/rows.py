@@ -64,7 +64,7 @@ def columns_of(content: ContentOptions, reader: Schema | None) -> spark.StructTy
 
 
 class MessageRows:
-    """Decodes data of `nebula.Message` into batches of the generic columns."""
+    """Decodes data of `nebula.RecordedMessage` into batches of the generic columns."""
 
     def __init__(self) -> None:
         self._resolution = Resolution(_MESSAGE_RECORD, _MESSAGE_RECORD)

@@ -50,7 +50,7 @@ class SnapshotReader(DataSourceReader):
 
 
 async def take_snapshot(options: ReadOptions) -> dict[str, bytes]:
-    """The messages that are there now, by destination, as data of `nebula.Message`.
+    """The messages that are there now, by destination, as data of `nebula.RecordedMessage`.
 
     What changes while the snapshot comes is in its newest state.
 
