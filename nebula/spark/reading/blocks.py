@@ -83,18 +83,16 @@ def _groups(reader: ContainerReader, file: BinaryIO, part: Part) -> Iterator[tup
 
 
 def _first_block(file: BinaryIO, header: Header, part: Part) -> int | None:
-    """Where the first block begins whose marker does so in the part; None: there is none."""
+    """Where the first block behind a marker begins, from the part's start on; None: there is none."""
     if part.start <= header.end_bytes - SYNC_BYTES:
-        is_here = header.end_bytes - SYNC_BYTES < part.end
-        return header.end_bytes if is_here else None
+        return header.end_bytes
     position, before = part.start, b""
     file.seek(position)
     while position - len(before) < part.end:
         chunk = file.read(_SEARCH_BYTES)
         found = (before + chunk).find(header.sync)
         if found >= 0:
-            marker = position - len(before) + found
-            return marker + SYNC_BYTES if marker < part.end else None
+            return position - len(before) + found + SYNC_BYTES
         if not chunk:
             return None
         position += len(chunk)

@@ -129,6 +129,22 @@ def test_file_that_is_cut_anywhere_is_told_unless_whole_blocks_are_left(blocks: 
             list(walk(_part(cut)))
 
 
+def test_marker_is_found_wherever_the_search_reads_on(tmp_path: Path) -> None:
+    path = tmp_path / "large.avro"
+    with ContainerWriter(path, json.dumps(NUMBER), codec="null", block_bytes=1) as writer:
+        for number, size in enumerate((3 << 20, 1, 1)):
+            writer.append(encode(NUMBER, [{"n": number, "text": "x" * size}]))
+    with ContainerReader(path) as reader:
+        marker = next(reader.blocks()).end - 16
+    size = path.stat().st_size
+
+    # The search reads a mebibyte at a time: each of these lets another octet of the marker be the last of it.
+    for octets in range(18):
+        start = marker + octets - (1 << 20)
+        assert _numbers(_part(path, start, size)) == [1, 2]
+        assert _numbers(_part(path, 0, start)) == [0]
+
+
 def test_damaged_marker_is_told_by_whoever_reads_its_block(blocks: Path) -> None:
     data = bytearray(blocks.read_bytes())
     data[-3] ^= 1
