@@ -30,20 +30,20 @@ def test_output_equals_the_ledger_after_kills_of_all_that_take_part(tmp_path: Pa
     with RunningBroker(transport="tcp", data=tmp_path / "data") as broker:
         ledger = publish(broker.url, 0, 300)
         with query(broker.url, tmp_path) as driver:
-            until(lambda: commits(tmp_path) >= 2, "two batches are committed")
+            until(lambda: commits(tmp_path) >= 1, "a batch is committed")
             jvm = child(driver, "java")
             os.kill(jvm.pid, signal.SIGKILL)
             driver.wait(_PATIENCE_SECONDS)
         ledger += publish(broker.url, 300, 600)
         with query(broker.url, tmp_path) as driver:
             begun = commits(tmp_path)
-            until(lambda: commits(tmp_path) >= begun + 2, "two more are")
+            until(lambda: commits(tmp_path) > begun, "another one is")
             os.kill(child(driver, _SOURCE).pid, signal.SIGKILL)
             driver.wait(_PATIENCE_SECONDS)
         ledger += publish(broker.url, 600, 900)
         with query(broker.url, tmp_path) as driver:
             begun = commits(tmp_path)
-            until(lambda: commits(tmp_path) >= begun + 2, "two more are")
+            until(lambda: commits(tmp_path) > begun, "another one is")
             broker.stop()
             broker.start()
             ledger += publish(broker.url, 900, 1000)
