@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 
+from nebula.rpc.jobs.postgres import RegistryAway
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
-from nebula.rpc.jobs.writer import RegistryClosed, RegistryWriter
+from nebula.rpc.jobs.writer import RegistryClosed, RegistryLost, RegistryWriter
 from tests.rpc.jobs.faults import failing_at
 
 pytestmark = pytest.mark.anyio
@@ -123,3 +124,46 @@ async def test_work_that_nobody_waits_for_and_fails_ends_the_writer(tmp_path: Pa
 
     assert caught.group_contains(sqlite3.IntegrityError)
     assert len(registry.open_jobs()) == 1
+
+
+class Away(SqliteJobRegistry):
+    """A database that is away for some transactions: each is lost when it is all but done."""
+
+    times = 2
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with super().transaction():
+            yield
+            if self.times > 0:
+                self.times -= 1
+                raise RegistryAway("PostgreSQL at nowhere: gone")
+
+
+async def test_what_was_lost_with_a_connection_is_done_again_once_and_in_order(tmp_path: Path) -> None:
+    registry = Away(tmp_path / "jobs.sqlite")
+    told: list[int] = []
+    async with writing(registry) as writer:
+        writer.deadline = anyio.current_time() + 60.0
+        for number in (1, 2):
+            writer.post(insert(number), lambda _none, number=number: told.append(number))  # type: ignore[misc]
+        seen = await writer.do(JobRegistry.open_jobs)
+
+    assert told == [int(one.id) for one in seen] == [1, 2]
+
+
+async def test_database_that_stays_away_beyond_the_deadline_ends_the_writer(tmp_path: Path) -> None:
+    registry = Away(tmp_path / "jobs.sqlite")
+    registry.times = 10**9
+
+    async def write() -> None:
+        async with writing(registry) as writer:
+            writer.deadline = anyio.current_time()
+            writer.post(insert(1))
+            await anyio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await write()
+
+    assert caught.group_contains(RegistryLost, match="PostgreSQL at nowhere: gone")
+    assert registry.open_jobs() == []
