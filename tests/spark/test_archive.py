@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -144,15 +143,13 @@ def _make(archive: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """What the maker does with a service that stays, until it ends."""
     reading, writing = os.pipe()
     os.write(writing, _configuration(folder))
-    # It would take the end of its input for the end of its service.
-    late = threading.Timer(60, os.close, (writing,))
-    late.start()
     try:
-        return subprocess.run(
-            [*MAKER_COMMAND, "0", str(archive)], stdin=reading, capture_output=True, text=True, check=False
-        )
+        # Its input stays open: it would take the end of it for the end of its service.
+        command = [*MAKER_COMMAND, "0", str(archive)]
+        return subprocess.run(command, stdin=reading, capture_output=True, text=True, check=False, timeout=60)
     finally:
-        late.cancel()
+        os.close(reading)
+        os.close(writing)
 
 
 def _configuration(folder: Path) -> bytes:
