@@ -21,7 +21,9 @@ from tests.spark.engine import CONF, Engine, engine
 from tests.spark.reading.samples import READING, everything, fields, readings, write
 from tests.spark.told import task
 
-pytestmark = pytest.mark.spark
+# The first job of an engine loads Spark's classes, Hive's among them: on a busy machine that takes a minute.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+_PATIENCE_SECONDS = 240.0
 
 READERS = ("polars", "hive", "fastavro")
 
@@ -61,7 +63,7 @@ class Ended:
     def __init__(self, spark: Engine, function: str, parameters: dict[str, Any]) -> None:
         job = f"read-{next(_NUMBERS)}"
         spark.submit(task(job, f"tests.spark.reading.jobs:{function}", **parameters))
-        self._end = spark.told.wait(job, "done", "failed")
+        self._end = spark.told.wait(job, "done", "failed", seconds=_PATIENCE_SECONDS)
         self.log = spark.told.all(job, "log")
 
     @property
