@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 
 from benchmarks.processes import Unavailable
-from benchmarks.rows import BROKERS, Row
+from benchmarks.row import Row
+from benchmarks.rows import BROKERS
 
 _SECONDS = 5.0
 _SAMPLES_PER_SECOND = 400

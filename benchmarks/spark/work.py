@@ -34,7 +34,8 @@ def small(spark: SparkSession) -> int:
 
 def timed(spark: SparkSession, seconds: float) -> list[float]:
     """Run the small code over and over for so long, in one session; the seconds that each took."""
-    taken, end = [], time.perf_counter() + seconds
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
     while not taken or time.perf_counter() < end:
         began = time.perf_counter()
         small(spark)

@@ -196,12 +196,13 @@ def _of_batches(ctx: Job, folder: str) -> DataFrame:
     from pyspark.sql import functions
 
     found = ctx.spark.read.parquet(folder).groupBy("machine", "hour")
-    return found.agg(
+    latest: DataFrame = found.agg(
         functions.max("readings").alias("readings"),
         functions.min("first").alias("first"),
         functions.max("turnover").alias("turnover"),
         functions.max("wins").alias("wins"),
     )
+    return latest
 
 
 def _latest(halves: DataFrame) -> DataFrame:

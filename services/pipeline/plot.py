@@ -26,8 +26,10 @@ def plot(hours: Sequence[tuple[datetime, int]], border: datetime, target: Path) 
     for name, is_stream, colour in (("batch", False, "tab:blue"), ("stream", True, "tab:orange")):
         shown = [(hour, cents / 100_000) for hour, cents in hours if (hour >= border) is is_stream]
         if shown:
-            axes.bar(*zip(*shown, strict=True), width=1 / 26, align="edge", label=name, color=colour)
-    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(dates.AutoDateLocator()))
+            starts, thousands = zip(*shown, strict=True)
+            axes.bar(starts, thousands, width=1 / 26, align="edge", label=name, color=colour)
+    formatter = dates.ConciseDateFormatter(dates.AutoDateLocator())  # type: ignore[no-untyped-call]  # matplotlib's
+    axes.xaxis.set_major_formatter(formatter)
     axes.set_ylabel("turnover, thousands an hour")
     axes.set_title("Hourly turnover of the venue")
     axes.legend(loc="upper left")
