@@ -56,8 +56,8 @@ def direct(ctx: Job, seconds: float) -> list[float]:
 
 
 @app.job
-def busy(ctx: Job, tasks: int = 100_000) -> int:
-    """Fill all of Spark, for hours if it is let, with work of the JVM in tasks of a tenth of a second."""
+def busy(ctx: Job, tasks: int = 2_000) -> int:
+    """Fill all of Spark, for minutes if it is let, with work of the JVM in tasks of a tenth of a second."""
     return int(ctx.spark.range(0, tasks * 100_000_000, 1, tasks).selectExpr("sum(hash(id))").collect()[0][0])
 
 
