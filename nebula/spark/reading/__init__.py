@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nebula.spark.reading.hive_conf import HIVE_CONF
     from nebula.spark.reading.reader import Reader, Skipped
 
 __all__ = ["HIVE_CONF", "Reader", "Skipped"]
 
-HIVE_CONF: Final = {
-    "spark.sql.catalogImplementation": "hive",
-    # On the disk, each engine would fight for one lock, and leave folders wherever it was started.
-    "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:nebula;create=true",
-    "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
-    "spark.hadoop.hive.metastore.schema.verification": "false",
+_HOMES = {
+    "HIVE_CONF": "nebula.spark.reading.hive_conf",
+    "Reader": "nebula.spark.reading.reader",
+    "Skipped": "nebula.spark.reading.reader",
 }
-"""`Spark(conf=HIVE_CONF)` gives an engine Hive, and so the reader `hive`, with a metastore in memory."""
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily: who only declares an engine with HIVE_CONF has no pyspark, and needs none.
-    if name not in ("Reader", "Skipped"):
+    # Lazily: only the engine host has pyspark.
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from nebula.spark.reading import reader
+    import importlib
 
-    return getattr(reader, name)
+    return getattr(importlib.import_module(_HOMES[name]), name)
