@@ -36,7 +36,10 @@ def pytest_configure() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Caches are these tests' own: an archive of Java's classes that one makes is there for later ones."""
-    os.environ["NEBULA_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    ours = tmp_path_factory.getbasetemp()
+    # Where there are workers, each has a folder in that of all.
+    shared = ours.parent if "PYTEST_XDIST_WORKER" in os.environ else ours
+    os.environ["NEBULA_CACHE"] = str(shared / "cache")
 
 
 @pytest.hookimpl(hookwrapper=True)

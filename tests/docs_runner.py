@@ -2,7 +2,8 @@
 
 A fenced `python`, `toml` or `text` block whose first line is `# NAME` is a file of that name. Each line of a
 `console` block that begins with `$ ` is a command; what follows it is compared with what the command shows
-on a terminal, where `...` stands for anything. A command that ends in `&` stays until the page ends.
+on a terminal, where `...` stands for anything. A command that ends in `&` stays until the page ends, and may
+say more than is shown.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.ports import free_port
@@ -64,7 +65,9 @@ def read_page(path: Path) -> Page:
 def _commands(body: str) -> Iterator[Command]:
     for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
         words, _, shown = part.partition("\n")
-        yield Command(words.strip(), shown.strip())
+        command = Command(words.strip(), shown.strip())
+        # What stays goes on to say things, and a reader may look a moment later.
+        yield replace(command, shown=f"{command.shown}...") if command.stays else command
 
 
 def matches(shown: str, said: str) -> bool:
