@@ -82,9 +82,11 @@ def submitted(broker: Broker, seconds: float) -> Measurement:  # noqa: ARG001  #
 
 def _ran(command: list[str]) -> str:
     root = Path(__file__).parents[1]
+    # Spark's scripts look for their own folder with the `python` that is on PATH.
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=_START_SECONDS * 2, cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": str(root), "PATH": path, "PYSPARK_PYTHON": sys.executable},
     )  # fmt: skip
     if done.returncode != 0:
         raise Unavailable(f"{Path(command[0]).name} failed: {done.stderr.strip()[-600:]}")
@@ -163,7 +165,7 @@ async def _cancelled(client: Client, seconds: float, verb: str) -> Measurement:
         await job.cancel()
         status = await job.wait()
         reported.append(time.perf_counter() - began)
-        if status.state is not JobState.CANCELLED:
+        if status.state != JobState.CANCELLED:
             raise ConnectionError(f"a job that was cancelled is {status.state}")
         await (await client.start(_SERVICE, "quick")).result()
         free.append(time.perf_counter() - began)
@@ -190,7 +192,7 @@ async def _loop_delay(client: Client, seconds: float) -> Measurement:
 async def _running(client: Client, verb: str) -> JobHandle:
     job = await client.start(_SERVICE, verb)
     async for status in job.watch():
-        if status.state is JobState.RUNNING:
+        if status.state == JobState.RUNNING:
             break
     # Its tasks have to be in Spark by then.
     await anyio.sleep(_BUSY_AT_LEAST)

@@ -142,7 +142,7 @@ class JobStatus:
             return cls(
                 job=str(body["job"]),
                 seq=int(body["seq"]),
-                state=str(body["state"]),
+                state=_state(str(body["state"])),
                 progress=None if body.get("progress") is None else float(body["progress"]),
                 note=str(body.get("note") or ""),
                 step=None if step is None else (int(step[0]), int(step[1]), str(step[2])),
@@ -154,6 +154,14 @@ class JobStatus:
             )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is no job status: {error!r}") from error
+
+
+def _state(word: str) -> str:
+    # Ours is the member itself, since people compare with `is`.
+    try:
+        return JobState(word)
+    except ValueError:
+        return word
 
 
 def _tasks_to_json(tasks: TaskCounts) -> dict[str, int]:

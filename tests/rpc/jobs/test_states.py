@@ -65,6 +65,10 @@ def test_status_has_the_fields_of_the_protocol() -> None:
     ]  # fmt: skip
 
 
+def test_state_that_came_over_the_wire_is_the_member_that_people_compare_with() -> None:
+    assert JobStatus.from_json({"job": "a/b", "seq": 1, "state": "running"}).state is JobState.RUNNING
+
+
 def test_state_that_nobody_knows_is_not_final() -> None:
     status = JobStatus.from_json({"job": "a/b", "seq": 1, "state": "paused", "colour": "red"})
 
