@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 from nebula.errors import SettingsError
+from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.postgres import Database, RegistryAway
 from nebula.rpc.jobs.postgres_registry import Fenced, PostgresJobRegistry
 from nebula.rpc.jobs.record import LogLine
@@ -92,6 +95,60 @@ def test_job_is_begun_by_one_instance_alone(
     with other.transaction(), pytest.raises(Superseded):
         other.begin(job(state=JobState.STARTING, seq=2, holder="i2"))
     found = other.find(job().id)
+    assert found is not None
+    assert found.holder == "i1"
+
+
+def _is_locked(registry: PostgresJobRegistry) -> bool:
+    query = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = ?"
+    return bool(list(registry._all(query, registry.backend)))
+
+
+def _refuse(registry: PostgresJobRegistry) -> None:
+    with registry.part():
+        registry.lock()
+        raise VerbError("busy", "1000 jobs are queued")
+
+
+def test_what_follows_a_part_that_was_refused_is_written_under_the_lock(
+    registry: PostgresJobRegistry,
+) -> None:
+    registry.insert(job())
+    with registry.transaction():
+        with pytest.raises(VerbError):
+            _refuse(registry)
+        assert not _is_locked(registry)
+        registry.begin(job(state=JobState.STARTING, seq=2, holder="i1"))
+        with pytest.raises(VerbError):
+            _refuse(registry)
+
+        assert _is_locked(registry)
+
+
+def test_job_that_changes_after_it_was_looked_at_is_not_written_over(
+    database: Database, registry: PostgresJobRegistry, other: PostgresJobRegistry
+) -> None:
+    registry.insert(job())
+    refused: list[Superseded] = []
+
+    def begin() -> None:
+        try:
+            # Outside of a transaction nothing holds the lock from the look to the writing.
+            other.save(job(state=JobState.STARTING, seq=2, holder="i2"))
+        except Superseded as error:
+            refused.append(error)
+
+    late = threading.Thread(target=begin)
+    with psycopg.connect(database.url) as db:
+        db.execute(f'UPDATE "{registry.schema}".jobs SET seq = 2, holder = %s'.encode(), ("i1",))
+        late.start()
+        waits = "SELECT 1 FROM pg_stat_activity WHERE pid = ? AND wait_event_type = 'Lock'"
+        while late.is_alive() and not list(registry._all(waits, other.backend)):
+            time.sleep(0.01)
+    late.join(30.0)
+    found = registry.find(job().id)
+
+    assert refused
     assert found is not None
     assert found.holder == "i1"
 

@@ -213,6 +213,7 @@ class PostgresJobRegistry(JobRegistry):
     @contextmanager
     def part(self) -> Iterator[None]:
         """See `JobRegistry`."""
+        was_locked = self._is_locked
         self._do("SAVEPOINT part")
         try:
             yield
@@ -221,6 +222,8 @@ class PostgresJobRegistry(JobRegistry):
         except BaseException:
             self._do("ROLLBACK TO part")
             self._do("RELEASE part")
+            # PostgreSQL has let go of a lock that was taken in it.
+            self._is_locked = was_locked
             raise
         self._do("RELEASE part")
 

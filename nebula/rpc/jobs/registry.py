@@ -20,7 +20,7 @@ MAX_LOG_LINES: Final = 1000
 
 _LISTED: Final = ", ".join(COLUMNS)
 _INSERT: Final = f"INSERT INTO jobs ({_LISTED}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - our names
-_UPDATE: Final = f"UPDATE jobs SET {', '.join(f'{one} = ?' for one in COLUMNS)} WHERE id = ?"  # noqa: S608
+_UPDATE: Final = f"UPDATE jobs SET {', '.join(f'{one} = ?' for one in COLUMNS)} WHERE id = ? AND seq = ?"  # noqa: S608
 SELECT: Final = f"SELECT {_LISTED} FROM jobs"  # noqa: S608
 ENDED: Final = ", ".join(f"'{state}'" for state in sorted(END_STATES))
 _OLD: Final = f"""
@@ -185,9 +185,10 @@ class JobRegistry(ABC):
             # Written already, by a commit whose answer was lost on the way.
             return
         if found.seq != record.seq - 1:
-            raise Superseded(f"job {record.id} has been changed by another instance")
+            raise _superseded(record)
         require_transition(record.id, found.state, record.state)
-        self._do(_UPDATE, *row_of(record), record.id)
+        if not self._do(_UPDATE, *row_of(record), record.id, found.seq):
+            raise _superseded(record)
         self.add_lines(record.id, lines)
 
     def begin(self, record: JobRecord, lines: Sequence[LogLine] = (), *, most: int | None = None) -> None:  # noqa: ARG002 - for those that are shared
@@ -246,6 +247,10 @@ class JobRegistry(ABC):
         ]
         given = [(clause, values) for clause, values in wanted if values and values[0] is not None]
         return [clause for clause, _ in given], [value for _, values in given for value in values]
+
+
+def _superseded(record: JobRecord) -> Superseded:
+    return Superseded(f"job {record.id} has been changed by another instance")
 
 
 def _only(rows: Iterable[Sequence[Any]]) -> JobRecord | None:
