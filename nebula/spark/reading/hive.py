@@ -24,7 +24,8 @@ _FOREIGN_LOGICAL: Final = ("timestamp-micros", "local-timestamp-millis", "local-
 
 def has_hive(spark: SparkSession) -> bool:
     """Whether the engine was started with a Hive metastore."""
-    return spark.conf.get("spark.sql.catalogImplementation", "") == "hive"
+    # Spark checks the default, too: it is to be one of its own values.
+    return spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "hive"
 
 
 def why_not_hive(record: Record, files: Sequence[File], folder_types: Mapping[str, str]) -> str | None:

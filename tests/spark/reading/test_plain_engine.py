@@ -1,0 +1,52 @@
+"""`ctx.read` in an engine without Hive, as one is without any `conf`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nebula.rpc.jobs.runner import JobFailure, JobOutput
+from tests.spark.engine import CONF, Engine, engine
+from tests.spark.reading.samples import fields, write
+from tests.spark.told import task
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+_PATIENCE_SECONDS = 240.0
+_NUMBERS = count()
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with engine(tmp_path_factory.mktemp("engine"), conf=CONF) as running:
+        running.until_ready()
+        yield running
+
+
+def _rows(spark: Engine, path: Path, **options: Any) -> Any:
+    job = f"plain-{next(_NUMBERS)}"
+    spark.submit(task(job, "tests.spark.reading.jobs:rows", path=str(path), options=options))
+    return spark.told.wait(job, "done", "failed", seconds=_PATIENCE_SECONDS)
+
+
+def test_fastavro_reads_what_polars_cannot_decode(spark: Engine, tmp_path: Path) -> None:
+    rows = [{"a": 1}, {"a": None}]
+    write(tmp_path / "a.avro", fields(a=["null", "int", "long"]), rows)
+
+    end = _rows(spark, tmp_path)
+
+    assert isinstance(end, JobOutput), end
+    assert end.value == rows
+
+
+def test_hive_is_refused_with_what_to_do(spark: Engine, tmp_path: Path) -> None:
+    write(tmp_path / "a.avro", fields(a="int"), [{"a": 1}])
+
+    end = _rows(spark, tmp_path, reader="hive")
+
+    assert isinstance(end, JobFailure), end
+    assert end.code == "data"
+    assert "the engine has no Hive" in end.message
