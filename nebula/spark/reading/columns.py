@@ -7,7 +7,7 @@ that a table is the same whichever reader made it.
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import compress, count
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -27,6 +27,8 @@ from nebula.spark.reading.avro_types import (
     unwrap,
 )
 from nebula.spark.reading.errors import UnsupportedTypeError
+
+_STRING = Primitive("string")
 
 _PLAIN_ARROW = {
     "null": pa.null(),
@@ -138,16 +140,35 @@ def raw_type(each: AvroType) -> pa.DataType:
             entry = [pa.field("key", pa.string()), pa.field("value", raw_type(inner.values))]
             return pa.list_(pa.struct(entry))
         case Record():
-            return pa.struct([pa.field(f.name, raw_type(f.type)) for f in inner.fields])
+            return pa.struct([pa.field(f.name, raw_type(f.type)) for f in inner.fields if _is_held(f.type)])
         case _:
             return pa.binary()
 
 
-def raw_schema(record: Record) -> dict[str, Any]:
+def _is_held(each: AvroType) -> bool:
+    """Whether Spark can hold it: what it cannot is decoded for nobody."""
+    inner, _ = unwrap(each)
+    match inner:
+        case Unsupported():
+            return False
+        case Array():
+            return _is_held(inner.items)
+        case Map():
+            return _is_held(inner.values)
+        case _:
+            return True
+
+
+def raw_schema(record: Record, *, only_held: bool = False) -> dict[str, Any]:
     """An Avro schema for the same octets that decodes quickly, and in more libraries than the writer's.
 
     An enum's index is an int, a map's entries are an array of records, and a named type is written out
     wherever it is used: Avro's encoding is the same for each of these.
+
+    Args:
+        record: of the writer.
+        only_held: without the fields that Spark cannot hold, its own and those of records within it: what
+            is read by that schema skips them.
     """
     numbers = count()
 
@@ -165,20 +186,22 @@ def raw_schema(record: Record) -> dict[str, Any]:
             case Array():
                 return {"type": "array", "items": raw(each.items)}
             case Map():
-                entry = {"key": "string", "value": raw(each.values)}
-                return {"type": "array", "items": fields(entry.items())}
+                return {"type": "array", "items": fields([("key", _STRING), ("value", each.values)])}
             case Record():
-                return fields((f.name, raw(f.type)) for f in each.fields)
+                return fields([(f.name, f.type) for f in each.fields])
             case Union():
                 return [raw(branch) for branch in each.branches]
             case Unsupported():
                 raise UnsupportedTypeError(each.why)
 
-    def fields(named: Any) -> dict[str, Any]:
+    def fields(named: list[tuple[str, AvroType]]) -> dict[str, Any]:
         name = f"n{next(numbers)}"
-        return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in named]}
+        # Those that are left out have numbers, too: the others have the same names with them and without.
+        made = [{"name": field, "type": raw(each)} for field, each in named]
+        kept = [not only_held or _is_held(each) for _, each in named]
+        return {"type": "record", "name": name, "fields": list(compress(made, kept))}
 
-    return fields((f.name, raw(f.type)) for f in record.fields)
+    return fields([(f.name, f.type) for f in record.fields])
 
 
 def _decimal(each: Primitive | Fixed) -> dict[str, Any]:

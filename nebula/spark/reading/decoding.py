@@ -97,12 +97,11 @@ class FastavroDecoder:
 
     def __init__(self, writer: Record, needed: tuple[str, ...]) -> None:
         schema = raw_schema(writer)
-        wanted = [field for field in schema["fields"] if field["name"] in needed]
+        held = raw_schema(writer, only_held=True)
+        wanted = {**held, "fields": [field for field in held["fields"] if field["name"] in needed]}
         self._writer = fastavro.parse_schema(schema)
-        self._reader = None
         # What is not wanted is skipped, which is quicker than to make objects of it.
-        if len(wanted) < len(schema["fields"]):
-            self._reader = fastavro.parse_schema({**schema, "fields": wanted})
+        self._reader = None if wanted == schema else fastavro.parse_schema(wanted)
         fields = [pa.field(f.name, raw_type(f.type)) for f in writer.fields if f.name in needed]
         self._type = pa.struct(fields)
 

@@ -178,9 +178,9 @@ def _without_nulls(convert: Convert, path: str) -> Convert:
 def _record(writer: Record, reader: Record, path: str) -> Convert:
     sources = [_source(writer, field, f"{path}.{field.name}") for field in reader.fields]
     target = arrow_type(reader)
-    order = {field.name: index for index, field in enumerate(writer.fields)}
 
     def convert(column: pa.Array) -> pa.Array:
+        order = {part.name: index for index, part in enumerate(column.type)}
         # What lies under a null is the decoder's filling, and must not be taken for a value.
         rows = column.filter(column.is_valid()) if column.null_count else column
         parts = rows.flatten()

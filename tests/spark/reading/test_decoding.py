@@ -139,6 +139,31 @@ def test_column_of_such_a_type_may_be_left_out() -> None:
     assert batch.to_pylist() == [{"a": 1}]
 
 
+@pytest.mark.parametrize("kind", ["plain", "array", "map", "maybe"])
+def test_such_a_field_within_a_record_may_be_left_out(kind: str) -> None:
+    union: Any = ["int", "string"]
+    unheld: Any = {
+        "plain": union,
+        "array": {"type": "array", "items": union},
+        "map": {"type": "map", "values": union},
+        "maybe": ["null", "int", fields(deep=union) | {"name": "Deep"}],
+    }[kind]
+    values: Any = {"plain": [5, "t"], "array": [[5], ["t", 6]], "map": [{"k": 5}, {}], "maybe": [5, None]}[
+        kind
+    ]
+    inner = fields(u=unheld, x="int") | {"name": "Inner"}
+    rows = [{"a": {"u": value, "x": at}, "b": [{"u": value, "x": -at}]} for at, value in enumerate(values)]
+
+    batch = read_as(
+        "fastavro",
+        fields(a=inner, b={"type": "array", "items": "Inner"}),
+        rows,
+        fields(a=fields(x="int") | {"name": "Inner"}, b={"type": "array", "items": "Inner"}),
+    )
+
+    assert batch.to_pylist() == [{"a": {"x": at}, "b": [{"x": -at}]} for at in range(2)]
+
+
 def test_many_rows_are_decoded_in_portions() -> None:
     rows = [{"value": row["value"]} for row in readings(40_000)]
 
