@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from nebula.rpc.jobs.open_job import Key, OpenJob, further, short
+from nebula.rpc.jobs.open_job import UNRUN, Key, OpenJob, further, short
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress
 from nebula.rpc.jobs.states import JobState
@@ -176,12 +176,15 @@ class JobBoard:
         for job in [job for job in (*waiting, *self._elsewhere) if job not in jobs]:
             self._drop(job)
 
-    def withdraw(self, job: str) -> None:
+    def withdraw(self, work: Work) -> None:
         """Another instance has changed a job that was to be changed here: nothing of it is true here."""
-        found = self._open.get(job)
-        if found is not None and found.record.state is JobState.STARTING:
-            self._places.free(found.key)
-        self._drop(job)
+        record = work.record
+        if isinstance(work.then, Submit):
+            # No runner was given it, whatever was decided of it since.
+            key = record.id, record.attempt
+            self._places.free(key)
+            self._settling.pop(key, None)
+        self._drop(record.id)
 
     def _drop(self, job: str) -> None:
         if (found := self._open.pop(job, None)) is not None:
@@ -349,7 +352,7 @@ class JobBoard:
             self._run_again(job, reason, now, delay)
 
     def _run_again(self, job: OpenJob, reason: str, now: Moment, delay: float) -> None:
-        again = {"state": JobState.QUEUED, "attempt": job.record.attempt + 1, **_UNRUN}
+        again = {"state": JobState.QUEUED, "attempt": job.record.attempt + 1, **UNRUN}
         not_before = now.wall + delay if delay > 0 else None
         self._end_at(job, None)
         self._change(job, now, note=short(f"to be run again: {reason}"), not_before=not_before, **again)
@@ -373,26 +376,18 @@ class JobBoard:
         self._change(job, now, Ended(job.record.id), state=state, ended_at=now.wall, **changes)
 
     def _change(self, job: OpenJob, now: Moment, then: Effect | None = None, **changes: Any) -> None:
-        job.record = replace(job.record, seq=job.record.seq + 1, **changes)
+        before = job.record
+        job.record = replace(before, seq=before.seq + 1, **changes)
         job.told_at, job.is_behind = now.steady, False
-        self._put(job, then)
+        self._put(job, then, held_by=before.holder)
 
-    def _put(self, job: OpenJob, then: Effect | None = None, keep: Keep = Keep.RECORD) -> None:
-        self._work.append(Work(job.record, tuple(job.lines), then, keep))
+    def _put(
+        self, job: OpenJob, then: Effect | None = None, keep: Keep = Keep.RECORD, held_by: str | None = None
+    ) -> None:
+        self._work.append(Work(job.record, tuple(job.lines), then, keep, held_by))
         job.lines.clear()
         job.lines_due = None
 
     def _note_line(self, job: OpenJob, text: str, now: Moment) -> None:
         job.note_line(text, now)
         self._timed.setdefault(job.record.id, job)
-
-
-_UNRUN: Final[Mapping[str, Any]] = {
-    "started_at": None,
-    "step": None,
-    "tasks": None,
-    "steps": (),
-    "counters": {},
-    "incarnation": None,
-    "holder": None,
-}

@@ -106,7 +106,7 @@ def _keep(work: Work, registry: JobRegistry) -> bool:
         elif isinstance(work.then, Submit):
             registry.begin(record, work.lines, most=work.then.most)
         else:
-            registry.save(record, work.lines)
+            registry.save(record, work.lines, held_by=work.held_by)
     except Superseded:
         return False
     except LookupError:

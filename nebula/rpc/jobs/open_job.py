@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry import MAX_LOG_LINES
@@ -13,7 +13,7 @@ from nebula.rpc.jobs.runner import JobTask
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.jobs.work import Moment
 
-__all__ = ["Key", "OpenJob", "further", "short"]
+__all__ = ["UNRUN", "Key", "OpenJob", "further", "short"]
 
 # Until it is done a job is not done.
 _MOST_BEFORE_THE_END: Final = 0.99
@@ -23,6 +23,17 @@ _LOG_EVERY: Final = 0.5
 
 _MAX_NOTE: Final = 300
 _MAX_LINE: Final = 4000
+
+# What a record loses when its job is to be run again.
+UNRUN: Final[Mapping[str, Any]] = {
+    "started_at": None,
+    "step": None,
+    "tasks": None,
+    "steps": (),
+    "counters": {},
+    "incarnation": None,
+    "holder": None,
+}
 
 # Of one attempt: the job's ULID and the attempt's number.
 Key = tuple[str, int]

@@ -35,6 +35,10 @@ _QUOTED: Final = r"~\g<0>"
 _ESCAPED: Final = "ESCAPE '~'"
 
 
+# Whoever it is: no instance has this name.
+_ANYBODY: Final = ""
+
+
 class JobFilter(NamedTuple):
     """Which jobs to list; None asks for any. Times are seconds since the epoch.
 
@@ -169,8 +173,15 @@ class JobRegistry(ABC):
         self.lock()
         self._do(_INSERT, *row_of(record))
 
-    def save(self, record: JobRecord, lines: Sequence[LogLine] = ()) -> None:
+    def save(
+        self, record: JobRecord, lines: Sequence[LogLine] = (), *, held_by: str | None = _ANYBODY
+    ) -> None:
         """Replace what is known of a job, and add to its log.
+
+        Args:
+            record: what is known now.
+            lines: for its log.
+            held_by: the instance, or None, that holds it in the status that this one follows.
 
         Raises:
             IllegalTransition: its state may not follow the one that is written.
@@ -184,7 +195,7 @@ class JobRegistry(ABC):
         if found == record:
             # Written already, by a commit whose answer was lost on the way.
             return
-        if found.seq != record.seq - 1:
+        if found.seq != record.seq - 1 or held_by not in (_ANYBODY, found.holder):
             raise _superseded(record)
         require_transition(record.id, found.state, record.state)
         if not self._do(_UPDATE, *row_of(record), record.id, found.seq):

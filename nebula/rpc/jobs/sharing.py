@@ -181,7 +181,7 @@ class Sharing:
     def refuse(self, work: Work) -> None:
         """Another instance was quicker: look what it did."""
         record = work.record
-        self._board.withdraw(record.id)
+        self._board.withdraw(work)
         if JobState.CANCELLED in (record.state, record.ends_as):
             self.ask_to_cancel(record.id)
         elif not isinstance(work.then, Submit) and record.holder == self._instance:

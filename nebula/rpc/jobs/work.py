@@ -64,12 +64,17 @@ class Keep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What to do, in this order: write the record, add the lines to its log, tell its status, do `then`."""
+    """What to do, in this order: write the record, add the lines to its log, tell its status, do `then`.
+
+    Attributes:
+        held_by: held the job before, as far as is known here: what follows is true of that run alone.
+    """
 
     record: JobRecord
     lines: tuple[LogLine, ...] = ()
     then: Effect | None = None
     keep: Keep = Keep.RECORD
+    held_by: str | None = None
 
     @property
     def is_told(self) -> bool:

@@ -219,6 +219,16 @@ class RegistrySuite:
                 registry.save(late)
         assert registry.find(job().id) == job(state=JobState.RUNNING, seq=3, holder="i1")
 
+    def test_what_follows_another_instances_run_is_refused(self, registry: JobRegistry) -> None:
+        running = job(state=JobState.STARTING, seq=2, holder="i2")
+        registry.insert(running)
+        for held_by in ("i1", None):
+            with pytest.raises(Superseded):
+                registry.save(job(state=JobState.CANCELLING, seq=3, holder="i1"), held_by=held_by)
+        assert registry.find(running.id) == running
+
+        registry.save(job(state=JobState.CANCELLING, seq=3, holder="i2"), held_by="i2")
+
     def test_what_is_written_already_may_be_written_again(self, registry: JobRegistry) -> None:
         registry.insert(job())
         for _ in range(2):

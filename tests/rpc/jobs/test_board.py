@@ -648,13 +648,31 @@ def test_job_that_was_refused_leaves_its_place_to_the_next() -> None:
     table = shared()
     for number in (1, 2, 3):
         table.add(number)
-    table.dispatch()
-    table.board.withdraw("j1")
+    table.board.dispatch(table.now)
+    table.board.withdraw(table.work()[0])
     table.board.learn(known(1, state=JobState.STARTING, seq=2, holder="other"), table.now)
     table.dispatch()
 
     assert table.begun() == ["j1", "j2", "j3"]
     assert table.board.position("j1") is None
+
+
+@pytest.mark.parametrize("seconds", [0.0, _GRACE])
+def test_job_that_was_refused_after_its_cancel_leaves_its_place_and_its_key_to_the_next(
+    seconds: float,
+) -> None:
+    table = shared()
+    table.add(1, exclusive="a")
+    table.board.dispatch(table.now)
+    table.board.cancel("j1", table.now)
+    table.board.advance(Moment(table.now.wall + seconds, table.now.steady + seconds))
+    for work in table.work():
+        table.board.withdraw(work)
+    for number in (2, 3):
+        table.add(number, exclusive="a" if number == 2 else None)
+    table.dispatch()
+
+    assert table.begun() == ["j1", "j2", "j3"]
 
 
 def test_what_is_written_by_ourselves_is_no_news() -> None:

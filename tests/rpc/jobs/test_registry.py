@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from nebula.rpc.jobs.board import JobBoard
+from nebula.rpc.jobs.effects import _keep
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry, peek
+from nebula.rpc.jobs.states import JobState
+from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.jobs.work import Moment
 from tests.rpc.jobs.faults import failing_at
+from tests.rpc.jobs.harness import count
 from tests.rpc.jobs.registries import RegistrySuite, job
 
 
@@ -59,3 +65,19 @@ def test_registry_of_another_version_is_not_touched(tmp_path: Path) -> None:
 
     with pytest.raises(sqlite3.DatabaseError, match="another version of Nebula"):
         SqliteJobRegistry(tmp_path / "jobs.sqlite")
+
+
+def test_what_follows_a_begin_that_was_refused_is_not_written_over_the_run_of_another(
+    registry: JobRegistry,
+) -> None:
+    registry.insert(job())
+    theirs = job(state=JobState.STARTING, seq=2, holder="i2")
+    registry.begin(theirs)
+    board = JobBoard({"count": JobVerb("count", count)}, lambda _: 1, cancel_grace=9.0, instance="i1")
+    now = Moment(1.0, 1.0)
+    board.add(job(), now)
+    board.dispatch(now)
+    board.cancel(job().id, now)
+
+    assert [_keep(work, registry) for work in board.take_work()] == [False, False]
+    assert registry.find(job().id) == theirs
