@@ -165,7 +165,7 @@ def test_exclusive_key_holds_over_all_instances_and_beyond_the_end(
     registry.save(job(1, state=JobState.FAILED, seq=3, holder="i1", exclusive="/data/a"))
     with pytest.raises(Superseded):
         other.begin(second)
-    registry.release(job(1).id)
+    registry.release(job(1).id, "")
     other.begin(second)
 
     assert other.find(second.id) == second

@@ -260,9 +260,7 @@ class JobBoard:
     def slots_free(self, key: Key, now: Moment) -> None:
         """What a cancelled job still held is free."""
         if self._find(key) is None:
-            self._places.free(key)
-        if (job := self._settling.pop(key, None)) is not None:
-            self._change(job, now, note="", holder=None)
+            self._release(key, note="")
         self.dispatch(now)
 
     def lost(self, key: Key, reason: str, now: Moment) -> None:
@@ -285,10 +283,14 @@ class JobBoard:
 
     def _take_back(self, key: Key) -> OpenJob | None:
         """The runner has done with an attempt: what it held is free."""
+        self._release(key)
+        return self._find(key)
+
+    def _release(self, key: Key, note: str | None = None) -> None:
         self._places.free(key)
         if (ended := self._settling.pop(key, None)) is not None:
-            self._work.append(Work(ended.record, keep=Keep.RELEASE))
-        return self._find(key)
+            record = ended.record if note is None else replace(ended.record, note=note)
+            self._work.append(Work(record, keep=Keep.RELEASE))
 
     def _may_begin(self, job: OpenJob) -> bool:
         assert job.verb is not None

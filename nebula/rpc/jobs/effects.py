@@ -102,7 +102,7 @@ def _keep(work: Work, registry: JobRegistry) -> bool:
         if work.keep is Keep.LINES:
             registry.add_lines(record.id, work.lines)
         elif work.keep is Keep.RELEASE:
-            registry.release(record.id)
+            registry.release(record.id, record.note)
         elif isinstance(work.then, Submit):
             registry.begin(record, work.lines, most=work.then.most)
         else:

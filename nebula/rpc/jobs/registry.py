@@ -210,10 +210,10 @@ class JobRegistry(ABC):
         """
         self.save(record, lines)
 
-    def release(self, job: str) -> None:
-        """Nothing runs any more of a job that has ended."""
+    def release(self, job: str, note: str) -> None:
+        """Nothing runs any more of a job that has ended: that is no new status, but for its note."""
         self.lock()
-        self._do("UPDATE jobs SET holder = NULL WHERE id = ?", job)
+        self._do("UPDATE jobs SET holder = NULL, note = ? WHERE id = ?", note, job)
 
     def add_lines(self, job: str, lines: Iterable[LogLine]) -> None:
         """Add to a job's log, numbered on from the last one; of more than `MAX_LOG_LINES` the oldest go.

@@ -59,7 +59,7 @@ class Keep(Enum):
     """Those for its log alone."""
 
     RELEASE = auto()
-    """That nothing of it runs any more; it has ended before."""
+    """That nothing of it runs any more, and its note; it has ended before, and that is told once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,8 +237,9 @@ class RegistrySuite:
         assert [line.text for line in registry.lines(job().id, 10)] == ["once"]
 
     def test_job_that_has_ended_is_held_until_nothing_of_it_runs(self, registry: JobRegistry) -> None:
-        ended = job(state=JobState.CANCELLED, holder="i1", ended_at=5.0)
+        ended = job(state=JobState.CANCELLED, holder="i1", ended_at=5.0, is_owed=True)
         registry.insert(ended)
-        registry.release(ended.id)
+        registry.settle_notice(ended.id)
+        registry.release(ended.id, "it is over")
 
-        assert registry.find(ended.id) == replace(ended, holder=None)
+        assert registry.find(ended.id) == replace(ended, holder=None, is_owed=False, note="it is over")

@@ -13,7 +13,7 @@ import pytest
 from nebula.errors import ConnectionLost, Rejected, ServerError
 from nebula.rpc.jobs.notices import Notices
 from nebula.rpc.jobs.record import JobRecord
-from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.registry import JobFilter, JobRegistry
 from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
@@ -159,6 +159,22 @@ async def test_end_that_the_broker_does_not_take_is_given_up_and_the_log_says_so
 
     assert log["lines"][-1]["text"].startswith("its end cannot be told: ")
     assert [status.state for status in house.published.told(_MINE)].count("done") == 0
+
+
+async def test_cancelled_end_is_told_once_although_its_code_runs_a_little_longer(house: House) -> None:
+    async with house.living() as service:
+        job = str((await house.accept(service, neb_job_notify=_MINE))["job"])
+        ulid = (await house.runner.next_task()).job
+        house.runner.listener.on_started(ulid, 1)
+        await ask(service, "job.cancel", {"job": job})
+        house.runner.listener.on_cancelled(ulid, 1, slots_free=False)
+        await house.published.until_told(_MINE, "cancelled")
+        await _until_settled(service)
+        house.runner.listener.on_slots_free(ulid, 1)
+
+        assert await _owed(service) == []
+        (kept,) = await service.read(lambda registry: registry.page(JobFilter(), 5))
+    assert (kept.holder, kept.note) == (None, "")
 
 
 async def test_queue_that_is_full_is_tried_again_and_holds_up_no_other(house: House) -> None:
