@@ -56,13 +56,15 @@ class Database:
                 f"{self.origin}: PostgreSQL needs psycopg: pip install 'nebula-rpc[postgresql]'"
             ) from error
         try:
-            self._parts()
+            is_plain = self._is_plain()
         except ProgrammingError:
+            is_plain = False
+        if not is_plain:
             raise SettingsError(
                 f"{self.origin}: this is no URL of PostgreSQL, which looks like "
                 "postgresql://user:password@host:5432/name; signs such as @ / % in a password are to be "
                 "percent-encoded"
-            ) from None
+            )
 
     @property
     def place(self) -> str:
@@ -85,6 +87,13 @@ class Database:
             return psycopg.connect(autocommit=True, **wanted)
         except psycopg.Error as error:
             raise RegistryAway(f"{self.place}: {one_line(error)}") from None
+
+    def _is_plain(self) -> bool:
+        # What follows a / or @ in a password is host, port or database to libpq, which shows them.
+        before, at, after = self.url.partition("://")[2].partition("@")
+        ports = str(self._parts().get("port", "")).split(",")
+        is_split_as_written = not (at and "/" in before) and "@" not in after
+        return is_split_as_written and all(port.isdecimal() for port in ports if port)
 
     def _parts(self) -> dict[str, Any]:
         from psycopg.conninfo import conninfo_to_dict

@@ -18,7 +18,28 @@ def test_password_is_in_no_text_about_it() -> None:
     assert "sesame" not in repr(database) + str(database) + database.place
 
 
-@pytest.mark.parametrize("url", ["postgresql://nebula:open%zzsesame@h/x", "host=h password=sesame", "sesame"])
+@pytest.mark.parametrize("password", ["open:sesame", "open#sesame", "open?sesame", "%40sesame%2F"])
+def test_password_with_signs_that_need_no_code_is_in_no_text_either(password: str) -> None:
+    database = Database(f"postgresql://nebula:{password}@h1:1,h2:2/jobs?connect_timeout=3")
+
+    assert database.place == "PostgreSQL at h1,h2:1,2, database jobs"
+    assert "sesame" not in repr(database)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://nebula:open%zzsesame@h/x",
+        "postgresql://nebula:open/sesame@h/x",
+        "postgresql://nebula:12/sesame@h:1/x",
+        "postgresql://nebula:open@sesame@h/x",
+        "postgresql://nebula:open?/sesame@h/x",
+        "postgresql://nebula:1?user=/sesame@h/x",
+        "postgresql://nebula:sesame/x",
+        "host=h password=sesame",
+        "sesame",
+    ],
+)
 def test_url_that_is_none_is_refused_without_being_told(url: str) -> None:
     with pytest.raises(SettingsError) as caught:
         Database(url)
