@@ -33,7 +33,7 @@ class Synced:
 
     Attributes:
         position: how many data the spool has taken by then, ever.
-        group: of ids in the ledger; None: there was nothing new.
+        group: of ids in the ledger; None: there was nothing new, or its ids are to be kept.
     """
 
     position: int
@@ -72,9 +72,9 @@ class Spool:
     """Data and the ids of their messages in a folder, which this process alone may use.
 
     The order of things, for who takes messages from a broker: `append` each, `sync`, ACK them with a
-    receipt, and at the RECEIPT `acked`. Then nothing is lost or doubled, wherever the process or the machine
-    dies: what was not synced was not ACKed and comes again; what was synced and comes again, as its ACK was
-    lost, is known by its id.
+    receipt, and at the RECEIPT `acked`; with each connection after the first, `reconnected`. Then nothing is
+    lost or doubled, wherever the process or the machine dies: what was not synced was not ACKed and comes
+    again; what was synced and comes again, as its ACK was lost, is known by its id.
 
     Positions count data from 0 on, without gaps, over all restarts. All methods may be called from any
     thread; `append` and `sync` from one at a time.
@@ -108,6 +108,7 @@ class Spool:
         self._waiting: dict[str, bytes] = {}  # for the next sync, in order
         self._writing = 0  # how many of them the segment's writer has by now
         self._again: dict[str, None] = {}
+        self._absent: set[str] = set()  # of both, those that have not come by this connection
         self._writer: ContainerWriter | None = None
         try:
             with ExitStack() as opened:
@@ -155,6 +156,7 @@ class Spool:
             Whether it is new. Else it is there already: ACK it with the others after the next `sync`.
         """
         with self._guard:
+            self._absent.discard(message_id)
             if message_id in self._waiting:
                 return False
             if message_id in self._ledger:
@@ -162,6 +164,11 @@ class Spool:
                 return False
             self._waiting[message_id] = datum
             return True
+
+    def reconnected(self) -> None:
+        """What was appended and not synced comes again, some of it after the next group's ACK."""
+        with self._guard:
+            self._absent = {*self._waiting, *self._again}
 
     def sync(self) -> Synced:
         """Make durable what was appended, with its ids. ACK only then.
@@ -178,12 +185,14 @@ class Spool:
             group = self._ledger.commit(list(self._waiting), files, again=list(self._again))
             if self._waiting:
                 self._segments[-1].count += len(self._waiting)
-            self._waiting, self._again = {}, {}
+            # Those that are still to come again are to be known then, whatever the ACK of the others is told.
+            confirmed = None if self._absent else group
+            self._waiting, self._again, self._absent = {}, {}, set()
             self._writing = 0
             self._ledger.compact()
             if self._writer is not None and self._writer.size_bytes >= self._segment_bytes:
                 self._end_segment()
-            return Synced(self.end, group)
+            return Synced(self.end, confirmed)
 
     def acked(self, synced: Synced) -> None:
         """The broker has confirmed the ACKs of all that a `sync` covered, also what came again: forget it.

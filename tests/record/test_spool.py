@@ -132,6 +132,20 @@ def test_a_full_disk_is_waited_for(spool: Spool) -> None:
     assert bodies(spool) == ["a", "b0", "b10", "b100", "b300", "b600"]
 
 
+def test_what_is_still_to_come_again_is_known_when_others_are_confirmed(tmp_path: Path) -> None:
+    with Spool(tmp_path) as spool:
+        with files_of_at_most(0), pytest.raises(OSError, match="too large"):
+            add(spool, "a", "b")
+        spool.reconnected()
+
+        spool.acked(add(spool, "b"))  # its ACK is of no other
+        assert not spool.append("a", datum("a"))
+        spool.acked(spool.sync())
+        assert bodies(spool) == ["a", "b"]
+        spool.acked(add(spool, "c"))
+        assert spool.in_doubt == 1, "b was ACKed with its group, and is forgotten as one of the oldest"
+
+
 def test_a_segment_that_lost_what_was_synced_is_damage(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
         add(spool, "a")

@@ -140,6 +140,7 @@ class Receiver:
         headers = {brand.prefetch_count: str(options.prefetch), **brand.durable_headers(options.durable)}
         # Receipts of an earlier connection never come: with a full spool we would wait for them for ever.
         self._acked = self._spool.end
+        self._spool.reconnected()
         # What came by it and is not in the spool comes again.
         self._waiting.clear()
         self._waiting_bytes = 0

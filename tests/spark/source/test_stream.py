@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +172,42 @@ def test_full_disk_takes_no_more_until_there_is_room(
         has_room = True
 
         assert query.rows(query.until(2)) == ["a", "b"]
+
+
+def test_full_disk_and_a_lost_connection_double_nothing(
+    broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, may_go, has_room = threading.Event(), threading.Event(), threading.Event()
+    write = os.pwrite
+    texts = ["a", "b", "c"]
+
+    def pwrite(file: int, octets: bytes, offset: int) -> int:
+        tried.set()
+        may_go.wait(20)
+        if has_room.is_set() or len(spool._waiting) == 1:
+            return write(file, octets, offset)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Query(broker.url, tmp_path) as query:
+        spool, receiver = query.reader._run().spool, query.reader._run().receiver
+        monkeypatch.setattr("nebula.record.disk.os.pwrite", pwrite)
+        publish(broker.url, ["first"])
+        assert tried.wait(20)
+        publish(broker.url, texts)
+        # They become one group, whose sync finds no room.
+        until(lambda: len(receiver._waiting), lambda count: count == 3)
+        may_go.set()
+        until(lambda: len(spool._waiting), lambda count: count == 3)
+        broker.stop()
+        until(lambda: receiver._is_connected, lambda is_connected: not is_connected)
+        # They come again one by one.
+        monkeypatch.setattr(receiver, "_options", replace(receiver._options, prefetch=1))
+        has_room.set()
+        broker.start()
+        publish(broker.url, ["last"])
+        end = until(query.latest, lambda end: query.rows(end)[-1:] == ["last"])
+
+        assert query.rows(end) == ["first", *texts, "last"]
 
 
 def test_stream_goes_on_when_the_broker_comes_back(broker: RunningBroker, tmp_path: Path) -> None:
