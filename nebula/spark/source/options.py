@@ -37,6 +37,7 @@ _READ: Final = (*_BROKER, *_SCHEMA, "corrupt")
 _STREAM: Final = (
     *_READ, "spool", "durable", "prefetch", "maxRowsPerBatch", "maxSpoolRows", "maxSpoolBytes", "partitions",
     "quietSeconds",
+    "quietLimitSeconds",
 )  # fmt: skip
 _WRITE: Final = (*_BROKER, *_SCHEMA, "window")
 
@@ -105,6 +106,7 @@ class StreamOptions:
         max_spool_rows, max_spool_bytes: beyond either no more is received until Spark has committed.
         partitions: tasks that read one batch at most; None: one for each core of this machine.
         quiet_seconds: with the trigger `availableNow`, the end is when nothing came for so long.
+        quiet_limit_seconds: and at the latest after so long: on a destination that is never quiet.
     """
 
     read: ReadOptions
@@ -116,6 +118,7 @@ class StreamOptions:
     max_spool_bytes: int
     partitions: int | None
     quiet_seconds: float
+    quiet_limit_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,7 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
         max_spool_bytes=_whole(options, "maxSpoolBytes") or 4 * 1024**3,
         partitions=_whole(options, "partitions"),
         quiet_seconds=_seconds(options, "quietSeconds") or 1.0,
+        quiet_limit_seconds=_seconds(options, "quietLimitSeconds") or 60.0,
     )
 
 

@@ -105,20 +105,25 @@ class Receiver:
                 except OSError as error:
                     _log.warning("spooled file not removed", reason=str(error))
 
-    def wait_quiet(self, seconds: float, sleep: Callable[[float], None]) -> None:
-        """Wait until nothing has come for so long, or no more is taken as the spool is full.
+    def wait_quiet(self, sleep: Callable[[float], None]) -> None:
+        """Wait until nothing has come for `quiet_seconds`, or no more is taken as the spool is full.
+
+        On a destination that is never quiet, `quiet_limit_seconds` after it was first connected.
 
         Raises:
             ConnectionLost: the broker could not be reached within its `timeout`.
         """
         away_since = self._now()
         patience = self._options.read.broker.timeout
+        seconds, limit = self._options.quiet_seconds, self._options.quiet_limit_seconds
+        until: float | None = None
         while not self._is_full:
             self.check()
             now = self._now()
             if self._is_connected:
                 away_since = now
-                if not self._is_busy and now - self._last_arrival >= seconds:
+                until = until or now + limit
+                if now >= until or (not self._is_busy and now - self._last_arrival >= seconds):
                     return
             elif now - away_since > patience:
                 place = parse_address(self._options.read.broker.url).place

@@ -92,9 +92,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return running.offset(running.spool.end)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Receive until the broker has no more; that is where the query will end."""
+        """Receive until the broker has no more, or for so long; that is where the query will end."""
         running = self._run()
-        running.receiver.wait_quiet(self._options.quiet_seconds, sleep)
+        running.receiver.wait_quiet(sleep)
         self._last = running.spool.end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

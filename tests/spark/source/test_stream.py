@@ -246,6 +246,30 @@ def test_available_now_ends_where_the_queue_was_empty(broker: RunningBroker, tmp
         assert query.latest() == end
 
 
+def test_available_now_begins_though_messages_keep_coming(broker: RunningBroker, tmp_path: Path) -> None:
+    is_over = threading.Event()
+    sent: list[int] = []
+
+    def keep_publishing() -> None:
+        with sync.Client(broker.url) as client:
+            while not is_over.wait(0.005):
+                client.publish(QUEUE, "x", content_type="text/plain")
+                sent.append(1)
+
+    publisher = threading.Thread(target=keep_publishing)
+    with Query(broker.url, tmp_path, quietSeconds="30", quietLimitSeconds="0.2") as query:
+        publisher.start()
+        try:
+            until(lambda: len(sent), bool)
+            query.until(1)
+            query.reader.prepareForTriggerAvailableNow()
+            assert publisher.is_alive()
+            assert query.size(query.latest()) > 0
+        finally:
+            is_over.set()
+            publisher.join()
+
+
 def test_full_spool_is_emptied_though_receipts_were_lost_with_their_connection(
     broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
