@@ -30,8 +30,8 @@ _T = TypeVar("_T")
 # Statuses may be lost, with a connection or with the service that would have told them.
 _ASK_AFTER: Final = 10.0
 
-# Between two questions to a service that is away.
-_AWAY_SECONDS: Final = 1.0
+# Between two questions to a service that is away, or that lets nobody wait.
+_PAUSE_SECONDS: Final = 1.0
 
 # A log's follower is kept waiting for a line so long, where its own time to wait is no shorter.
 _FOLLOW_SECONDS: Final = 20.0
@@ -111,6 +111,7 @@ class JobHandle:
             raise ValueError(f"{job!r} does not say whose job it is: reports/{ulid} would")
         self.id = job
         self._client, self._ask_after = client, ask_after
+        self._pause = min(_PAUSE_SECONDS, ask_after)
         self._service, self._ulid = service, ulid
         self._home = f"/queue/{service}"
         self._queue = via or self._home
@@ -249,6 +250,7 @@ class JobHandle:
     async def _follow_log(self, after: int) -> AsyncGenerator[LogLine]:
         ask, is_over = self._ask, False
         while not is_over:
+            began = anyio.current_time()
             answer = await ask("job.log", {"after": after, "timeout": _FOLLOW_SECONDS})
             ask = self._ask_again
             with reading(f"the log of {self.id}"):
@@ -256,6 +258,9 @@ class JobHandle:
                 after, is_over = int(answer["next"]), bool(answer["is_over"])
             for line in lines:
                 yield line
+            if not (lines or is_over) and anyio.current_time() < began + self._pause:
+                # The service keeps so many callers waiting, and no more.
+                await anyio.sleep(self._pause)
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r})"
@@ -301,7 +306,7 @@ class JobHandle:
             except NebulaError as error:
                 if not _is_away(error):
                     raise
-            await anyio.sleep(min(_AWAY_SECONDS, self._ask_after))
+            await anyio.sleep(self._pause)
 
     async def _ask_holder(self, verb: str, parameters: Any) -> Any:
         try:

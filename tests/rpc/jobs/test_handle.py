@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from nebula.errors import JobEnded, RemoteError
@@ -229,3 +230,21 @@ async def test_all_that_is_known_of_a_job_is_shown(tmp_path: Path) -> None:
 def test_handle_needs_to_know_the_service() -> None:
     with pytest.raises(ValueError, match="does not say whose job"):
         JobHandle(None, "0" * 26)  # type: ignore[arg-type]  # refused before it is used
+
+
+async def test_follower_whom_the_service_does_not_keep_waiting_asks_again_after_a_pause(
+    tmp_path: Path,
+) -> None:
+    async def follow() -> None:
+        async for _ in job.handle.log(follow=True):
+            pass
+
+    async with watching(tmp_path) as job, anyio.create_task_group() as tasks:
+        job.service.inquiries.callers._most = 0
+        tasks.start_soon(follow)
+        for _ in range(40):
+            # Each question is two of these.
+            await job.service.read(lambda registry: registry.find(job.key[0]))
+        tasks.cancel_scope.cancel()
+
+    assert len(job.client.asked) < 5
