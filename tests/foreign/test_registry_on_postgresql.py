@@ -208,6 +208,26 @@ def test_instance_that_was_not_heard_of_loses_its_jobs_to_the_others_and_writes_
     assert other.find(held.id) == held
 
 
+def test_jobs_of_a_verb_that_no_instance_has_any_more_are_left_to_any(
+    registry: PostgresJobRegistry, other: PostgresJobRegistry
+) -> None:
+    _join(registry, "i1")
+    _join(other, "i2")
+    for number, holder in ((1, None), (2, "gone"), (3, "i1")):
+        state = JobState.QUEUED if holder is None else JobState.RUNNING
+        registry.insert(job(number, verb="old", state=state, holder=holder))
+    registry.insert(job(4, verb="old", state=JobState.DONE))
+    with registry.transaction():
+        registry.beat(_LEASE, ["old", "count"])
+    with other.transaction():
+        seen = other.beat(_LEASE, ["count"], unseen=_LEASE).orphans
+    with other.transaction():
+        deserted = other.beat(_LEASE, ["count"], unseen=0.0).orphans
+
+    assert seen == []
+    assert [int(one.id) for one in deserted] == [1, 2]
+
+
 def test_instance_that_is_heard_of_in_time_keeps_its_jobs(
     registry: PostgresJobRegistry, other: PostgresJobRegistry
 ) -> None:

@@ -223,6 +223,40 @@ async def test_verb_that_an_instance_does_not_have_is_left_to_the_others(
         assert old.runner.submitted == []
 
 
+async def test_waiting_job_of_a_verb_that_nobody_has_now_is_cancelled_by_any_instance(
+    new_house: Callable[..., House],
+) -> None:
+    old, new = new_house("a"), new_house("b")
+    new.verb_name, old.runner.max_running = "tally", 0
+    async with living(new) as (other,):
+        async with living(old) as (one,):
+            receipt = await old.accept(one)
+        await ask(other, "job.cancel", {"job": receipt["job"]})
+
+        assert await _wait(other, receipt["job"]) == "cancelled"
+
+
+async def test_jobs_of_a_verb_that_nobody_has_had_for_long_end_as_they_do_without_others(
+    new_house: Callable[..., House], database: Database
+) -> None:
+    old, new = new_house("a"), new_house("b")
+    new.verb_name, old.runner.max_running = "tally", 1
+    async with living(new) as (other,):
+        async with living(old) as (one,):
+            receipts = [await old.accept(one) for _ in range(2)]
+            task = await old.runner.next_task()
+            old.runner.listener.on_started(task.job, 1)
+            await old.published.until(receipts[0]["job"], "running")
+        with psycopg.connect(database.url) as db:
+            db.execute('UPDATE "nebula-jobs-counting".verbs SET seen_at = to_timestamp(0)')
+        assert other._sharing is not None
+        other._sharing._joined_at = float("-inf")
+        await other._sharing.beat()
+        states = [await _wait(other, receipt["job"]) for receipt in receipts]
+
+    assert states == ["lost", "failed"]
+
+
 # --- the database fails ---
 
 

@@ -24,7 +24,7 @@ __all__ = ["CHANNEL", "Changes", "Fenced", "Heard", "PostgresJobRegistry"]
 # What instances tell each other: the name of the service whose jobs have changed.
 CHANNEL: Final = "nebula_jobs"
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 # "neb" in ASCII: advisory locks are one space for all programs of a database.
 _LOCK_CLASS: Final = 0x6E6562
@@ -55,6 +55,7 @@ CREATE TABLE lines (job text NOT NULL, number bigint NOT NULL, at double precisi
     text text NOT NULL, PRIMARY KEY (job, number));
 CREATE TABLE instances (name text PRIMARY KEY, incarnation text NOT NULL,
     expires_at timestamptz NOT NULL);
+CREATE TABLE verbs (name text PRIMARY KEY, seen_at timestamptz NOT NULL);
 CREATE TABLE version (number integer NOT NULL);
 INSERT INTO version VALUES ({_VERSION});
 CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -71,6 +72,10 @@ CREATE TRIGGER note_change BEFORE INSERT OR UPDATE ON jobs FOR EACH ROW EXECUTE 
 
 # Whose row is gone has been given up by the others, or has left.
 _ORPHANED: Final = "holder IS NOT NULL AND holder NOT IN (SELECT name FROM instances)"
+
+# Those that wait, or whose instance is gone, of a verb that no instance has.
+_DESERTED: Final = f"""(state NOT IN ({ENDED}) AND (holder IS NULL OR {_ORPHANED}) AND verb NOT IN
+(SELECT name FROM verbs WHERE seen_at > clock_timestamp() - make_interval(secs => ?)))"""
 
 _LEASE: Final = "clock_timestamp() + make_interval(secs => ?)"
 
@@ -99,7 +104,7 @@ class Heard(NamedTuple):
     """What an instance is told when it shows that it lives.
 
     Attributes:
-        orphans: open jobs that nobody runs any more who is known here.
+        orphans: open jobs that nobody runs any more who is known here, or that nobody can begin.
         has_lost_others: some instance has just been given up.
     """
 
@@ -285,12 +290,14 @@ class PostgresJobRegistry(JobRegistry):
         self._do(f"UPDATE jobs SET holder = NULL WHERE holder = ? AND state IN ({ENDED})", name)
         return list(map(record_of, self._all(f"{SELECT} WHERE holder = ? ORDER BY number", name)))
 
-    def beat(self, lease: float, verbs: Sequence[str]) -> Heard:
+    def beat(self, lease: float, verbs: Sequence[str], *, unseen: float | None = None) -> Heard:
         """Be heard of, in a transaction, and give up those who were not.
 
         Args:
             lease: seconds from now.
             verbs: those whose orphans the caller can deal with.
+            unseen: seconds; open jobs that nobody holds, of verbs that no instance has had for so long, are
+                orphans as well. None: they wait on.
 
         Raises:
             Fenced: this instance has been given up itself.
@@ -302,8 +309,13 @@ class PostgresJobRegistry(JobRegistry):
             raise _fenced(self._me)
         lost = self._do("DELETE FROM instances WHERE expires_at < clock_timestamp()")
         self._do(f"UPDATE jobs SET holder = NULL WHERE {_ORPHANED} AND state IN ({ENDED})")
-        orphans = f"{SELECT} WHERE {_ORPHANED} AND verb = ANY(?) ORDER BY number"
-        return Heard(list(map(record_of, self._all(orphans, list(verbs)))), lost > 0)
+        seen = "INSERT INTO verbs SELECT unnest(?::text[]), clock_timestamp() ON CONFLICT (name)"
+        self._do(f"{seen} DO UPDATE SET seen_at = EXCLUDED.seen_at", sorted(verbs))
+        known = f"{SELECT} WHERE {_ORPHANED} AND verb = ANY(?) ORDER BY number"
+        orphans = list(self._all(known, list(verbs)))
+        if unseen is not None:
+            orphans += self._all(f"{SELECT} WHERE {_DESERTED} ORDER BY number", unseen)
+        return Heard(list(map(record_of, orphans)), lost > 0)
 
     # --- what is shared ---
 

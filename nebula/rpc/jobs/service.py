@@ -377,7 +377,7 @@ class JobService:
         """End a job as its caller wishes. Its states tell the rest."""
         is_ours = self._board.cancel(record.id, self._clock.now())
         if not is_ours and self._sharing is not None and not record.has_ended:
-            self._sharing.ask_to_cancel(record.id)
+            self._sharing.ask_to_cancel(record)
         self.settle()
 
     async def read(self, read: Callable[[JobRegistry], _T]) -> _T:

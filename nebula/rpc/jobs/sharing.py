@@ -37,6 +37,9 @@ _T = TypeVar("_T")
 _BEAT: Final = 1 / 6
 _GIVE_UP: Final = 2 / 3
 
+# Leases for which somebody may come who has a verb that nobody has now: an older or newer version restarts.
+_DESERTED: Final = 10
+
 # Between two tries to listen.
 _RETRY_SECONDS: Final = 1.0
 
@@ -74,6 +77,7 @@ class Sharing:
         self._database, self._registry, self._instance = database, registry, instance
         self._board, self._effects, self._clock = board, effects, clock
         self._lease, self._republish = lease, republish
+        self._joined_at = 0.0
         self._seen: int | None = None
         self._again: set[str] = set()
         self._bell = anyio.Event()
@@ -86,7 +90,7 @@ class Sharing:
             RegistryLost: the database does not answer.
         """
         incarnation = secrets.token_hex(8)
-        began = anyio.current_time()
+        began = self._joined_at = anyio.current_time()
         self._has_answered(began)
         await self._do(
             lambda registry: registry.join(self._instance, incarnation, self._lease),
@@ -113,18 +117,25 @@ class Sharing:
                 await self.sync()
         raise AssertionError("unreachable")
 
-    def ask_to_cancel(self, job: str) -> None:
-        """Have whoever runs this job end it."""
+    def ask_to_cancel(self, record: JobRecord) -> None:
+        """Have whoever runs this job end it; one that waits for others ends here."""
+        if record.state is JobState.QUEUED and record.verb not in self._board.verbs():
+            now = self._clock.now()
+            self._board.add(record, now)
+            self._board.cancel(record.id, now)
+            return
         assert self._effects.writer is not None
-        self._effects.writer.post(lambda _registry: self._registry.ask_to_cancel(job))
+        self._effects.writer.post(lambda _registry: self._registry.ask_to_cancel(record.id))
 
     # --- signs of life ---
 
     async def beat(self) -> None:
         """Be heard of, and take over what those had who are not any more."""
         began = anyio.current_time()
-        verbs = self._board.verbs()
-        await self._do(lambda registry: registry.beat(self._lease, verbs), self._take_over)
+        verbs, patience = self._board.verbs(), self._lease * _DESERTED
+        # What others had while nobody was here to see it is not known before.
+        unseen = patience if began > self._joined_at + patience else None
+        await self._do(lambda registry: registry.beat(self._lease, verbs, unseen=unseen), self._take_over)
         self._has_answered(began)
 
     async def _beat_often(self) -> None:
@@ -139,7 +150,7 @@ class Sharing:
 
     def _take_over(self, heard: Heard) -> None:
         if heard.orphans:
-            _log.warning("jobs of a lost instance taken over", jobs=len(heard.orphans))
+            _log.warning("jobs without an instance taken over", jobs=len(heard.orphans))
         self._recover(heard.orphans, GONE)
         if heard.has_lost_others:
             # The last values that they told went with their connections.
@@ -183,7 +194,7 @@ class Sharing:
         record = work.record
         self._board.withdraw(work)
         if JobState.CANCELLED in (record.state, record.ends_as):
-            self.ask_to_cancel(record.id)
+            self.ask_to_cancel(record)
         elif not isinstance(work.then, Submit) and record.holder == self._instance:
             # Others have taken over what is still running here.
             for runner in self._effects.runners.values():
