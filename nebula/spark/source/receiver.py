@@ -15,7 +15,7 @@ import anyio.to_thread
 import structlog
 from anyio.from_thread import start_blocking_portal
 
-from nebula.errors import ConnectionLost, ServerError
+from nebula.errors import ConnectionLost, NebulaError, Refused, ServerError
 from nebula.record.disk import is_full
 from nebula.record.identity import has_stable_ids, id_of
 from nebula.record.message import encode_message
@@ -60,7 +60,8 @@ class Receiver:
         self._waiting: deque[Message] = deque()
         self._waiting_bytes = 0
         self._last_arrival = 0.0
-        self._is_connected = self._is_full = self._is_busy = False
+        self._is_connected = self._was_connected = self._is_full = self._is_busy = False
+        self._began = now()
         self._failure: Exception | None = None
         self._brand = NEBULA
         self._stack = ExitStack()
@@ -85,11 +86,22 @@ class Receiver:
         self._stack.close()
 
     def check(self) -> None:
-        """Raise what ended the receiving, if anything did: nothing comes any more."""
+        """Raise what ended the receiving, if anything did: nothing comes any more.
+
+        Raises:
+            Refused: the broker is there, and has turned us down for its `timeout`, since the start. Later
+                it is waited for: what once worked is expected to work again.
+        """
         if self._failure is not None:
             raise self._failure
         if self._running.done():
             self._running.result()
+        failure, broker = self._connections.last_failure, self._options.read.broker
+        # Not at once: a broker that has not seen yet that a killed query has gone may refuse its successor.
+        is_patient = self._was_connected or self._now() - self._began < broker.timeout
+        if failure is not None and _is_refusal(failure) and not is_patient:
+            why = f"{parse_address(broker.url).place} refuses {self._options.read.destination} ({failure})"
+            raise Refused("refused", f"{why}: check the destination, the clientId, and the login's rights")
 
     def commit(self, position: int) -> None:
         """Everything before this position has been worked off, and may go. Idempotent."""
@@ -162,7 +174,7 @@ class Receiver:
         ):
             tasks.start_soon(self._guarded, partial(self._take, subscription))
             tasks.start_soon(self._guarded, self._keep)
-            self._last_arrival, self._is_connected = self._now(), True
+            self._last_arrival, self._is_connected, self._was_connected = self._now(), True, True
             try:
                 yield
             finally:
@@ -258,3 +270,8 @@ class Receiver:
             synced = self._receipted.popleft()
             self._spool.acked(synced)
             self._acked = max(self._acked, synced.position)
+
+
+def _is_refusal(failure: NebulaError) -> bool:
+    """Whether a broker has answered, and turned down the login or the subscription."""
+    return isinstance(failure, Refused) or isinstance(failure.__cause__, ServerError)

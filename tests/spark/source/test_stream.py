@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from nebula import sync
-from nebula.errors import SettingsError
+from nebula.errors import Refused, SettingsError
 from nebula.spark.source.options import stream_options
 from nebula.spark.source.receiver import Receiver
 from nebula.spark.source.stream import StreamReader
@@ -219,6 +219,16 @@ def test_stream_goes_on_when_the_broker_comes_back(broker: RunningBroker, tmp_pa
         publish(broker.url, ["b"])
 
         assert query.rows(query.until(2)) == ["a", "b"]
+
+
+def test_query_that_the_broker_refuses_fails(broker: RunningBroker, tmp_path: Path) -> None:
+    of_its_own = "/queue/nebula.broker"
+
+    with (
+        Query(broker.url, tmp_path, destination=of_its_own, timeout="0.1") as query,
+        pytest.raises(Refused, match=f"refuses {of_its_own} .*: check the destination"),
+    ):
+        until(query.latest, lambda _: False)
 
 
 def test_durable_subscription_gets_what_came_while_the_query_was_away(
