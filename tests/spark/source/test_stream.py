@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -229,6 +230,28 @@ def test_query_that_the_broker_refuses_fails(broker: RunningBroker, tmp_path: Pa
         pytest.raises(Refused, match=f"refuses {of_its_own} .*: check the destination"),
     ):
         until(query.latest, lambda _: False)
+
+
+class _Refuses(socketserver.BaseRequestHandler):
+    """A broker that takes no login."""
+
+    def handle(self) -> None:
+        self.request.recv(65_536)
+        self.request.sendall(b"ERROR\nmessage:no such login\n\n\0")
+
+
+def test_query_whose_login_is_refused_fails(tmp_path: Path) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Refuses) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            url = f"stomp://127.0.0.1:{server.server_address[1]}"
+            with (
+                Query(url, tmp_path, timeout="0.1") as query,
+                pytest.raises(Refused, match=f"refuses {QUEUE} .*no such login"),
+            ):
+                until(query.latest, lambda _: False)
+        finally:
+            server.shutdown()
 
 
 def test_durable_subscription_gets_what_came_while_the_query_was_away(
