@@ -72,7 +72,8 @@ class Ledger:
 
     Attributes:
         files: up to where each file counts, by name. Read-only.
-        is_new: there was no ledger.
+        is_new: there was no ledger, or none with a line. Whoever opens it sees to the files first, then calls
+            `rewrite`, which writes one: a ledger that was lost is lost until then, though it dies between.
         size_bytes: of the ledger.
     """
 
@@ -86,11 +87,12 @@ class Ledger:
         # Written down with the next group.
         self._confirmed: list[int] = []
         self._gone: list[str] = []
-        self.is_new = not path.exists()
+        is_made = not path.exists()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self.size_bytes = self._load()
-            if self.is_new:
+            self.is_new = self.size_bytes == 0
+            if is_made:
                 sync_folder(path.parent)
         except BaseException:
             self.close()

@@ -117,6 +117,8 @@ class Spool:
                 self._ledger = _open_ledger(folder, max_in_doubt)
                 opened.callback(self._ledger.close)
                 self._segments = self._recover()
+                if self._ledger.is_new:
+                    self._ledger.rewrite()
                 self._opened = opened.pop_all()
         except OSError as error:
             raise SettingsError(f"the spool {folder}: {error.strerror}") from error

@@ -81,6 +81,8 @@ class RecordStore:
                 self._parts = Parts(folder, instance, codec=codec, rotation=rotation or Rotation(), now=now)
                 opened.callback(self._parts.abandon)
                 self.recovered = self._parts.recover(self._ledger)
+                if self._ledger.is_new:
+                    self._ledger.rewrite()
                 self._opened = opened.pop_all()
         except OSError as error:
             raise SettingsError(f"{folder}: {error.strerror}") from error

@@ -174,6 +174,9 @@ def test_segments_without_their_ledger_are_left_alone(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(LedgerDamaged, match="ledger"):
             Spool(tmp_path)
+    (tmp_path / "ledger").touch()  # as a kill leaves it that comes just then
+    with pytest.raises(LedgerDamaged, match="ledger"):
+        Spool(tmp_path)
     assert len(list(tmp_path.glob("*.avro"))) == 1
 
 

@@ -181,14 +181,21 @@ def test_the_next_process_finishes_open_files_and_knows_their_messages(open_stor
     assert store.total == 3
 
 
-def test_open_files_without_their_ledger_are_cut_at_their_last_whole_block(open_store: OpenStore) -> None:
+@pytest.mark.parametrize("is_made_anew", [False, True], ids=["lost", "made-anew-and-killed"])
+def test_open_files_without_their_ledger_are_cut_at_their_last_whole_block(
+    is_made_anew: bool,
+    open_store: OpenStore,
+) -> None:
     store = open_store()
     add(store, texts("a"))
     add(store, texts("b"))
     (part,) = hidden(store.folder)
     os.truncate(part, part.stat().st_size - 1)
     store.close()
-    (store.folder / ".recorder/recorder/ledger").unlink()
+    ledger = store.folder / ".recorder/recorder/ledger"
+    ledger.unlink()
+    if is_made_anew:
+        ledger.touch()
 
     open_store()
 
