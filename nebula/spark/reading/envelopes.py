@@ -57,6 +57,7 @@ def unpack(content: pa.Array) -> Iterator[Unpacked]:
 def _items(key: Item, rows: pa.Array, keys: pa.Array, values: pa.Array) -> dict[int, bytes]:
     is_key = pc.equal(keys, int(key))
     found = dict(zip(rows.filter(is_key).to_pylist(), values.filter(is_key).to_pylist(), strict=True))
-    if len(found) < pc.sum(is_key).as_py():
+    # The sum of nothing is null.
+    if len(found) < (pc.sum(is_key).as_py() or 0):
         raise DataError(f"an envelope has the item {key.name.lower()} twice")
     return found

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from nebula.errors import AvroError
 from nebula.spark.reading.columns import arrow_type, spark_type, why_not_polars
 from nebula.spark.reading.decoding import FastavroDecoder, PolarsDecoder, decoder
+from nebula.spark.reading.envelopes import unpack
 from nebula.spark.reading.errors import DataError, UnsupportedTypeError
 from nebula.spark.reading.resolution import Resolution
 from tests.spark.reading.samples import encode, everything, fields, read_as, readings, record
@@ -162,6 +163,13 @@ def test_such_a_field_within_a_record_may_be_left_out(kind: str) -> None:
     )
 
     assert batch.to_pylist() == [{"a": {"x": at}, "b": [{"x": -at}]} for at in range(2)]
+
+
+def test_envelope_without_items_is_told() -> None:
+    item = pa.struct([pa.field("key", pa.int32()), pa.field("value", pa.binary())])
+
+    with pytest.raises(DataError, match="an envelope has no body"):
+        list(unpack(pa.array([[]], pa.list_(item))))
 
 
 def test_many_rows_are_decoded_in_portions() -> None:
