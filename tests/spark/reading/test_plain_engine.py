@@ -33,7 +33,7 @@ def _rows(spark: Engine, path: Path, **options: Any) -> Any:
 
 
 def test_fastavro_reads_what_polars_cannot_decode(spark: Engine, tmp_path: Path) -> None:
-    rows = [{"a": 1}, {"a": None}]
+    rows: list[dict[str, Any]] = [{"a": 1}, {"a": None}]
     write(tmp_path / "a.avro", fields(a=["null", "int", "long"]), rows)
 
     end = _rows(spark, tmp_path)
