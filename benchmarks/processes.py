@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -67,6 +70,21 @@ def end(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
     process.wait()
+
+
+def answer_of(module: str, *arguments: str, timeout: float) -> Any:
+    """The JSON value that a program of ours prints last; `Unavailable` with its errors if it fails."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+        cwd=Path(__file__).parents[1],
+    )
+    if done.returncode != 0:
+        raise Unavailable(f"{module} {arguments[0]} failed: {done.stderr.strip()[-600:]}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def wait_until(

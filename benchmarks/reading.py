@@ -9,10 +9,6 @@ eight files, deflated.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from itertools import count, islice
@@ -24,7 +20,7 @@ from typing import Any
 import fastavro
 
 from benchmarks.peers import Broker
-from benchmarks.processes import Unavailable
+from benchmarks.processes import answer_of
 from benchmarks.row import Contestant, Row
 from benchmarks.stream import Measurement
 
@@ -85,18 +81,10 @@ def measure(name: str, folder: Path, seconds: float) -> tuple[float, float]:
     Raises:
         Unavailable: it cannot be had here; says why.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.spark.readers", name, str(folder), str(seconds)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_DEADLINE_SECONDS,
-        cwd=Path(__file__).parents[1],
-        env=dict(os.environ),
+    arguments = (name, str(folder), str(seconds))
+    passes: list[tuple[float, float]] = answer_of(
+        "benchmarks.spark.readers", *arguments, timeout=_DEADLINE_SECONDS
     )
-    if done.returncode != 0:
-        raise Unavailable(f"the reader {name} failed: {done.stderr.strip()[-600:]}")
-    passes: list[tuple[float, float]] = json.loads(done.stdout.splitlines()[-1])
     return median(took for took, _ in passes), median(worked for _, worked in passes)
 
 

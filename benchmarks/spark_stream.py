@@ -9,19 +9,14 @@ its receipt; the source reads the same back through its spool.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
 from benchmarks.own import nebula_broker
 from benchmarks.peers import Broker
-from benchmarks.processes import Unavailable
+from benchmarks.processes import answer_of
 from benchmarks.row import Contestant, Row
 from benchmarks.stream import Measurement
 
@@ -79,18 +74,7 @@ def measure_latency(broker: Broker, count: int) -> Measurement:
 
 def _run(broker: Broker, kind: str, count: int) -> Any:
     url = f"stomp://127.0.0.1:{broker.port}"
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.spark.streaming", kind, url, str(count)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_DEADLINE_SECONDS,
-        cwd=Path(__file__).parents[1],
-        env=dict(os.environ),
-    )
-    if done.returncode != 0:
-        raise Unavailable(f"the {kind} failed: {done.stderr.strip()[-600:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return answer_of("benchmarks.spark.streaming", kind, url, str(count), timeout=_DEADLINE_SECONDS)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -273,23 +273,6 @@ class ContainerReader:
         self._file.seek(start)
         return head + self._file.read(end - start)
 
-    def splits(self, most_bytes: int) -> list[tuple[int, int]]:
-        """Parts of whole blocks, of so many octets or one block each: where they begin and end.
-
-        Raises:
-            ContainerError: as `blocks`.
-        """
-        parts: list[tuple[int, int]] = []
-        start = end = self.header.end_bytes
-        for block in self.blocks():
-            if block.end - start > most_bytes and end > start:
-                parts.append((start, end))
-                start = end
-            end = block.end
-        if end > start:
-            parts.append((start, end))
-        return parts
-
     def close(self) -> None:
         """Close the file. Idempotent."""
         self._file.close()

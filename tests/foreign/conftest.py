@@ -13,7 +13,9 @@ import pytest
 
 from benchmarks import peers
 from nebula.errors import NebulaError
+from nebula.rpc.jobs.postgres import Database
 from tests.foreign.lacks import BROKERS, reason_of
+from tests.foreign.postgresql import PostgresServer
 from tests.rpc.conftest import client, free_port, mortal_broker, serving
 
 __all__ = ["client", "free_port", "mortal_broker", "serving"]  # fixtures of the RPC suite
@@ -30,6 +32,20 @@ def rabbitmq() -> Iterator[peers.Broker]:
 def rabbitmq_url(rabbitmq: peers.Broker) -> str:
     """Its address, with login and passcode."""
     return f"stomp://{rabbitmq.login}:{rabbitmq.passcode}@127.0.0.1:{rabbitmq.port}"
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL of the module's own, since its tests kill it."""
+    running = PostgresServer()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Database:
+    """An empty database of the test's own in it."""
+    return Database(postgres.new_database())
 
 
 @pytest.fixture(scope="session")

@@ -26,18 +26,6 @@ pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300)]
 _LEASE = 60.0
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    running = PostgresServer()
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def database(server: PostgresServer) -> Database:
-    return Database(server.new_database())
-
-
 @pytest.fixture
 def registry(database: Database) -> Iterator[PostgresJobRegistry]:
     opened = PostgresJobRegistry(database, "counting")
@@ -306,12 +294,12 @@ def test_transaction_over_a_connection_that_ends_is_lost_and_may_be_done_again(
 
 
 def test_database_that_is_not_there_is_told_with_its_place_and_without_its_password(
-    server: PostgresServer,
+    postgres: PostgresServer,
 ) -> None:
     with pytest.raises(RegistryAway) as caught:
-        PostgresJobRegistry(Database(server.url("nowhere")), "counting")
+        PostgresJobRegistry(Database(postgres.url("nowhere")), "counting")
 
-    assert f"PostgreSQL at 127.0.0.1:{server.port}, database nowhere" in str(caught.value)
+    assert f"PostgreSQL at 127.0.0.1:{postgres.port}, database nowhere" in str(caught.value)
     assert "does not exist" in str(caught.value)
     assert PASSWORD not in str(caught.value)
 

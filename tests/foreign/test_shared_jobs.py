@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,6 @@ from tests.rpc.jobs.harness import House, ask
 
 # The first one waits for PostgreSQL to be installed.
 pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    running = PostgresServer()
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def database(server: PostgresServer) -> Database:
-    return Database(server.new_database())
 
 
 @pytest.fixture
@@ -260,21 +248,21 @@ async def test_jobs_of_a_verb_that_nobody_has_had_for_long_end_as_they_do_withou
 # --- the database fails ---
 
 
-def _cut(server: PostgresServer) -> None:
+def _cut(postgres: PostgresServer) -> None:
     """End every connection to every database but our own."""
-    with psycopg.connect(server.url("postgres"), autocommit=True) as db:
+    with psycopg.connect(postgres.url("postgres"), autocommit=True) as db:
         db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'jobs_%'")
 
 
 async def test_connections_that_are_cut_are_made_again(
-    server: PostgresServer, new_house: Callable[..., House]
+    postgres: PostgresServer, new_house: Callable[..., House]
 ) -> None:
     first, second = new_house("a"), new_house("b")
     first.runner.max_running = 0
     async with living(first, second) as (one, _):
         before = await first.accept(one)
         task = await second.runner.next_task()
-        await anyio.to_thread.run_sync(_cut, server)
+        await anyio.to_thread.run_sync(_cut, postgres)
         _finish(second, task.job)
         after = await first.accept(one)
         again = await second.runner.next_task(2)
@@ -286,14 +274,14 @@ async def test_connections_that_are_cut_are_made_again(
 
 
 async def test_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(
-    server: PostgresServer, new_house: Callable[..., House]
+    postgres: PostgresServer, new_house: Callable[..., House]
 ) -> None:
     first, second = new_house("a"), new_house("b")
     first.runner.max_running = 0
     async with living(first, second) as (one, _):
         running = await first.accept(one)
         task = await second.runner.next_task()
-        server.kill()
+        postgres.kill()
         _finish(second, task.job)
         async with anyio.create_task_group() as tasks:
             receipts: list[dict[str, Any]] = []
@@ -302,7 +290,7 @@ async def test_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(
                 receipts.append(await first.accept(one))
 
             tasks.start_soon(accept)
-            await anyio.to_thread.run_sync(server.start)
+            await anyio.to_thread.run_sync(postgres.start)
         again = await second.runner.next_task(2)
         _finish(second, again.job)
         states = [await _wait(one, receipt["job"]) for receipt in (running, *receipts)]
@@ -313,7 +301,7 @@ async def test_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(
 
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
 async def test_instance_whose_database_does_not_come_back_ends_its_runs_and_itself(
-    server: PostgresServer, new_house: Callable[..., House], fault: str
+    postgres: PostgresServer, new_house: Callable[..., House], fault: str
 ) -> None:
     house = new_house("a")
     house.limits = JobLimits(lease=3.0)
@@ -324,14 +312,14 @@ async def test_instance_whose_database_does_not_come_back_ends_its_runs_and_itse
             await house.accept(service)
             await house.runner.next_task()
             house.runner.on_stop = lambda: ended.append(fault)
-            getattr(server, fault)()
+            getattr(postgres, fault)()
             await anyio.sleep_forever()
 
     try:
         with pytest.raises(BaseExceptionGroup) as caught:
             await live()
     finally:
-        server.start() if fault == "kill" else server.thaw()
+        postgres.start() if fault == "kill" else postgres.thaw()
 
-    assert caught.group_contains(RegistryLost, match=f"PostgreSQL at 127.0.0.1:{server.port}")
+    assert caught.group_contains(RegistryLost, match=f"PostgreSQL at 127.0.0.1:{postgres.port}")
     assert ended == [fault]

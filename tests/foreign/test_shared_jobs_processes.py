@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -25,13 +25,6 @@ from tests.rpc.conftest import RunningBroker
 pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.slow, pytest.mark.timeout(300)]
 
 Start = Callable[[str], AbstractContextManager[tuple[subprocess.Popen[str], dict[str, Any]]]]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    one = PostgresServer()
-    yield one
-    one.close()
 
 
 @pytest.fixture
@@ -54,9 +47,9 @@ def ledger(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(server: PostgresServer, broker_url: str, tmp_path: Path, ledger: Path) -> Start:
+def start(postgres: PostgresServer, broker_url: str, tmp_path: Path, ledger: Path) -> Start:
     """Starts an instance with a folder of its own, as on a machine of its own."""
-    shared = {"NEBULA_JOBS": server.new_database(), "TALLIES_LEDGER": str(ledger)}
+    shared = {"NEBULA_JOBS": postgres.new_database(), "TALLIES_LEDGER": str(ledger)}
 
     def make(name: str) -> AbstractContextManager[tuple[subprocess.Popen[str], dict[str, Any]]]:
         words = ["run", "tests.foreign.tallies:app", "--broker", broker_url]
@@ -163,15 +156,15 @@ def _check_one_at_a_time(lines: Sequence[Sequence[str]]) -> None:
 
 
 async def test_password_is_in_nothing_that_an_instance_says(
-    server: PostgresServer, client: Client, start: Start
+    postgres: PostgresServer, client: Client, start: Start
 ) -> None:
     with anyio.fail_after(60):
         with start("a") as (process, _):
-            server.kill()
+            postgres.kill()
             try:
                 await _end(process)
             finally:
-                await anyio.to_thread.run_sync(server.start)
+                await anyio.to_thread.run_sync(postgres.start)
             said = await anyio.to_thread.run_sync(partial(process.communicate, timeout=10))
 
     text = "".join(part or "" for part in said)
