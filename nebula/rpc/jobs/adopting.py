@@ -28,59 +28,58 @@ _MOST_OWED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """The jobs to go on with of a folder that nobody has, which is locked until `close`. Its methods block.
+    """The jobs to go on with of a folder that no other has; it is locked until `close`. Its methods block.
 
     Attributes:
         jobs: with their logs.
     """
 
     jobs: Sequence[tuple[JobRecord, Sequence[LogLine]]]
-    _folder: StateFolder
+    _folder: StateFolder | None
     _registry: JobRegistry
 
     @classmethod
-    def of(cls, path: Path, ours: StateFolder, verbs: Collection[str]) -> Self | None:
+    def of(cls, path: Path, ours: StateFolder, verbs: Collection[str] | None) -> Self | None:
         """What is to be adopted from a folder; None: somebody has it, or there is nothing.
 
         Args:
-            path: of the folder.
+            path: of the folder; ours too, where it is not our registry any more.
             ours: whose others may have adopted something of it before.
-            verbs: whose jobs we can run.
+            verbs: whose jobs we can run; None: all jobs, to be ended where we cannot.
         """
         file = path / REGISTRY_FILE
-        folder = StateFolder.lock(path) if file.exists() else None
-        if folder is None:
+        if not file.exists():
+            return None
+        folder = None if path == ours.path else StateFolder.lock(path)
+        if folder is None and path != ours.path:
             return None
         try:
             registry = SqliteJobRegistry(file)
         except sqlite3.Error:
             # Made by a newer version, or damaged: for whoever understands it.
-            folder.close()
+            _close(folder)
             return None
         try:
-            orphans = cls._read(folder, registry, ours, verbs)
+            found = cls._left(path, registry, ours, verbs)
         except BaseException:
             _close(folder, registry)
             raise
-        if orphans is None:
+        if not found:
             _close(folder, registry)
-        return orphans
+            return None
+        return cls(found, folder, registry)
 
-    @classmethod
-    def _read(
-        cls, folder: StateFolder, registry: JobRegistry, ours: StateFolder, verbs: Collection[str]
-    ) -> Self | None:
+    @staticmethod
+    def _left(
+        path: Path, registry: JobRegistry, ours: StateFolder, verbs: Collection[str] | None
+    ) -> list[tuple[JobRecord, list[LogLine]]]:
         # Of what has ended, that which somebody is still to be told of.
         found = [*registry.open_jobs(), *registry.owed_jobs(_MOST_OWED)]
-        moved = moved_elsewhere(found, [one for one in folder.others() if one != ours.path])
+        moved = moved_elsewhere(found, [one for one in ours.others() if one != path])
         registry.forget(moved)
-        known = [one for one in found if one.has_ended or one.verb in verbs]
+        known = [one for one in found if one.has_ended or verbs is None or one.verb in verbs]
         left = [one for one in known if one.id not in moved]
-        return (
-            cls([(one, registry.lines(one.id, MAX_LOG_LINES)) for one in left], folder, registry)
-            if left
-            else None
-        )
+        return [(one, registry.lines(one.id, MAX_LOG_LINES)) for one in left]
 
     def add_to(self, registry: JobRegistry) -> list[JobRecord]:
         """Add them to our registry, in a transaction: the open ones that are new there, as they are now."""
@@ -123,7 +122,9 @@ def _newer_than(records: Iterable[JobRecord]) -> Callable[[JobRegistry], list[st
     return look
 
 
-def _close(folder: StateFolder, registry: JobRegistry) -> None:
+def _close(folder: StateFolder | None, registry: JobRegistry | None = None) -> None:
     with suppress(sqlite3.Error):
-        registry.close()
-    folder.close()
+        if registry is not None:
+            registry.close()
+    if folder is not None:
+        folder.close()

@@ -11,13 +11,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from nebula.rpc.jobs.open_job import UNRUN, Key, OpenJob, further, short
+from nebula.rpc.jobs.open_job import UNRUN, Key, OpenJob, short
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress
 from nebula.rpc.jobs.states import JobState
-from nebula.rpc.jobs.steps import with_step, with_steps_over
+from nebula.rpc.jobs.steps import with_steps_over
+from nebula.rpc.jobs.turns import Turns, nothing
 from nebula.rpc.jobs.verb import ENGINE_LOST, JobVerb
-from nebula.rpc.jobs.waiting import Places, WaitingLine
+from nebula.rpc.jobs.waiting import Standing
 from nebula.rpc.jobs.work import Cancel, Effect, Ended, Keep, Moment, Submit, Work
 
 __all__ = ["JobBoard"]
@@ -33,6 +34,9 @@ class JobBoard:
         capacity: how many jobs a runner takes at a time.
         cancel_grace: seconds for a cancelled job to end before it is called cancelled all the same.
         instance: whose board it is.
+        left_to_others: verbs, by name, that cannot be run here now, and can by another instance.
+        is_shared: others have the same jobs on their boards. Then no move in the line is told: of what is
+            not written nobody could say which is the last of it.
     """
 
     def __init__(
@@ -42,15 +46,16 @@ class JobBoard:
         *,
         cancel_grace: float,
         instance: str | None = None,
+        left_to_others: Callable[[], Collection[str]] = nothing,
+        is_shared: bool = False,
     ) -> None:
-        self._instance = instance
-        self._verbs, self._capacity, self._cancel_grace = verbs, capacity, cancel_grace
+        self._instance, self._is_shared = instance, is_shared
+        self._verbs, self._cancel_grace = verbs, cancel_grace
         self._open: dict[str, OpenJob] = {}
         # Those that time alone may change: a thousand that wait for nothing but their turn cost nothing.
         self._timed: dict[str, OpenJob] = {}
-        self._waiting = WaitingLine()
-        # What runners have in their hands, also beyond the end of the job that it was.
-        self._places = Places()
+        self._turns = Turns(capacity, left_to_others)
+        self._waiting, self._places = self._turns.line, self._turns.places
         # Jobs that have ended while something of them may still run.
         self._settling: dict[Key, OpenJob] = {}
         # Attempts that other instances run, by job.
@@ -65,10 +70,10 @@ class JobBoard:
         """How many jobs wait for their turn or for their time."""
         return len(self._waiting)
 
-    def position(self, job: str) -> int | None:
-        """1 for the job whose turn is next, None for one that does not wait, or whose time is to come."""
+    def standing(self, job: str) -> Standing:
+        """Where a job stands in its line, and what it waits for."""
         found = self._open.get(job)
-        return None if found is None else self._waiting.position(found)
+        return Standing() if found is None else self._turns.standing(found)
 
     def verbs(self) -> list[str]:
         """The names of those that can be run here."""
@@ -108,13 +113,13 @@ class JobBoard:
 
     def dispatch(self, now: Moment) -> None:
         """Begin what may begin. A job counts as begun once that is written: what runs is never unknown."""
-        for engine in self._waiting.engines():
-            while not self._is_stopping and self._places.used(engine) < self._capacity(engine):
-                job = self._waiting.first(engine, self._may_begin)
-                if job is None:
-                    break
-                self._waiting.discard(job)
-                self._begin(job, now)
+        if self._is_stopping:
+            return
+        for job in self._turns.take_next():
+            self._begin(job, now)
+        for job in () if self._is_shared else self._turns.moved():
+            job.is_behind = True
+            self._timed[job.record.id] = job
 
     def cancel(self, job: str, now: Moment) -> bool:
         """A caller wants this job to end. Nothing happens to one that is ending or has ended.
@@ -137,7 +142,7 @@ class JobBoard:
             elif job.ends_at is not None and job.ends_at <= now.steady:
                 self._time_is_over(job, now)
             elif job.is_behind and job.told_at + job.record.progress_every <= now.steady:
-                self._change(job, now)
+                self._tell(job, now)
             elif job.lines_due is not None and job.lines_due <= now.steady:
                 self.flush_log(job.record.id)
         self.dispatch(now)
@@ -213,15 +218,7 @@ class JobBoard:
         job = self._find(key)
         if job is None:
             return
-        seen = replace(
-            job.record,
-            progress=further(job.record.progress, progress.fraction),
-            note=short(progress.note),
-            step=progress.step,
-            tasks=progress.tasks,
-            counters=dict(progress.counters),
-        )
-        seen = with_step(seen, progress.step, now.wall if progress.at is None else progress.at)
+        seen = job.after(progress, now.wall)
         if seen != job.record:
             job.record, job.is_behind = seen, True
             self._timed[job.record.id] = job
@@ -292,10 +289,6 @@ class JobBoard:
             record = ended.record if note is None else replace(ended.record, note=note)
             self._work.append(Work(record, keep=Keep.RELEASE))
 
-    def _may_begin(self, job: OpenJob) -> bool:
-        assert job.verb is not None
-        return self._places.may_begin(job.verb, job.record)
-
     def _enqueue(self, job: OpenJob, now: Moment) -> None:
         record = job.record
         # Only what never ran expires.
@@ -305,6 +298,7 @@ class JobBoard:
             job.begins_at = now.steady + record.not_before - now.wall
             self._timed[record.id] = job
         self._waiting.add(job)
+        job.told_position = self._waiting.position(job)
 
     def _end_at(self, job: OpenJob, steady: float | None) -> None:
         job.ends_at = steady
@@ -361,11 +355,7 @@ class JobBoard:
         self._enqueue(job, now)
 
     def _end_as_wanted(self, job: OpenJob, now: Moment, note: str = "") -> None:
-        state = job.record.ends_as or JobState.CANCELLED
-        if state is JobState.TIMED_OUT:
-            error = JobFailure("deadline-exceeded", f"it ran longer than {job.record.timeout:g} s")
-        else:
-            error = JobFailure("cancelled", "it was cancelled")
+        state, error = job.wanted_end
         self._end(job, state, now, error=error, note=note)
 
     def _end(self, job: OpenJob, state: JobState, now: Moment, **changes: Any) -> None:
@@ -376,6 +366,14 @@ class JobBoard:
             changes["holder"] = None
         job.record = replace(with_steps_over(job.record, now.wall), is_owed=job.record.wants_notice)
         self._change(job, now, Ended(job.record.id), state=state, ended_at=now.wall, **changes)
+
+    def _tell(self, job: OpenJob, now: Moment) -> None:
+        """Tell what is known of it beyond what was told: of one that waits, where it stands."""
+        if job.record.state is not JobState.QUEUED:
+            self._change(job, now)
+            return
+        job.told_at, job.is_behind = now.steady, False
+        self._put(job, keep=Keep.NOTHING)
 
     def _change(self, job: OpenJob, now: Moment, then: Effect | None = None, **changes: Any) -> None:
         before = job.record

@@ -78,7 +78,8 @@ class Effects:
             self.refused(work)
             return
         if work.is_told:
-            self.teller.tell(record, self._board.position(record.id))
+            standing = self._board.standing(record.id)
+            self.teller.tell(record, standing, is_new=work.keep is Keep.RECORD)
         if record.is_owed:
             self.tell_owed()
         if work.lines:
@@ -99,7 +100,9 @@ class Effects:
 def _keep(work: Work, registry: JobRegistry) -> bool:
     record = work.record
     try:
-        if work.keep is Keep.LINES:
+        if work.keep is Keep.NOTHING:
+            pass
+        elif work.keep is Keep.LINES:
             registry.add_lines(record.id, work.lines)
         elif work.keep is Keep.RELEASE:
             registry.release(record.id, record.note)

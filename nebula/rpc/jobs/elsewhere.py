@@ -37,16 +37,17 @@ class OtherInstances:
 
     Args:
         service: its name.
-        state: our own folder; None where all instances keep their jobs in one place.
+        state: our own folder.
+        is_shared: all instances keep their jobs in one place. What is left in folders is from before.
     """
 
-    def __init__(self, service: str, state: StateFolder | None) -> None:
-        self._service, self._state = service, state
+    def __init__(self, service: str, state: StateFolder, *, is_shared: bool) -> None:
+        self._service, self._state, self._is_shared = service, state, is_shared
 
     async def find(self, read: Callable[[JobRegistry], JobRecord | None]) -> Elsewhere | None:
         """The first that `read` finds in one of their registries."""
         # A glance at a small folder; only where there are others is it worth a thread.
-        folders = [] if self._state is None else self._state.others()
+        folders = [] if self._is_shared else self._state.others()
         if not folders:
             return None
 
@@ -58,25 +59,33 @@ class OtherInstances:
 
     async def have_adopted(self, records: Sequence[JobRecord]) -> set[str]:
         """Those of our open jobs, by ULID, that another instance took over before it died amid this."""
-        folders = [] if self._state is None or not records else self._state.others()
+        folders = self._state.others() if records else []
         return await anyio.to_thread.run_sync(moved_elsewhere, records, folders) if folders else set()
 
-    async def adopt(
-        self,
-        verbs: Collection[str],
-        add: Add,
-    ) -> None:
-        """Take over the open jobs of folders that nobody has.
+    async def running(self) -> list[str]:
+        """The names of those that have their folders now."""
+
+        def look() -> list[str]:
+            folders = self._state.others()
+            locks = {path.name: StateFolder.lock(path) for path in folders}
+            for lock in locks.values():
+                if lock is not None:
+                    lock.close()
+            return [name for name, lock in locks.items() if lock is None]
+
+        return await anyio.to_thread.run_sync(look)
+
+    async def adopt(self, verbs: Collection[str], add: Add) -> None:
+        """Take over the open jobs of folders that nobody has; where they are shared, of our own folder too.
 
         Args:
-            verbs: those whose jobs we can run.
+            verbs: those whose jobs we can run. Where they are shared nobody else comes for the others.
             add: does this with our registry, and what follows for the jobs that it returns.
         """
-        state = self._state
-        for path in [] if state is None else state.others():
-            assert state is not None
+        state, known = self._state, None if self._is_shared else verbs
+        for path in [*([state.path] if self._is_shared else ()), *state.others()]:
             try:
-                orphans = await anyio.to_thread.run_sync(Orphans.of, path, state, verbs)
+                orphans = await anyio.to_thread.run_sync(Orphans.of, path, state, known)
             except (OSError, sqlite3.Error) as error:
                 _log.warning("jobs of a lost instance not read", folder=str(path), error=str(error))
                 continue

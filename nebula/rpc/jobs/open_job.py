@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry import MAX_LOG_LINES
-from nebula.rpc.jobs.runner import JobTask
+from nebula.rpc.jobs.runner import JobFailure, JobTask, Progress
+from nebula.rpc.jobs.states import JobState
+from nebula.rpc.jobs.steps import with_step
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.jobs.work import Moment
 
-__all__ = ["UNRUN", "Key", "OpenJob", "further", "short"]
+__all__ = ["UNRUN", "Key", "OpenJob", "short"]
 
 # Until it is done a job is not done.
 _MOST_BEFORE_THE_END: Final = 0.99
@@ -47,6 +49,7 @@ class OpenJob:
         ends_at: what happens then follows from the state: expiry, time limit, end of grace.
         begins_at: a waiting job is not begun before.
         told_at: when its status was last told.
+        told_position: the position that was told then.
         is_behind: more is known of it than was told.
         lines: of its log, not written yet.
         lines_due: when they are.
@@ -57,6 +60,7 @@ class OpenJob:
     ends_at: float | None = None
     begins_at: float | None = None
     told_at: float = float("-inf")
+    told_position: int | None = None
     is_behind: bool = False
     lines: deque[LogLine] = field(default_factory=lambda: deque(maxlen=MAX_LOG_LINES))
     lines_due: float | None = None
@@ -84,6 +88,26 @@ class OpenJob:
         what = (verb.name, verb.address, record.parameters, record.timeout, record.trace)
         return JobTask(record.id, record.attempt, *what, priority=record.priority, isolation=verb.isolation)
 
+    @property
+    def wanted_end(self) -> tuple[JobState, JobFailure]:
+        """How one ends that was told to."""
+        if self.record.ends_as is JobState.TIMED_OUT:
+            text = f"it ran longer than {self.record.timeout:g} s"
+            return JobState.TIMED_OUT, JobFailure("deadline-exceeded", text)
+        return JobState.CANCELLED, JobFailure("cancelled", "it was cancelled")
+
+    def after(self, progress: Progress, at: float) -> JobRecord:
+        """Its record when it is so far."""
+        seen = replace(
+            self.record,
+            progress=_further(self.record.progress, progress.fraction),
+            note=short(progress.note),
+            step=progress.step,
+            tasks=progress.tasks,
+            counters=dict(progress.counters),
+        )
+        return with_step(seen, progress.step, at if progress.at is None else progress.at)
+
     def note_line(self, text: str, now: Moment) -> None:
         """Add to its log, to be written soon."""
         # A trace is cut in the middle of nowhere: its end says what happened.
@@ -104,7 +128,7 @@ class OpenJob:
             yield self.lines_due
 
 
-def further(old: float | None, new: float | None) -> float | None:
+def _further(old: float | None, new: float | None) -> float | None:
     """Progress never falls: a plan that turns out longer stands still for a while."""
     if new is None:
         return old

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
@@ -106,10 +106,12 @@ class Heard(NamedTuple):
     Attributes:
         orphans: open jobs that nobody runs any more who is known here, or that nobody can begin.
         has_lost_others: some instance has just been given up.
+        working: the verbs that some instance could run when it was last heard of.
     """
 
     orphans: list[JobRecord]
     has_lost_others: bool
+    working: frozenset[str] = frozenset()
 
 
 class PostgresJobRegistry(JobRegistry):
@@ -290,12 +292,20 @@ class PostgresJobRegistry(JobRegistry):
         self._do(f"UPDATE jobs SET holder = NULL WHERE holder = ? AND state IN ({ENDED})", name)
         return list(map(record_of, self._all(f"{SELECT} WHERE holder = ? ORDER BY number", name)))
 
-    def beat(self, lease: float, verbs: Sequence[str], *, unseen: float | None = None) -> Heard:
+    def beat(
+        self,
+        lease: float,
+        verbs: Sequence[str],
+        *,
+        working: Collection[str] | None = None,
+        unseen: float | None = None,
+    ) -> Heard:
         """Be heard of, in a transaction, and give up those who were not.
 
         Args:
             lease: seconds from now.
             verbs: those whose orphans the caller can deal with.
+            working: those of them that it can run now; by default all.
             unseen: seconds; open jobs that nobody holds, of verbs that no instance has had for so long, are
                 orphans as well. None: they wait on.
 
@@ -310,12 +320,15 @@ class PostgresJobRegistry(JobRegistry):
         lost = self._do("DELETE FROM instances WHERE expires_at < clock_timestamp()")
         self._do(f"UPDATE jobs SET holder = NULL WHERE {_ORPHANED} AND state IN ({ENDED})")
         seen = "INSERT INTO verbs SELECT unnest(?::text[]), clock_timestamp() ON CONFLICT (name)"
-        self._do(f"{seen} DO UPDATE SET seen_at = EXCLUDED.seen_at", sorted(verbs))
+        ours = sorted(verbs if working is None else working)
+        self._do(f"{seen} DO UPDATE SET seen_at = EXCLUDED.seen_at", ours)
+        recent = "SELECT name FROM verbs WHERE seen_at > clock_timestamp() - make_interval(secs => ?)"
+        seen_now = frozenset(name for (name,) in self._all(recent, lease))
         known = f"{SELECT} WHERE {_ORPHANED} AND verb = ANY(?) ORDER BY number"
         orphans = list(self._all(known, list(verbs)))
         if unseen is not None:
             orphans += self._all(f"{SELECT} WHERE {_DESERTED} ORDER BY number", unseen)
-        return Heard(list(map(record_of, orphans)), lost > 0)
+        return Heard(list(map(record_of, orphans)), lost > 0, seen_now)
 
     # --- what is shared ---
 

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -19,9 +19,10 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.board import JobBoard
 from nebula.rpc.jobs.effects import Effects
 from nebula.rpc.jobs.elsewhere import OtherInstances
+from nebula.rpc.jobs.housekeeping import Housekeeping
 from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
 from nebula.rpc.jobs.inquiries import Inquiries
-from nebula.rpc.jobs.limits import Clock, JobLimits, every
+from nebula.rpc.jobs.limits import Clock, JobLimits
 from nebula.rpc.jobs.listening import BoardListener
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.management import management_verbs
@@ -30,12 +31,11 @@ from nebula.rpc.jobs.options import draft_of, require_same
 from nebula.rpc.jobs.postgres import Database
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
-from nebula.rpc.jobs.retention import forget_old_jobs
 from nebula.rpc.jobs.runner import JobRunner
-from nebula.rpc.jobs.sharing import GONE, RESTARTED, Sharing
+from nebula.rpc.jobs.sharing import Sharing
 from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.state_folder import StateFolder
-from nebula.rpc.jobs.states import JobState, JobStatus
+from nebula.rpc.jobs.states import JobStatus
 from nebula.rpc.jobs.telling import Publish, Teller, nobody_listens
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.jobs.writer import RegistryWriter
@@ -47,9 +47,6 @@ __all__ = ["JobService"]
 _log = structlog.get_logger()
 
 _T = TypeVar("_T")
-
-_PRUNE_EVERY: Final = 3600.0
-_ADOPT_EVERY: Final = 20.0
 
 
 class JobService:
@@ -87,7 +84,7 @@ class JobService:
         self.instance = state.instance
         # Where they are shared, any instance answers for all of them.
         self.via = instance_queue(service, state.instance) if database is None else f"/queue/{service}"
-        self._others = OtherInstances(service, state if database is None else None)
+        self._others = OtherInstances(service, state, is_shared=database is not None)
         self._database = database
         self._sharing: Sharing | None = None
         self.limits, self.operators = limits or JobLimits(), operators or {}
@@ -98,15 +95,27 @@ class JobService:
         self.runners: dict[str | None, JobRunner] = {None: LocalRunner(self._verbs), **(runners or {})}
         self._board = JobBoard(
             self._verbs,
-            self._capacity,
+            lambda engine: self.runners[engine].max_running,
             cancel_grace=self.limits.cancel_grace,
             instance=state.instance,
+            left_to_others=self._left_to_others,
+            is_shared=database is not None,
         )
         self._accepting = 0
         self._moved = anyio.Event()
         self.inquiries = Inquiries(service, self.read, self._flush, self._others, self.limits)
         teller = Teller(service, self.via, nobody_listens)
         self._effects = Effects(self._board, self.runners, self.inquiries.callers, teller)
+        self.housekeeping = Housekeeping(
+            service,
+            state,
+            self._verbs,
+            self._board,
+            self._effects,
+            self._others,
+            self._clock,
+            self.limits,
+        )
 
     # --- declaring ---
 
@@ -191,14 +200,14 @@ class JobService:
         def begin(record: JobRecord) -> None:
             # On the loop, at the commit: a caller that is gone by now has its job all the same.
             if record is not draft:
-                receipt.update(self._receipt(record, self._board.position(record.id), self.via))
+                receipt.update(self._receipt(record, self._board.standing(record.id).position, self.via))
                 return
             _log.info("job accepted", job=record.id, verb=record.verb, owner=record.owner)
             now = self._clock.now()
             self._board.add(record, now)
-            position = self._board.position(record.id)
-            receipt.update(self._receipt(record, position, self.via))
-            self._effects.teller.tell(record, position)
+            standing = self._board.standing(record.id)
+            receipt.update(self._receipt(record, standing.position, self.via))
+            self._effects.teller.tell(record, standing)
             self._board.dispatch(now)
             self.settle()
 
@@ -216,7 +225,8 @@ class JobService:
 
     def _refusal(self, verb: JobVerb) -> VerbError | None:
         """Why a new job is not taken on now. One that is known already is answered all the same."""
-        if (reason := self.runners[verb.engine].is_broken) is not None:
+        reason = self.runners[verb.engine].is_broken
+        if reason is not None and verb.name not in self._left_to_others():
             return VerbError("engine-unavailable", reason)
         if self._board.queued + self._accepting > self.limits.max_queued:
             return VerbError("busy", f"{self._board.queued} jobs are queued, try later")
@@ -257,7 +267,7 @@ class JobService:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(writer.run, name="job registry")
                 try:
-                    await self._recover()
+                    await self.housekeeping.recover()
                     await self._live(notices, started)
                 finally:
                     # Only now: how the last runs ended has been posted.
@@ -274,7 +284,7 @@ class JobService:
 
         patience = self.limits.lease / 3
         registry = PostgresJobRegistry(self._database, self.name, self.instance, patience=patience)
-        self._sharing = Sharing(
+        self._sharing = self.housekeeping.sharing = Sharing(
             self._database,
             registry,
             instance=self.instance,
@@ -282,6 +292,7 @@ class JobService:
             effects=self._effects,
             clock=self._clock,
             lease=self.limits.lease,
+            working=self._working,
             republish=self.republish,
         )
         return registry
@@ -293,8 +304,7 @@ class JobService:
             listener = BoardListener(self._board, self._clock.now, self.settle)
             run = partial(listener.run, self.runners, are_up, is_over, self._board.stop)
             tasks.start_soon(run, name="job runners")
-            tasks.start_soon(every, _PRUNE_EVERY, self.prune, name="job retention")
-            tasks.start_soon(every, _ADOPT_EVERY, self.adopt, name="job adoption")
+            tasks.start_soon(self.housekeeping.run, name="job housekeeping")
             tasks.start_soon(notices.run, name="job notices")
             if self._sharing is not None:
                 tasks.start_soon(self._sharing.run, name="shared jobs")
@@ -307,27 +317,6 @@ class JobService:
             finally:
                 is_over.set()
 
-    async def _recover(self) -> None:
-        if self._sharing is not None:
-            await self._sharing.join()
-        await self.prune()
-        found = await self.read(JobRegistry.open_jobs)
-        moved = await self._others.have_adopted(found)
-        await self.read(lambda registry: registry.forget(moved))
-        self._take_in([record for record in found if record.id not in moved], RESTARTED)
-
-    def _take_in(self, found: Sequence[JobRecord], reason: str) -> None:
-        now = self._clock.now()
-        for record in found:
-            if self._sharing is None:
-                self._board.recover(record, now, reason)
-            # What was told of it went with its process. The others' new states are told when written.
-            if record.state is JobState.QUEUED:
-                self._effects.teller.tell(record, self._board.position(record.id))
-        if found:
-            _log.info("open jobs found", service=self.name, jobs=len(found))
-        self.advance()
-
     async def _keep_time(self) -> None:
         while True:
             self.advance()
@@ -336,20 +325,6 @@ class JobService:
             seconds = None if due is None else max(0.0, due - self._clock.steady())
             with anyio.move_on_after(seconds):
                 await self._moved.wait()
-
-    async def prune(self) -> None:
-        """Forget what need not be remembered any longer. The service does it at its start and each hour."""
-        now = self._clock.wall()
-        await forget_old_jobs(self.read, self._effects.teller.forget, self._state.path, self.limits, now)
-
-    async def adopt(self) -> None:
-        """Take over the open jobs of instances that died and have not come back; done now and then."""
-
-        async def add(add_to: Callable[[JobRegistry], list[JobRecord]]) -> None:
-            await self._effects.do(add_to, lambda added: self._take_in(added, GONE))
-
-        await self._others.adopt(self._board.verbs(), add)
-        self._effects.tell_owed()
 
     def advance(self) -> None:
         """Do what is due by now. The service's own timer does it; who moves the clock by hand does it too."""
@@ -365,13 +340,13 @@ class JobService:
         """Tell the status of each open job again, and what is owed: for the time after a reconnect."""
         self._effects.tell_owed()
         for record in self._board.open_records():
-            self._effects.teller.tell(record, self._board.position(record.id))
+            self._effects.teller.tell(record, self._board.standing(record.id))
 
     # --- for the management verbs ---
 
     def status(self, record: JobRecord) -> JobStatus:
         """What is told of a job now."""
-        return self._effects.teller.status(record, self._board.position(record.id))
+        return self._effects.teller.status(record, self._board.standing(record.id))
 
     def cancel(self, record: JobRecord) -> None:
         """End a job as its caller wishes. Its states tell the rest."""
@@ -390,10 +365,15 @@ class JobService:
         self._board.flush_log(ulid)
         self.settle()
 
-    def _capacity(self, engine: str | None) -> int:
-        runner = self.runners[engine]
-        # What cannot run here now may run elsewhere.
-        return 0 if self._sharing is not None and runner.is_broken else runner.max_running
+    def _working(self) -> list[str]:
+        """The verbs that can be run here now."""
+        return [name for name, verb in self._verbs.items() if not self.runners[verb.engine].is_broken]
+
+    def _left_to_others(self) -> Collection[str]:
+        """The verbs that cannot be run here now, and can by another instance."""
+        if self._sharing is None:
+            return ()
+        return self._sharing.working.difference(self._working())
 
     def _random_id(self) -> str:
         return new_ulid(int(self._clock.wall() * 1000), secrets.token_bytes(RANDOM_BYTES))

@@ -59,7 +59,11 @@ class Sharing:
             ends elsewhere.
         clock: the time of the board.
         lease: seconds.
+        working: the verbs that can be run here now.
         republish: tells the statuses of the open jobs again.
+
+    Attributes:
+        working: the verbs that some instance, known to live, can run.
     """
 
     def __init__(
@@ -72,11 +76,13 @@ class Sharing:
         effects: Effects,
         clock: Clock,
         lease: float,
+        working: Callable[[], Collection[str]],
         republish: Callable[[], None],
     ) -> None:
         self._database, self._registry, self._instance = database, registry, instance
         self._board, self._effects, self._clock = board, effects, clock
-        self._lease, self._republish = lease, republish
+        self._lease, self._ours_working, self._republish = lease, working, republish
+        self.working: frozenset[str] = frozenset()
         self._joined_at = 0.0
         self._seen: int | None = None
         self._again: set[str] = set()
@@ -135,7 +141,11 @@ class Sharing:
         verbs, patience = self._board.verbs(), self._lease * _DESERTED
         # What others had while nobody was here to see it is not known before.
         unseen = patience if began > self._joined_at + patience else None
-        await self._do(lambda registry: registry.beat(self._lease, verbs, unseen=unseen), self._take_over)
+        working = self._ours_working()
+        await self._do(
+            lambda registry: registry.beat(self._lease, verbs, working=working, unseen=unseen),
+            self._take_over,
+        )
         self._has_answered(began)
 
     async def _beat_often(self) -> None:
@@ -149,6 +159,7 @@ class Sharing:
         self._effects.writer.deadline = began + self._lease * _GIVE_UP
 
     def _take_over(self, heard: Heard) -> None:
+        self.working = heard.working
         if heard.orphans:
             _log.warning("jobs without an instance taken over", jobs=len(heard.orphans))
         self._recover(heard.orphans, GONE)

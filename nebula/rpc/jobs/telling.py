@@ -14,6 +14,7 @@ from nebula.rpc.envelope import JSON_TYPE, dump_json
 from nebula.rpc.jobs.identifiers import qualified
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.states import JobStatus
+from nebula.rpc.jobs.waiting import Standing
 
 __all__ = ["Publish", "Teller", "nobody_listens", "status_destination"]
 
@@ -59,29 +60,30 @@ class Teller:
         """Where a job's statuses are told."""
         return status_destination(self._service, ulid, self._brand)
 
-    def status(self, record: JobRecord, position: int | None) -> JobStatus:
+    def status(self, record: JobRecord, standing: Standing) -> JobStatus:
         """What is told of a job."""
+        waits_for = standing.note(self._service)
         return JobStatus(
             job=qualified(self._service, record.id),
             seq=record.seq,
             state=record.state,
             progress=record.progress,
-            note=record.note,
+            note="; ".join(filter(None, (record.note, waits_for))),
             step=record.step,
             tasks=record.tasks,
             counters=record.counters,
-            position=position,
+            position=standing.position,
             via=self._via,
             error=record.error,
         )
 
-    def tell(self, record: JobRecord, position: int | None) -> None:
-        """Send a job's status to its watchers, and to where its caller asked for."""
-        body = dump_json(self.status(record, position).to_json())
+    def tell(self, record: JobRecord, standing: Standing, *, is_new: bool = True) -> None:
+        """Send a job's status to its watchers; a new one also to where its caller asked for."""
+        body = dump_json(self.status(record, standing).to_json())
         try:
             self._publish(self.destination(record.id), body, self._headers(record))
             # What is owed goes another way, on which it cannot be lost.
-            if record.notify is not None and not record.is_owed:
+            if is_new and record.notify is not None and not record.is_owed:
                 self._publish(record.notify, body, _notify_headers(record))
         except NebulaError as error:
             _log.info("job status not told", job=record.id, state=str(record.state), error=str(error))
@@ -89,7 +91,7 @@ class Teller:
     def notice(self, record: JobRecord) -> tuple[str, bytes, Mapping[str, str]]:
         """What tells of a job's end where its caller asked for it: destination, body, headers."""
         assert record.notify is not None
-        return record.notify, dump_json(self.status(record, None).to_json()), _notify_headers(record)
+        return record.notify, dump_json(self.status(record, Standing()).to_json()), _notify_headers(record)
 
     def forget(self, ulids: Iterable[str]) -> None:
         """Delete the last statuses of jobs that nobody remembers any longer.

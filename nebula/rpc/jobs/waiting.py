@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from nebula.rpc.jobs.identifiers import qualified
 from nebula.rpc.jobs.open_job import Key, OpenJob
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.verb import JobVerb
 
-__all__ = ["Places", "WaitingLine"]
+__all__ = ["Places", "Standing", "WaitingLine"]
+
+
+class Standing(NamedTuple):
+    """Where a job stands that waits.
+
+    Attributes:
+        position: 1 for the first of its line; None where it does not stand in one.
+        reason: what it waits for, but for its turn; empty where there is nothing else.
+        rival: the job, by ULID, that has its exclusive key.
+    """
+
+    position: int | None = None
+    reason: str = ""
+    rival: str | None = None
+
+    def note(self, service: str) -> str:
+        """What it waits for, for people. Not the key: that is made of parameters, which not all may see."""
+        if self.rival is None:
+            return self.reason
+        return f"waits for {qualified(service, self.rival)}, which has the same exclusive key"
 
 
 class WaitingLine:
@@ -50,9 +72,14 @@ class WaitingLine:
             line.remove(job)
 
     def position(self, job: OpenJob) -> int | None:
-        """1 for the job whose turn is next; None for one that is deferred or does not wait."""
+        """1 for the first of its line; None for one that is deferred or does not wait."""
         line = self._lines.get(job.engine, [])
         return line.index(job) + 1 if job in line else None
+
+    def heads(self, most: int) -> Iterator[tuple[int, OpenJob]]:
+        """The first ones of each line, with their positions."""
+        for line in self._lines.values():
+            yield from enumerate(line[:most], start=1)
 
     def engines(self) -> list[str | None]:
         """Those for which jobs wait."""
@@ -80,20 +107,34 @@ class Places:
 
     def __init__(self) -> None:
         self._taken: dict[Key, _Taken] = {}
+        # A thousand jobs that wait for one key ask for it whenever anything happens.
+        self._verbs, self._keys = Counter[str](), Counter[str]()
 
     def take(self, job: OpenJob) -> None:
         """A runner of ours has this attempt in its hands."""
         assert job.verb is not None
-        self._taken[job.key] = _Taken(job.verb.name, job.verb.engine, True, job.record.exclusive)
+        self._put(job.key, _Taken(job.verb.name, job.verb.engine, True, job.record.exclusive))
 
     def take_elsewhere(self, record: JobRecord) -> None:
         """Another instance has it."""
-        key = record.id, record.attempt
-        self._taken[key] = _Taken(record.verb, None, False, record.exclusive)
+        self._put((record.id, record.attempt), _Taken(record.verb, None, False, record.exclusive))
+
+    def _put(self, key: Key, taken: _Taken) -> None:
+        self.free(key)
+        self._taken[key] = taken
+        self._verbs[taken.verb] += 1
+        if taken.exclusive is not None:
+            self._keys[taken.exclusive] += 1
 
     def free(self, key: Key) -> None:
         """Nothing of this attempt runs any more."""
-        self._taken.pop(key, None)
+        if (taken := self._taken.pop(key, None)) is None:
+            return
+        self._verbs[taken.verb] -= 1
+        if taken.exclusive is not None:
+            self._keys[taken.exclusive] -= 1
+            if not self._keys[taken.exclusive]:
+                del self._keys[taken.exclusive]
 
     def has(self, key: Key) -> bool:
         """Whether this attempt is in the hands of a runner of ours."""
@@ -106,8 +147,13 @@ class Places:
 
     def may_begin(self, verb: JobVerb, record: JobRecord) -> bool:
         """Whether the verb's number and the job's key leave room for it."""
-        taken = self._taken.values()
-        if record.exclusive is not None and any(one.exclusive == record.exclusive for one in taken):
+        if record.exclusive is not None and record.exclusive in self._keys:
             return False
-        most = verb.max_running
-        return most is None or sum(one.verb == verb.name for one in taken) < most
+        return verb.max_running is None or self._verbs[verb.name] < verb.max_running
+
+    def rival(self, record: JobRecord) -> str | None:
+        """The job, by ULID, that has its exclusive key."""
+        if record.exclusive is None:
+            return None
+        found = (job for (job, _attempt), one in self._taken.items() if one.exclusive == record.exclusive)
+        return next(found, None)

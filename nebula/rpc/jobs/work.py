@@ -58,6 +58,9 @@ class Keep(Enum):
     LINES = auto()
     """Those for its log alone."""
 
+    NOTHING = auto()
+    """Its status is told again: what of it is not written has changed, such as its position."""
+
     RELEASE = auto()
     """That nothing of it runs any more, and its note; it has ended before, and that is told once."""
 
@@ -79,4 +82,4 @@ class Work:
     @property
     def is_told(self) -> bool:
         """Whether its status is."""
-        return self.keep is Keep.RECORD
+        return self.keep in (Keep.RECORD, Keep.NOTHING)

@@ -53,7 +53,7 @@ async def _adopt(house: House, dead: Path) -> dict[int, dict[str, Any]]:
     assert lock is not None
     async with house.living() as service:
         lock.close()
-        await service.adopt()
+        await service.housekeeping.adopt()
         for number in (1, 2):
             await house.runner.next_task(number)
         return {number: await ask(service, "job.status", {"job": job(number).id}) for number in (1, 2, 3)}
@@ -82,7 +82,7 @@ async def test_end_that_a_dead_instance_owes_is_told_by_one_that_lives(house: Ho
     assert lock is not None
     async with house.living() as service:
         lock.close()
-        await service.adopt()
+        await service.housekeeping.adopt()
         await house.published.until_told("/queue/mine", "done")
         known = await ask(service, "job.show", {"job": job(5).id})
 
@@ -100,7 +100,7 @@ async def test_log_of_an_adopted_job_keeps_its_numbers(house: House, left: Path)
     assert lock is not None
     async with house.living() as service:
         lock.close()
-        await service.adopt()
+        await service.housekeeping.adopt()
         after = await ask(service, "job.log", {"job": job(1).id, "after": 1798})
 
     assert [line["number"] for line in after["lines"]] == [line.number for line in before] == [1799, 1800]
@@ -110,7 +110,7 @@ async def test_folder_that_somebody_has_is_left_alone(house: House, left: Path) 
     lock = StateFolder.lock(left)
     assert lock is not None
     async with house.living() as service:
-        await service.adopt()
+        await service.housekeeping.adopt()
 
         assert house.runner.submitted == []
     lock.close()
@@ -123,7 +123,7 @@ async def test_job_whose_verb_is_not_known_here_is_left_to_who_knows_it(house: H
     house.verb_name = "other"
     async with house.living() as service:
         lock.close()
-        await service.adopt()
+        await service.housekeeping.adopt()
 
     assert _ids(left) == [1, 2, 3]
 
@@ -136,7 +136,7 @@ async def test_folder_of_a_newer_version_is_left_alone(house: House, left: Path)
     db.close()
     async with house.living() as service:
         lock.close()
-        await service.adopt()
+        await service.housekeeping.adopt()
 
         assert house.runner.submitted == []
 
@@ -149,7 +149,7 @@ async def test_folder_that_cannot_be_read_harms_nobody(house: House, left: Path)
             db.execute("DROP TABLE lines")
         db.close()
         lock.close()
-        await service.adopt()
+        await service.housekeeping.adopt()
         receipt = await house.accept(service)
         task = await house.runner.next_task()
 
@@ -179,7 +179,7 @@ async def test_job_that_is_in_two_folders_after_a_crash_runs_once(
     async with house.living() as service:
         assert service.instance == "dead"
         assert house.runner.submitted == []
-        await service.adopt()
+        await service.housekeeping.adopt()
         for number in (1, 2):
             await house.runner.next_task(number)
 
@@ -197,7 +197,7 @@ async def test_same_request_made_anew_meanwhile_does_not_stand_in_the_way(house:
 
         await service.read(insert)
         lock.close()
-        await service.adopt()
+        await service.housekeeping.adopt()
         task = await house.runner.next_task()
 
     assert task.job == job(1).id

@@ -60,7 +60,7 @@ class Table:
         works = self.board.take_work()
         for work in works:
             self.lines += [line.text for line in work.lines]
-            if work.is_told:
+            if work.keep is Keep.RECORD:
                 self.told.append(work.record)
             if isinstance(work.then, Ended):
                 self.ended.append(work.then.job)
@@ -90,13 +90,13 @@ def test_engine_gets_as_many_jobs_as_it_takes_and_the_next_when_one_ends(table: 
         table.add(number)
     table.dispatch()
     assert table.begun() == ["j1", "j2"]
-    assert [table.board.position(job) for job in ("j1", "j3", "j4")] == [None, 1, 2]
+    assert [table.board.standing(job).position for job in ("j1", "j3", "j4")] == [None, 1, 2]
 
     table.board.done(("j2", 1), JobOutput(), table.now)
     table.work()
 
     assert table.begun() == ["j1", "j2", "j3"]
-    assert table.board.position("j4") == 1
+    assert table.board.standing("j4").position == 1
 
 
 def test_engines_do_not_wait_for_each_other(table: Table) -> None:
@@ -114,7 +114,7 @@ def test_higher_priority_goes_first_and_equals_by_age(table: Table) -> None:
     table.add(1, priority=1)
     table.add(4, priority=9)
 
-    assert [table.board.position(job) for job in ("j4", "j2", "j3", "j1")] == [1, 2, 3, 4]
+    assert [table.board.standing(job).position for job in ("j4", "j2", "j3", "j1")] == [1, 2, 3, 4]
 
 
 def test_verb_with_a_limit_of_its_own_lets_others_pass(table: Table) -> None:
@@ -164,12 +164,12 @@ def test_job_is_not_begun_before_its_time_and_then_by_its_priority(table: Table)
         table.add(number)
     table.dispatch()
     assert table.begun() == ["j3", "j4"]
-    assert [table.board.position(job) for job in ("j1", "j2", "j5")] == [None, None, 1]
+    assert [table.board.standing(job).position for job in ("j1", "j2", "j5")] == [None, None, 1]
     assert table.board.queued == 3
     assert table.board.next_due() == table.now.steady + 60.0
 
     table.later(60.0)
-    assert [table.board.position(job) for job in ("j1", "j2", "j5")] == [1, None, 2]
+    assert [table.board.standing(job).position for job in ("j1", "j2", "j5")] == [1, None, 2]
     table.board.done(("j3", 1), JobOutput(), table.now)
     table.work()
 
@@ -360,7 +360,7 @@ def test_job_whose_turn_does_not_come_in_time_expires(table: Table) -> None:
     table.add(3, expires_at=table.now.wall + 30.0)
     table.dispatch()
     table.later(29.0)
-    assert table.board.position("j3") == 1
+    assert table.board.standing("j3").position == 1
     table.later(2.0)
 
     assert table.last("j3").state is JobState.EXPIRED
@@ -602,7 +602,7 @@ def test_job_that_another_instance_accepted_is_begun_in_its_turn() -> None:
     table.add(2)
     table.board.learn(known(1), table.now)
     table.board.learn(known(3, verb="unknown here"), table.now)
-    assert (table.board.position("j1"), table.board.position("j3")) == (1, None)
+    assert (table.board.standing("j1").position, table.board.standing("j3").position) == (1, None)
     table.dispatch()
 
     assert table.begun() == ["j1", "j2"]
@@ -654,7 +654,7 @@ def test_job_that_was_refused_leaves_its_place_to_the_next() -> None:
     table.dispatch()
 
     assert table.begun() == ["j1", "j2", "j3"]
-    assert table.board.position("j1") is None
+    assert table.board.standing("j1").position is None
 
 
 @pytest.mark.parametrize("seconds", [0.0, _GRACE])

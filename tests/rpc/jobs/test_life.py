@@ -202,7 +202,7 @@ async def test_statuses_stay_on_a_topic_where_the_broker_has_no_last_values(hous
         task = await house.runner.next_task()
         house.runner.listener.on_failed(task.job, 1, JobFailure("data", "bad"))
         await house.published.until(receipt["job"], "failed")
-        await service.prune()
+        await service.housekeeping.prune()
 
     assert receipt["status"] == f"/topic/jobs.{receipt['job'].replace('/', '.')}"
     assert house.published.kept(receipt["job"]) == ["queued", "starting", "failed"]

@@ -168,7 +168,7 @@ async def test_job_whose_result_another_instance_has_is_left_for_that_one_to_for
         house.runner.listener.on_done(task.job, 1, JobOutput(path=str(path)))
         await house.published.until(task.job, "done")
         house.time.seconds += 101.0
-        await service.prune()
+        await service.housekeeping.prune()
 
         assert (await ask(service, "job.status", {"job": receipt["job"]}))["state"] == "done"
 
@@ -186,10 +186,10 @@ async def test_job_whose_status_cannot_be_deleted_is_remembered(house: House) ->
         await house.published.until(receipt["job"], "failed")
         house.time.seconds += 101.0
         house.published.then = be_away
-        await service.prune()
+        await service.housekeeping.prune()
         kept = await ask(service, "job.status", {"job": receipt["job"]})
         house.published.then = lambda _destination, _body, _headers: None
-        await service.prune()
+        await service.housekeeping.prune()
         listed = await ask(service, "job.list")
 
     assert kept["state"] == "failed"

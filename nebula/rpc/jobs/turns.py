@@ -1,0 +1,83 @@
+"""Whose turn it is: the jobs that wait, beside what is taken by those that run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from nebula.rpc.jobs.open_job import OpenJob
+from nebula.rpc.jobs.waiting import Places, Standing, WaitingLine
+
+__all__ = ["Turns", "nothing"]
+
+# Of each line: who stands further back need not hear of each step.
+_MOST_TOLD: Final = 5
+
+
+def nothing() -> Collection[str]:
+    """No verb is left to others."""
+    return ()
+
+
+class Turns:
+    """Says which jobs may begin, and what the others wait for.
+
+    Args:
+        capacity: how many jobs a runner takes at a time.
+        left_to_others: the names of verbs that cannot be run here now, and can by another instance.
+
+    Attributes:
+        line: the jobs that wait.
+        places: what runners have in their hands, also beyond the end of the job that it was.
+    """
+
+    def __init__(
+        self, capacity: Callable[[str | None], int], left_to_others: Callable[[], Collection[str]]
+    ) -> None:
+        self.line, self.places = WaitingLine(), Places()
+        self._capacity, self._left_to_others = capacity, left_to_others
+
+    def take_next(self) -> Iterator[OpenJob]:
+        """The jobs that may begin now. Each has left the line, and has to take its place before the next."""
+        left = self._left_to_others()
+        for engine in self.line.engines():
+            while self.places.used(engine) < self._capacity(engine):
+                job = self.line.first(engine, lambda one: self._may_begin(one, left))
+                if job is None:
+                    break
+                self.line.discard(job)
+                yield job
+
+    def _may_begin(self, job: OpenJob, left: Collection[str]) -> bool:
+        assert job.verb is not None
+        return job.verb.name not in left and self.places.may_begin(job.verb, job.record)
+
+    def moved(self) -> Iterator[OpenJob]:
+        """Those among the first of each line that stand elsewhere than was told."""
+        for position, job in self.line.heads(_MOST_TOLD):
+            if job.told_position != position:
+                job.told_position = position
+                yield job
+
+    def standing(self, job: OpenJob) -> Standing:
+        """Where a job stands, and what it waits for."""
+        position, verb = self.line.position(job), job.verb
+        if job.begins_at is not None:
+            return Standing(reason=_until(job.record.not_before))
+        if position is None or verb is None:
+            return Standing()
+        if (rival := self.places.rival(job.record)) is not None:
+            return Standing(position, rival=rival)
+        if not self.places.may_begin(verb, job.record):
+            return Standing(position, f"waits for another {verb.name}: {verb.max_running} run at a time")
+        if verb.name in self._left_to_others():
+            return Standing(position, "waits for another instance: the engine of this one is broken")
+        return Standing(position)
+
+
+def _until(moment: float | None) -> str:
+    if moment is None:
+        return ""
+    # Thirteen digits of milliseconds are always a date.
+    return f"waits until {datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC"
