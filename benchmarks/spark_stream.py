@@ -2,7 +2,7 @@
 
     python -m benchmarks.spark_stream --rows 200000
 
-The broker and Spark share the cores. The sink's rows are persistent messages of some 200 octets, each with
+The broker and Spark share the cores. The sink's rows are messages of some 200 octets on the disk, each with
 its receipt; the source reads the same back through its spool.
 """
 
@@ -35,8 +35,8 @@ def rows() -> tuple[Row, ...]:
             " queue through the spool into a query that does nothing with them.",
             "rows",
             [
-                Contestant("Nebula, sink", "nebula", partial(_rate, kind="sink")),
-                Contestant("Nebula, source", "nebula", partial(_rate, kind="source")),
+                Contestant("Nebula, sink", "nebula --store sqlite", partial(_rate, kind="sink")),
+                Contestant("Nebula, source", "nebula --store sqlite", partial(_rate, kind="source")),
             ],
             max_rounds=2,
         ),
@@ -45,7 +45,7 @@ def rows() -> tuple[Row, ...]:
             "Spark as a peer: latency",
             "From before a message is sent, 50 a second, until its row is in the driver's hands.",
             "messages",
-            [Contestant("Nebula, source", "nebula", _latency)],
+            [Contestant("Nebula, source", "nebula --store sqlite", _latency)],
             by_latency=True,
             max_rounds=2,
         ),
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--messages", type=int, default=MESSAGES)
     told = parser.parse_args(arguments)
-    with nebula_broker() as broker:
+    with nebula_broker(store="sqlite") as broker:
         for kind in ("sink", "source"):
             found = measure_rate(broker, kind, told.rows)
             print(f"{kind:8} {found.took:7.2f} s {found.rate:10,.0f} rows/s", flush=True)
