@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from benchmarks.figures import Figures
 from benchmarks.simulation import Clock, End, Program, Stop, percentile, ring
 
+RECORDER = "The recorder"
+"""A row that not every run has."""
+
 # What the load keeps under way where it sends as fast as it can.
 _WINDOW = 8192
 # Of somebody who is alone the broker takes what one read brings; with others at work, so many frames a turn.
@@ -123,7 +126,7 @@ def fitted(costs: Costs) -> Sequence[tuple[str, str, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A row that nothing was fitted on.
+    """A figure that nothing was fitted on; some other line of its row may have been.
 
     Attributes:
         what: the figure that is predicted, with its unit.
@@ -143,9 +146,11 @@ class Prediction:
 
 
 def predictions(figures: Figures) -> list[Prediction]:
-    """Run each row that is not fitted on, as far as the model says anything of it."""
+    """Run each line that is not fitted on, as far as the model says anything of it."""
     costs = Costs.of(figures)
     ours = [*_rates(figures, costs), *_round_trips(figures, costs.broker), *_hosted(figures, costs)]
+    if figures.has(RECORDER):
+        ours += _recorded(figures, costs)
     others = [Broker.of(figures, name) for name in ("RabbitMQ", "ActiveMQ")]
     return [*ours, _beside_a_flood(figures, costs), *(_many(figures, broker) for broker in others)]
 
@@ -199,6 +204,17 @@ def _hosted(figures: Figures, costs: Costs) -> list[Prediction]:
             calls(costs, costs.broker, in_flight, is_hosted=True)[0],
         )
         for row, in_flight in (("RPC end to end, one at a time", 1), ("RPC end to end, 64 in flight", 64))
+    ]
+
+
+def _recorded(figures: Figures, costs: Costs) -> list[Prediction]:
+    """What the broker works for a recorder: its queue is full before, so that messages only go out."""
+    predicted = (costs.broker.deliver + costs.ack) * 1e6
+    return [
+        Prediction(
+            RECORDER, who, "µs of the broker", figures.seconds(RECORDER, who, "cpu µs") * 1e6, predicted
+        )
+        for who in ("Nebula, null", "Nebula, Avro in envelopes")
     ]
 
 

@@ -35,6 +35,24 @@ MESSAGES_PER_SECOND = 50_000
 _BODY_BYTES = 200
 _MOST = 300_000  # a queue of ours takes not many more of these by default, and nobody reads it meanwhile
 _PER_BLOCK = 1000
+# What of a note makes the body of an envelope 200 octets.
+_AVRO_NOTE = 144
+_WORDS = (
+    "door",
+    "jam",
+    "cash",
+    "box",
+    "reel",
+    "tilt",
+    "coin",
+    "open",
+    "shut",
+    "link",
+    "up",
+    "down",
+    "meter",
+    "late",
+)
 _DEADLINE_SECONDS = 300.0
 _LOOK_SECONDS = 0.02
 
@@ -130,19 +148,22 @@ def _fill(broker: Broker, queue: str, count: int, kind: str) -> None:
 
 
 def _bodies(kind: str) -> Iterator[bytes]:
-    """Readings of some machines, so that they can be compressed as such data can."""
+    """Readings of some machines with a note in words, so that they can be compressed as such data can."""
     chance = random.Random(1)
     while True:
         row: dict[str, Any] = {
             "machine": f"EGM{chance.randrange(500):06}",
             "at": 1_795_000_000_000 + chance.randrange(86_400_000),
             "turnover": chance.randrange(100_000),
-            "note": None,
         }
+        words = " ".join(chance.choices(_WORDS, k=40))
         if kind == "avro":
-            yield encode({**row, "note": "x" * 120}, _SCHEMA, topic="X/EGM.000001", timestamp_ms=row["at"])
+            yield encode(
+                {**row, "note": words[:_AVRO_NOTE]}, _SCHEMA, topic=row["machine"], timestamp_ms=row["at"]
+            )
         else:
-            yield json.dumps(row).encode().ljust(_BODY_BYTES)
+            bare = json.dumps({**row, "note": ""})
+            yield json.dumps({**row, "note": words[: _BODY_BYTES - len(bare)]}).encode()
 
 
 def _told(status: Path, least: int, log: Path) -> tuple[float, int]:

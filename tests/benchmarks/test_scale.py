@@ -58,13 +58,13 @@ def test_page_has_the_tables_that_the_program_prints(figures: Figures) -> None:
     assert renewed(page, shown) == page
 
 
-def test_pipeline_wants_more_of_everything_for_more_messages() -> None:
-    rows = """
+_PIPELINE = """
 ## The recorder
 
-|  | messages/s | load |
-| --- | ---: | ---: |
-| Nebula, Avro in envelopes | 50,000 | 80% |
+|  | messages/s | cpu µs | load |
+| --- | ---: | ---: | ---: |
+| Nebula, null | 90,000 | 1.30 | 90% |
+| Nebula, Avro in envelopes | 50,000 | 1.00 | 80% |
 
 ## Readers: Avro in Spark
 
@@ -79,12 +79,35 @@ def test_pipeline_wants_more_of_everything_for_more_messages() -> None:
 | Nebula | 10 | 100,000 |
 """
 
-    _, _, *lines = tables(Figures.of(RESULTS.read_text() + rows))["pipeline"].splitlines()
+
+@pytest.fixture(scope="module")
+def with_pipeline(figures: Figures) -> Figures:
+    return Figures({**figures.tables, **Figures.of(_PIPELINE).tables})
+
+
+def test_pipeline_wants_more_of_everything_for_more_messages(with_pipeline: Figures) -> None:
+    _, _, *lines = tables(with_pipeline)["pipeline"].splitlines()
 
     wanted = [[int(cell.replace(",", "")) for cell in line.strip("| ").split(" | ")[1:]] for line in lines]
     assert wanted == sorted(wanted)
     # 0.8 / 50,000 s for each, 70 % of a core: 23 recorders for a million.
     assert wanted[-1][1] == 23
+
+
+def test_engine_bears_fewer_jobs_the_more_they_compute_and_more_on_more_cores(with_pipeline: Figures) -> None:
+    _, _, small, *_, large = tables(with_pipeline)["jobs"].splitlines()
+
+    # 0.1 s each, 70 % of a minute; 100 s of a core are 50.1 s on two of them and 6.35 s on sixteen.
+    assert small == "| 0 | 420 | 0.1 | 0.3 | 420 | 0.1 | 0.3 |"
+    assert large == "| 100 | 1 | 50.1 | 167.0 | 7 | 6.3 | 21.2 |"
+
+
+def test_broker_of_a_recorder_is_predicted_to_deliver_and_to_take_acks(with_pipeline: Figures) -> None:
+    costs = Costs.of(with_pipeline)
+
+    found = {one.contestant: one for one in predictions(with_pipeline) if one.row == "The recorder"}
+    assert found["Nebula, null"].measured == pytest.approx(1.3)
+    assert found["Nebula, null"].predicted == pytest.approx((costs.broker.deliver + costs.ack) * 1e6)
 
 
 def test_results_without_a_row_are_named() -> None:
