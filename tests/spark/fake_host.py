@@ -73,7 +73,9 @@ class FakeHost:
             case "slow":
                 pass
             case "with archive dies":
+                assert self.folder is not None
                 if line.with_archive:
+                    (self.folder / "died").touch()
                     self.leave(134)
                 self.say(SESSION)
             case "mended":

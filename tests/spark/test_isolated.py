@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from nebula.rpc.jobs.runner import JobOutput, JobTask
+from nebula.rpc.jobs.runner import JobOutput
 from nebula.spark import Spark, SparkRunner
 from nebula.spark.archivist import Archivist
 from nebula.spark.processes import engine_processes
-from tests.spark.told import Told, running
+from tests.spark import fakes
+from tests.spark.told import Told, isolated, running
 
 pytestmark = pytest.mark.anyio
 
-FAKE_HOST = Path(__file__).with_name("fake_host.py")
-
-
-def fake_runner(folder: Path, mode: str = "good", **declared: Any) -> SparkRunner:
-    command = [sys.executable, str(FAKE_HOST), mode, str(folder)]
-    return SparkRunner(
-        Spark(**declared), folder, "reports", is_shared=False, command=command, back_off=(0.01, 20.0)
-    )
-
-
-def isolated(job: str, function: str, *, attempt: int = 1, **parameters: Any) -> JobTask:
-    return JobTask(job, attempt, function, function, parameters, None, isolation="process")
+fake_runner = partial(fakes.fake_runner, is_shared=False)
 
 
 def hosts(runner: SparkRunner) -> list[dict[str, Any]]:
@@ -128,7 +118,7 @@ async def test_killed_host_loses_its_own_job_and_no_other(tmp_path: Path) -> Non
         runner.cancel("B", 1, reason="cancelled")
         await told.until("B", "cancelled")
 
-    assert reason == "the engine host died"
+    assert reason == "the engine host died (SIGKILL)"
     assert others == ["starting", "started"]
 
 
@@ -157,22 +147,6 @@ async def test_what_a_killed_host_left_unfinished_is_removed_and_that_of_others_
     assert (tmp_path / "engine" / "default" / "isolated-engine.err").exists()
 
 
-async def test_engine_that_says_why_it_cannot_start_fails_the_job_with_that_at_once(tmp_path: Path) -> None:
-    told, runner = Told(), fake_runner(tmp_path, "broken")
-    async with running(runner, told):
-        runner.submit(isolated("A", "done"))
-        failure = await told.until("A", "failed")
-
-        while runner.is_broken is None:
-            await anyio.sleep(0.01)
-        why = runner.is_broken
-
-    assert (failure.code, failure.message) == ("engine-unavailable", "There is no Java")
-    assert told.names("A") == ["failed"]
-    # The next request need not be accepted to find that out.
-    assert why == "There is no Java"
-
-
 async def test_job_whose_engine_does_not_start_twice_fails_and_says_where_to_look(tmp_path: Path) -> None:
     told, runner = Told(), fake_runner(tmp_path, "dies")
     async with running(runner, told):
@@ -181,24 +155,6 @@ async def test_job_whose_engine_does_not_start_twice_fails_and_says_where_to_loo
 
     assert failure.code == "engine-unavailable"
     assert str(tmp_path / "engine" / "default" / "isolated-engine.err") in failure.message
-
-
-async def test_start_that_fails_once_is_tried_again(tmp_path: Path) -> None:
-    told, runner = Told(), fake_runner(tmp_path, "mended")
-    async with running(runner, told):
-        runner.submit(isolated("A", "done"))
-        await told.until("A", "done")
-
-    assert told.names("A") == ["starting", "started", "done"]
-
-
-async def test_engine_that_does_not_start_from_its_archive_is_started_without(tmp_path: Path) -> None:
-    told, runner = Told(), fake_runner(tmp_path, "with archive dies")
-    async with running(runner, told):
-        runner.submit(isolated("A", "done"))
-        await told.until("A", "done")
-
-    assert told.names("A") == ["starting", "started", "done"]
 
 
 async def test_engine_counts_as_idle_for_its_archive_while_none_of_its_isolated_jobs_runs(
@@ -210,7 +166,7 @@ async def test_engine_counts_as_idle_for_its_archive_while_none_of_its_isolated_
         idle.append(idle_seconds)
         return Archivist(spark, idle_seconds)
 
-    command = [sys.executable, str(FAKE_HOST), "good"]
+    command = fakes.fake_command("good", tmp_path)
     runner = SparkRunner(Spark(), tmp_path, "reports", is_shared=False, command=command, archivist=noted)
     told = Told()
     async with running(runner, told):
@@ -236,25 +192,6 @@ async def test_host_that_floods_its_job_with_log_lines_is_heard_to_the_end(tmp_p
     assert told.all("A", "log")[-1] == "line 19999"
 
 
-async def test_silent_host_is_killed_and_its_job_lost(tmp_path: Path) -> None:
-    told, runner = Told(), fake_runner(tmp_path, silence_timeout=0.2)
-    async with running(runner, told):
-        runner.submit(isolated("A", "hangs"))
-        reason = await told.until("A", "lost")
-
-    assert reason == "the engine host was silent for 0.2 s"
-
-
-async def test_stopping_tells_isolated_jobs_as_lost_and_leaves_no_process(tmp_path: Path) -> None:
-    told, runner = Told(), fake_runner(tmp_path)
-    async with running(runner, told):
-        runner.submit(isolated("A", "waits"))
-        await told.until("A", "started")
-
-    assert told.all("A", "lost") == ["the service stopped"]
-    assert list(engine_processes(told.all("A", "starting")[0])) == []
-
-
 async def test_restart_of_the_engine_leaves_isolated_jobs_alone(tmp_path: Path) -> None:
     told, runner = Told(), fake_runner(tmp_path)
     async with running(runner, told):
@@ -267,3 +204,16 @@ async def test_restart_of_the_engine_leaves_isolated_jobs_alone(tmp_path: Path) 
         await told.until("A", "cancelled")
 
     assert told.names("A") == ["starting", "started", "cancelled"]
+
+
+async def test_restart_by_hand_has_the_next_job_find_out_whether_hosts_start_again(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "broken")
+    async with running(runner, told):
+        runner.submit(isolated("A", "done"))
+        await told.until("A", "failed")
+        while runner.is_broken is None:
+            await anyio.sleep(0.01)
+        runner.restart()
+        with anyio.fail_after(5):
+            while runner.is_broken is not None:
+                await anyio.sleep(0.01)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -68,6 +69,11 @@ class Told:
 def task(job: str, function: str, *, attempt: int = 1, **parameters: Any) -> JobTask:
     """One attempt at a job named after its function."""
     return JobTask(job, attempt, function.rpartition(":")[2], function, parameters, None)
+
+
+def isolated(job: str, function: str, *, attempt: int = 1, **parameters: Any) -> JobTask:
+    """The same, with an engine host of its own."""
+    return replace(task(job, function, attempt=attempt, **parameters), isolation="process")
 
 
 @asynccontextmanager

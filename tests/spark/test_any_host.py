@@ -1,0 +1,85 @@
+"""What holds of every engine host, whether jobs share one or have one each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from nebula.rpc.jobs.runner import JobFailure, JobTask
+from nebula.spark.processes import engine_processes
+from tests.spark.fakes import fake_runner
+from tests.spark.told import Told, isolated, running, task
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.parametrize("one", [task, isolated], ids=["shared", "isolated"]),
+]
+
+One = Callable[..., JobTask]
+
+
+async def test_silent_host_is_killed_and_its_job_lost(tmp_path: Path, one: One) -> None:
+    told, runner = Told(), fake_runner(tmp_path, is_shared=one is task, silence_timeout=0.2)
+    async with running(runner, told):
+        runner.submit(one("A", "hangs"))
+        reason = await told.until("A", "lost")
+
+    assert reason == "the engine host was silent for 0.2 s"
+
+
+async def test_start_that_fails_once_is_tried_again_and_takes_the_waiting_job(
+    tmp_path: Path, one: One
+) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "mended", is_shared=one is task)
+    async with running(runner, told):
+        runner.submit(one("A", "done"))
+        await told.until("A", "done")
+
+    assert (tmp_path / "tried").exists()
+    assert told.names("A") == ["starting", "started", "done"]
+
+
+async def test_engine_that_does_not_start_from_its_archive_is_started_without(
+    tmp_path: Path, one: One
+) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "with archive dies", is_shared=one is task)
+    async with running(runner, told):
+        runner.submit(one("A", "done"))
+        await told.until("A", "done")
+
+    assert (tmp_path / "died").exists()
+    assert told.names("A") == ["starting", "started", "done"]
+
+
+async def test_engine_that_says_why_it_cannot_start_fails_the_job_with_that_and_is_broken_at_once(
+    tmp_path: Path, one: One
+) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "broken", is_shared=one is task)
+    async with running(runner, told):
+        runner.submit(one("A", "done"))
+        failure = await told.until("A", "failed")
+
+        while runner.is_broken is None:
+            await anyio.sleep(0.01)
+        why = runner.is_broken
+        runner.submit(one("B", "done"))
+        await told.until("B", "failed")
+
+    assert failure == JobFailure("engine-unavailable", "There is no Java")
+    assert told.names("A") == ["failed"]
+    # The next request need not be accepted to find that out.
+    assert why == "There is no Java"
+
+
+async def test_stopping_tells_open_jobs_as_lost_and_leaves_no_process(tmp_path: Path, one: One) -> None:
+    told, runner = Told(), fake_runner(tmp_path, is_shared=one is task)
+    async with running(runner, told):
+        runner.submit(one("A", "waits"))
+        await told.until("A", "started")
+
+    assert told.all("A", "lost") == ["the service stopped"]
+    assert list(engine_processes(told.all("A", "starting")[0])) == []
+    assert runner.status()["state"] == "stopped"
