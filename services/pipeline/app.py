@@ -50,10 +50,12 @@ class Written(BaseModel):
 
     Attributes:
         readings: how many were read.
+        cents: the sum of what they tell as turnover.
         seconds: from the first to the last.
     """
 
     readings: int
+    cents: int
     seconds: float
 
 
@@ -185,6 +187,7 @@ def _last_of_hours(readings: DataFrame) -> DataFrame:
 
     return readings.groupBy("machine", functions.date_trunc("hour", "at").alias("hour")).agg(
         functions.count("*").alias("readings"),
+        functions.sum("turnover").alias("cents"),
         functions.min("turnover").alias("first"),
         functions.max("turnover").alias("turnover"),
         functions.max("wins").alias("wins"),
@@ -198,6 +201,7 @@ def _of_batches(ctx: Job, folder: str) -> DataFrame:
     found = ctx.spark.read.parquet(folder).groupBy("machine", "hour")
     latest: DataFrame = found.agg(
         functions.max("readings").alias("readings"),
+        functions.max("cents").alias("cents"),
         functions.min("first").alias("first"),
         functions.max("turnover").alias("turnover"),
         functions.max("wins").alias("wins"),
@@ -216,6 +220,7 @@ def _latest(halves: DataFrame) -> DataFrame:
 def _written(table: DataFrame, began: float) -> Written:
     from pyspark.sql import functions
 
-    readings = table.agg(functions.sum("readings")).first()
-    assert readings is not None
-    return Written(readings=readings[0] or 0, seconds=time.perf_counter() - began)
+    sums = table.agg(functions.sum("readings"), functions.sum("cents")).first()
+    assert sums is not None
+    readings, cents = (value or 0 for value in sums)
+    return Written(readings=readings, cents=cents, seconds=time.perf_counter() - began)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.table import Table
 
-from services.pipeline.app import CarrierRow, Turnover
+from services.pipeline.app import CarrierRow, Turnover, Written
 from services.pipeline.flights import Carrier
 from services.pipeline.meters import Ledger
 from services.venue.report import Check
@@ -39,10 +39,15 @@ def carriers_check(expected: Mapping[str, Carrier], found: Sequence[CarrierRow])
     return Check("the table by carrier is that of the CSV, to the last digit", seen, breaches)
 
 
-def count_check(what: str, expected: int, found: int) -> Check:
-    """As many came out as went in."""
-    breaches = [] if found == expected else [f"{found:,} came out"]
-    return Check(f"{what}: none is lost, none is there twice", f"{expected:,}", breaches)
+def readings_check(ledger: Ledger, batch: Written, stream: Written) -> Check:
+    """As many readings came out as went in, and tell the same in all."""
+    found = batch.readings + stream.readings, batch.cents + stream.cents
+    expected = ledger.readings, ledger.cents
+    breaches = (
+        [] if found == expected else [f"{found[0]:,} came out, with {found[1]:,} cents of {expected[1]:,}"]
+    )
+    seen = f"{ledger.readings:,}, with {ledger.cents:,} cents"
+    return Check("readings: none is lost, none is there twice", seen, breaches)
 
 
 def turnover_check(ledger: Ledger, found: Turnover) -> Check:

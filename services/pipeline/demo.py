@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ from services.pipeline.app import (
     hourly_stream,
     turnover,
 )
-from services.pipeline.checks import carriers_check, carriers_table, count_check, turnover_check
+from services.pipeline.checks import carriers_check, carriers_table, readings_check, turnover_check
 from services.pipeline.plot import plot
 from services.pipeline.publisher import Sent, is_refused, publish, register
 from services.pipeline.recording import Recorded, recording
@@ -211,14 +212,18 @@ class _Run:
         job = client.start(hourly_stream, target=stream, work=str(self._folder / "stream"))
         sent = self._publish("arriving readings", READINGS, meters.READING, arriving, count)
         then = self._hours("readings to hours, stream", job, sent.size_bytes)
-        self._checks.append(count_check("readings", self._ledger.readings, first + then))
+        self._checks.append(readings_check(self._ledger, first, then))
+        began = time.perf_counter()
         job = client.start(turnover, batch=batch, stream=stream, target=table)
-        self._show_turnover(self._result("turnover", job, Turnover))
+        found = self._result("hours to turnover", job, Turnover)
+        taken = time.perf_counter() - began
+        self._stages.add(Stage("hours to turnover", found.rows, taken, folder_bytes(Path(table))))
+        self._show_turnover(found)
 
-    def _hours(self, name: str, job: JobHandle, size_bytes: int) -> int:
+    def _hours(self, name: str, job: JobHandle, size_bytes: int) -> Written:
         written = self._result(name, job, Written)
         self._stages.add(Stage(name, written.readings, written.seconds, size_bytes))
-        return written.readings
+        return written
 
     def _result(self, name: str, job: JobHandle, as_: type[_T]) -> _T:
         self._stages.follow(name, job)

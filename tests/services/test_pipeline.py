@@ -17,8 +17,8 @@ import pytest
 
 from services.flights.data import flights_csv
 from services.pipeline import flights, meters
-from services.pipeline.app import CarrierRow, HourOfAll, Turnover
-from services.pipeline.checks import carriers_check, count_check, turnover_check
+from services.pipeline.app import CarrierRow, HourOfAll, Turnover, Written
+from services.pipeline.checks import carriers_check, readings_check, turnover_check
 
 _ROOT = Path(__file__).parents[2]
 
@@ -138,6 +138,11 @@ def test_check_of_turnover_names_the_hour_that_is_off() -> None:
     assert not turnover_check(ledger, Turnover(rows=0, hours=[])).holds
 
 
-def test_check_of_counts_says_how_many_came_out() -> None:
-    assert count_check("readings", 5, 5).holds
-    assert count_check("readings", 5, 4).breaches == ["4 came out"]
+def test_check_of_readings_sees_one_that_is_lost_where_another_is_there_twice() -> None:
+    ledger = meters.Ledger(readings=3, cents=60)
+    half = Written(readings=2, cents=30, seconds=1)
+
+    assert readings_check(ledger, half, Written(readings=1, cents=30, seconds=1)).holds
+    lost = readings_check(ledger, half, Written(readings=1, cents=20, seconds=1))
+    assert lost.breaches == ["3 came out, with 50 cents of 60"]
+    assert not readings_check(ledger, half, Written(readings=0, cents=0, seconds=1)).holds
