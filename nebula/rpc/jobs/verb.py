@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ from pydantic_core import from_json
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.context import Job
+from nebula.rpc.jobs.finite import check_finite
 from nebula.rpc.signature import Arguments, Signature, handler_of, job_signature
 
 __all__ = ["ENGINE_LOST", "JobVerb"]
@@ -47,7 +49,10 @@ class JobVerb:
             name of a parameter, whose value is the key, or a function that gets the same arguments (without
             the context) and returns the key, or None for none. Quick; what it raises refuses the request.
         max_running: how many of this verb run at a time, None for what the runner bears.
-        expires: how long it may wait for its turn, None for ever.
+
+            Both hold within one instance of the service, since each has jobs of its own; over all instances
+            only where these share a registry in PostgreSQL (`Responder(jobs=…)`, `NEBULA_JOBS`).
+        expires: how long it may wait for its turn, from its `not_before` on if it has one; None for ever.
         isolation: `process`: each run has an engine process of its own, which ends with it; `shared`: it
             runs beside others.
         signature: the contract.
@@ -155,10 +160,25 @@ class JobVerb:
         return from_json(dump_json(given.get(name, default)))
 
     def parameters_of(self, arguments: Arguments) -> Any:
-        """Validated arguments as JSON that `signature.bind` turns into the same arguments, in any process."""
+        """Validated arguments as JSON that `signature.bind` turns into the same arguments, in any process.
+
+        Raises:
+            VerbError: `bad-parameters`, one is NaN or infinite.
+        """
         args, kwargs = arguments
         named = dict(zip(self.signature.names, args, strict=False)) | kwargs
-        return from_json(dump_json(self.signature.pack((), named)))
+        packed = self.signature.pack(
+            (), {name: one for name, one in named.items() if not self._is_endless(name, one)}
+        )
+        check_finite(packed)
+        return from_json(dump_json(packed))
+
+    def _is_endless(self, name: str, value: Any) -> bool:
+        """Whether it is a default such as `math.inf`, which JSON has not; whoever binds has it again."""
+        if not isinstance(value, float) or math.isfinite(value):
+            return False
+        default = inspect.signature(self.function).parameters[name].default
+        return value is default or value == default
 
     async def run_check(self, arguments: Arguments, timeout: float) -> None:
         """Let the verb's `check` look at the arguments; a plain function does so in a thread.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Mapping
 from functools import partial
@@ -10,6 +11,8 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import BaseModel
+from pydantic_core import from_json
 
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.limits import JobLimits
@@ -79,6 +82,21 @@ async def test_job_may_be_accepted_now_and_begun_later(house: House) -> None:
     assert [now["job"], receipt["job"]] == [f"counting/{task.job}" for task in (first, second)]
 
 
+async def test_job_that_is_begun_later_may_wait_for_its_turn_from_then_on(tmp_path: Path) -> None:
+    house = House(tmp_path, expires=30.0)
+    house.runner.max_running = 1
+    async with house.living() as service:
+        await house.accept(service)
+        later = await house.accept(service, neb_job_not_before="1000060000")
+        first = await house.runner.next_task()
+        house.pass_time(service, 61.0)
+        assert (await ask(service, "job.status", {"job": later["job"]}))["state"] == "queued"
+        house.pass_time(service, 30.0)
+        await house.published.until(later["job"], "expired")
+
+        assert [task.job for task in house.runner.submitted] == [first.job]
+
+
 @pytest.mark.parametrize(
     "exclusive", ["up_to", lambda up_to=3, **_: up_to, lambda *args, **named: named.get("up_to", 3)]
 )
@@ -131,6 +149,56 @@ async def test_header_outside_its_form_is_refused(
         error = await _refused(service, house, **headers)
 
     assert (error.code, error.details[0]["field"]) == ("bad-parameters", field)
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        (b'{"share":1e999}', "share"),
+        (b'{"share":NaN}', "share"),
+        (b'{"share":"-inf"}', "share"),
+        (b'{"anything":{"levels":[1,[2,Infinity]]}}', "anything.levels.1.1"),
+        (b'{"limits":{"low":0,"high":1e999}}', "limits.high"),
+    ],
+)
+async def test_number_that_json_has_not_is_refused_by_its_name(sent: bytes, field: str) -> None:
+    verb = JobVerb("measuring", measure, engine="default")
+
+    with pytest.raises(VerbError) as caught:
+        verb.parameters_of(verb.signature.bind(from_json(sent)))
+
+    assert (caught.value.code, caught.value.message) == (
+        "bad-parameters",
+        f"{field}: Input should be a finite number",
+    )
+    assert caught.value.details[0]["field"] == field
+
+
+async def test_request_with_infinity_is_no_job(house: House) -> None:
+    house.declaration["function"] = measure
+    async with house.living() as service:
+        error = await _refused(service, house, from_json(b'{"share":1e999}'))
+
+    assert error.code == "bad-parameters"
+
+
+def test_default_that_json_has_not_stays_a_default() -> None:
+    verb = JobVerb("measuring", measure, engine="default")
+    recorded = verb.parameters_of(verb.signature.bind({"share": 0.5}))
+
+    assert recorded == {"share": 0.5, "anything": None, "limits": None}
+    assert verb.signature.bind(recorded)[1]["up_to"] == math.inf
+
+
+class Limits(BaseModel):
+    low: float
+    high: float
+
+
+def measure(
+    share: float = 1.0, up_to: float = math.inf, anything: Any = None, limits: Limits | None = None
+) -> None:
+    """A job's code, which nobody runs."""
 
 
 async def test_check_refuses_in_its_own_words(house: House) -> None:

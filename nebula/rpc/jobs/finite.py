@@ -1,0 +1,49 @@
+"""Numbers that a job's record cannot hold: JSON has no NaN and no infinity."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from functools import cache
+from typing import Any
+
+from nebula.rpc.adapting import Adapter
+from nebula.rpc.errors import VerbError
+
+__all__ = ["check_finite"]
+
+
+def check_finite(parameters: Any) -> None:
+    """Check that each number in a request's parameters is one.
+
+    Readers of JSON make infinity of `1e999`, and take `NaN`; a type may make either of a text.
+
+    Args:
+        parameters: validated: models, dataclasses and all.
+
+    Raises:
+        VerbError: `bad-parameters`, with the place of the first one that is none.
+    """
+    for place in _odd_places(_anything().plain(parameters), ()):
+        field, message = ".".join(map(str, place)), "Input should be a finite number"
+        details = [{"field": field, "message": message, "type": "finite_number"}]
+        raise VerbError("bad-parameters", f"{field}: {message}" if field else message, details=details)
+
+
+def _odd_places(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            yield place
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from _odd_places(one, (*place, name))
+    elif isinstance(value, list | tuple | deque | AbstractSet):
+        for number, one in enumerate(value):
+            yield from _odd_places(one, (*place, number))
+
+
+@cache
+def _anything() -> Adapter:
+    return Adapter(Any)
