@@ -263,16 +263,6 @@ class ContainerReader:
         except AvroError as error:
             raise ContainerError(self.path, block.offset, str(error)) from error
 
-    def part(self, start: int, end: int) -> bytes:
-        """A container of its own, in memory: the header and the octets between two blocks' offsets.
-
-        For who decodes whole files, and is to have a part of one.
-        """
-        self._file.seek(0)
-        head = self._file.read(self.header.end_bytes)
-        self._file.seek(start)
-        return head + self._file.read(end - start)
-
     def close(self) -> None:
         """Close the file. Idempotent."""
         self._file.close()
@@ -290,11 +280,11 @@ class ContainerReader:
             count, position = read_long(head, 0)
             size, position = read_long(head, position)
         except AvroError as error:
-            raise ContainerError(self.path, offset, "no block begins here") from error
+            raise ContainerError(self.path, offset, "no block of data begins there") from error
         block = Block(offset, count, offset + position, size)
         # A block of nothing would be no progress for who counts.
         if count <= 0 or size < 0 or block.end > self.size_bytes:
-            raise ContainerError(self.path, offset, "the block is cut, or none")
+            raise ContainerError(self.path, offset, "the block is cut, or was never one")
         self._file.seek(block.end - SYNC_BYTES)
         if self._file.read(SYNC_BYTES) != self.header.sync:
             raise ContainerError(self.path, offset, "the block does not end with the file's sync marker")
@@ -303,7 +293,7 @@ class ContainerReader:
     def _read_header(self) -> Header:
         octets = self._file.read(_USUAL_HEADER_BYTES)
         if not octets.startswith(MAGIC):
-            raise ContainerError(self.path, 0, "no Avro container file")
+            raise ContainerError(self.path, 0, "this is no Avro container file")
         try:
             return self._decode_header(octets)
         except ContainerError:
@@ -316,7 +306,7 @@ class ContainerReader:
         try:
             metadata, position = _decode_map(octets, len(MAGIC))
         except AvroError as error:
-            raise ContainerError(self.path, 0, f"its header is none ({error})") from error
+            raise ContainerError(self.path, 0, f"its header cannot be read ({error})") from error
         sync = octets[position : position + SYNC_BYTES]
         if len(sync) < SYNC_BYTES or "avro.schema" not in metadata:
             raise ContainerError(self.path, 0, "its header is cut, or has no schema")

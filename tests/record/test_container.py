@@ -146,18 +146,6 @@ def test_data_that_are_not_compressed_as_said_are_an_error(tmp_path: Path) -> No
             reader.read(block)
 
 
-def test_parts_between_blocks_are_containers_of_their_own_and_together_the_whole(tmp_path: Path) -> None:
-    path = tmp_path / "readings.avro"
-    write(path, 500, codec="deflate")
-    with ContainerReader(path) as reader:
-        blocks = list(reader.blocks())
-        for most in range(1, len(blocks) + 1):
-            parts = [blocks[at : at + most] for at in range(0, len(blocks), most)]
-            octets = [reader.part(part[0].offset, part[-1].end) for part in parts]
-
-            assert [record for part in octets for record in read(part)] == readings(500)
-
-
 def test_a_header_longer_than_usual_is_read(tmp_path: Path) -> None:
     path = tmp_path / "readings.avro"
     notes = {"notes": b"x" * 100_000}
