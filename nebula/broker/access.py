@@ -32,7 +32,7 @@ BROKERS_OWN: Final = "app:nebula"
 """The principal of the broker's own responder, which serves `/queue/nebula.broker`."""
 
 # Verbs of the broker's that need no grant: they show what a decoder of messages has to know.
-FREE_VERBS: Final = frozenset({"schema.get", "schema.list"})
+FREE_VERBS: Final = frozenset({"schema.bound", "schema.get", "schema.list"})
 
 _QUEUE: Final = "/queue/"
 _RESERVED: Final = (RESERVED_QUEUE_PREFIX, RESERVED_TOPIC_PREFIX, RESERVED_VALUE_PREFIX)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nebula.broker.access import AccessPolicy, Grants
+from nebula.broker.globs import compile_glob
 from nebula.broker.keys import key_function
 from nebula.broker.listeners import Listener, is_loopback
 from nebula.broker.pages import Token, pages_of
@@ -91,6 +92,17 @@ class Assembly:
             SettingsError: as `Server.reload`.
         """
         self.server.reload(None if self._settings.rights is None else self._grants)
+
+    def binding_of(self, destination: str) -> tuple[str, str] | None:
+        """The Avro type that a destination's bodies must have, and its `content`; None: it is not bound.
+
+        Args:
+            destination: a name, or a glob as somebody subscribes to it.
+        """
+        # As policies are: the first pattern that matches counts.
+        settings = (each for each in self._settings.destination if compile_glob(each.pattern)(destination))
+        found = next(settings, None)
+        return None if found is None or found.avro is None else (found.avro, found.content)
 
     def _grants(self) -> Grants | None:
         return None if self._settings.rights is None else load_grants(self._settings.rights)

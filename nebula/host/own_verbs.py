@@ -49,6 +49,13 @@ CopyName: TypeAlias = Annotated[
 ]
 
 
+class SchemaBinding(BaseModel):
+    """What the bodies of a destination must be: of the type `name`, in an `envelope` or `bare`."""
+
+    name: str
+    content: str
+
+
 class SchemaText(SchemaEntry):
     """A schema with its definition."""
 
@@ -78,6 +85,7 @@ def own_responder(assembly: Assembly) -> Responder:
         _add_backup(responder, assembly.store, assembly.backups, may_call)
     if assembly.registry is not None:
         _add_schemas(responder, assembly.registry, may_call)
+        _add_bindings(responder, assembly)
     return responder
 
 
@@ -131,6 +139,18 @@ def _add_schemas(responder: Responder, registry: Registry, may_call: Callable[[R
             return _entry(registry.register(definition))
         except AvroError as error:
             raise VerbError("bad-schema", str(error)) from error
+
+
+def _add_bindings(responder: Responder, assembly: Assembly) -> None:
+    @responder.verb(name="schema.bound")
+    def bound(destination: str, request: Request) -> SchemaBinding | None:
+        """The type that bodies of a destination must have, and their `content`; null: any may be sent."""
+        # Whoever may use a destination may know what is sent there.
+        rights = None if request.principal is None else assembly.access.rights_of(request.principal)
+        if rights is None or not (rights.may_subscribe(destination) or rights.may_publish(destination)):
+            raise VerbError("not-allowed", f"neither to be published to nor subscribed to: {destination}")
+        found = assembly.binding_of(destination)
+        return None if found is None else SchemaBinding(name=found[0], content=found[1])
 
 
 def _entry(schema: Schema) -> SchemaEntry:

@@ -329,7 +329,8 @@ OPENING = """\
 The broker answers on `/queue/nebula.broker` as any service does, so that operators need nothing but a
 client: `nebula call nebula.broker queues.list order=depth limit:=10`, or `client.call("nebula.broker",
 "broker.status")`. Most have [a command](../how-to/operate.md) of their own. Where [rights](rights.md) are
-configured each needs a grant of `call`, by its name or a glob; `schema.get` and `schema.list` need none.
+configured each needs a grant of `call`, by its name or a glob; `schema.bound`, `schema.get` and
+`schema.list` need none.
 
 No answer grows with what the broker holds: lists are pages. `matched` says how many there are, and `after`
 is to be handed back for the next page, where the order is by name. A walk over all destinations pauses

@@ -103,6 +103,60 @@ def test_a_broker_without_schemas_has_no_verbs_for_them() -> None:
         assert code_of(ask, "schema.list") == "unknown-verb"
 
 
+BOUND = """
+[[destination]]
+pattern = "X/plain.*"
+
+[[destination]]
+pattern = "X/*.*"
+avro = "egm.Reading_v1"
+content = "bare"
+
+[[destination]]
+pattern = "/queue/readings"
+avro = "egm.Reading_v1"
+"""
+
+
+@pytest.fixture
+def bound(schemas: Path, tmp_path: Path) -> list[str]:
+    """What a broker is started with that has destinations of a type."""
+    config = tmp_path / "nebula.toml"
+    config.write_text(f'schemas = "{schemas}"\n{BOUND}')
+    return ["--config", str(config)]
+
+
+@pytest.mark.parametrize(
+    ("destination", "content"),
+    [
+        ("/queue/readings", "envelope"),
+        ("/queue/other", None),
+        ("X/EGM.1", "bare"),
+        ("X/EGM.*", "bare"),
+        ("X/plain.1", None),
+    ],
+)
+def test_what_a_destination_is_bound_to_is_told(
+    destination: str, content: str | None, bound: list[str]
+) -> None:
+    with asking(*bound) as ask:
+        told = ask("schema.bound", destination=destination)
+
+    assert told == (None if content is None else {"name": "egm.Reading_v1", "content": content})
+
+
+def test_who_may_not_use_a_destination_is_not_told_what_it_is_bound_to(
+    bound: list[str], tmp_path: Path
+) -> None:
+    rights = tmp_path / "rights.toml"
+    rights.write_text('[capability.Look]\nsubscribe = ["X/EGM.*"]\n[identity]\nanonymous = ["Look"]\n')
+    with asking(*bound, "--rights", str(rights)) as ask:
+        assert ask("schema.bound", destination="X/EGM.*")["content"] == "bare"
+        assert ask("schema.bound", destination="X/EGM.1")["content"] == "bare"
+        assert code_of(ask, "schema.bound", destination="/queue/readings") == "not-allowed"
+        assert code_of(ask, "schema.bound", destination="X/other.1") == "not-allowed"
+
+
 def test_who_was_not_granted_a_verb_may_only_look(schemas: Path, tmp_path: Path) -> None:
     rights = tmp_path / "rights.toml"
     rights.write_text("")
