@@ -9,6 +9,7 @@ import typing
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyspark.sql import DataFrame
 from nebula.rpc.signature import Signature
 from nebula.spark.failures import ResultError
 from nebula.spark.host.parquet import data_files, first_rows, sign
+from nebula.spark.host.placing import place
 from nebula.spark.lines import UNFINISHED
 
 
@@ -33,7 +35,7 @@ class Output:
 
 
 class Results:
-    """Where and how the results of one attempt are kept: nothing appears before `publish`, then all.
+    """Where and how the results of one attempt are kept: nothing appears before `publish`.
 
     Args:
         folder: the service's results. A table becomes `<job>.parquet` in it: a folder of part files,
@@ -53,6 +55,9 @@ class Results:
     def reserve(self, path: Path) -> Path:
         """Where to write what shall be at `path` once the job is done: beside it, under another name."""
         path = path.absolute()
+        # An attempt before this one was killed, if it left anything: there is one of a job at a time.
+        for left in path.parent.glob(f"{escape(path.name)}{UNFINISHED}{self._job}.*"):
+            _remove(left)
         unfinished = path.with_name(path.name + self._suffix)
         self._unfinished[path] = unfinished
         return unfinished
@@ -72,7 +77,7 @@ class Results:
         return self._written(result)
 
     def publish(self) -> list[str]:
-        """Let what was written appear under its name, each in one step.
+        """Let what was written appear under its name, each in one step, one after the other.
 
         Returns:
             What appeared where the job chose the place, for its log.
@@ -82,10 +87,7 @@ class Results:
             if unfinished.exists():
                 if final != self._table:
                     published.append(self._described(final, unfinished))
-                # A folder cannot replace one that has files in it.
-                if final.is_dir():
-                    shutil.rmtree(final)
-                unfinished.replace(final)
+                place(unfinished, final)
         return published
 
     def _described(self, final: Path, unfinished: Path) -> str:
@@ -97,9 +99,7 @@ class Results:
     def discard(self) -> None:
         """Remove what is unfinished. Safe to call again: killed tasks may write a little longer."""
         for unfinished in self._unfinished.values():
-            shutil.rmtree(unfinished, ignore_errors=True)
-            with suppress(OSError):
-                unfinished.unlink()
+            _remove(unfinished)
 
     def _value(self, result: Any, signature: Signature) -> Any:
         try:
@@ -145,6 +145,12 @@ class Results:
             schema={field.name: field.dataType.simpleString() for field in table.schema.fields},
             preview=first_rows(parts),
         )
+
+
+def _remove(unfinished: Path) -> None:
+    shutil.rmtree(unfinished, ignore_errors=True)
+    with suppress(OSError):
+        unfinished.unlink()
 
 
 def _returns_list(function: Callable[..., Any]) -> bool:
