@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from typer import Argument, BadParameter, Option
 
 from nebula.cli.options import AsJson, Url
-from nebula.cli.render import Output
+from nebula.cli.render import Output, harmless
 from nebula.logs import Level
 
 if TYPE_CHECKING:
     from nebula.avro.schema import Schema
     from nebula.record.status import RecorderStatus
 
-_COLUMNS: Final = ("instance", "state", "messages", "rate", "files", "doubles", "waiting", "destinations")
+_COLUMNS: Final = (
+    "instance", "state", "age", "messages", "rate", "files", "doubles", "waiting", "destinations",
+)  # fmt: skip
 
 # Off a terminal somebody may keep the lines.
 _LINE_SECONDS: Final = 10.0
@@ -156,12 +158,21 @@ def _show_statuses(output: Output, into: Path) -> None:
     from nebula.record.status import read_statuses
 
     rows: list[dict[str, Any]] = read_statuses(into)
+    shown = rows
     if output.is_for_people:
-        rows = [
-            {**row, "rate": f"{row['rate']:,.0f}/s", "destinations": " ".join(row["destinations"])}
+        shown = [
+            {
+                **row,
+                "age": f"{row['age']:,.0f} s",
+                "rate": f"{row['rate']:,.0f}/s",
+                "destinations": " ".join(row["destinations"]),
+            }
             for row in rows
         ]
-    output.rows(_COLUMNS, rows, none=f"no recorder has written into {into}")
+    output.rows(_COLUMNS, shown, none=f"no recorder has written into {into}")
+    for row in rows if output.is_for_people else ():
+        if row["failure"]:
+            output.console.print(harmless(f"{row['instance']}: {row['failure']}"), markup=False)
 
 
 def _bare(given: list[str]) -> dict[str, Schema]:

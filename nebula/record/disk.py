@@ -6,12 +6,17 @@ import errno
 import fcntl
 import os
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Final
 
 from nebula.errors import NebulaError, SettingsError
 
 # A quota, or a limit on files, is as good as a full disk: it passes when somebody makes room.
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+# Who looks whether a folder is locked has its lock for a moment, and so has a process that is just ending.
+_LOCK_SECONDS: Final = 0.2
+_LOCK_PAUSE: Final = 0.002
 
 
 class SyncFailed(NebulaError):
@@ -96,11 +101,33 @@ def lock_folder(folder: Path, what: str) -> int:
         OSError: there can be no lock in it.
     """
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    until = monotonic() + _LOCK_SECONDS
+    while not _is_locked_by_us(lock):
+        if monotonic() > until:
+            os.close(lock)
+            raise SettingsError(f"{what} {folder} is in use by another process: end that, or take another")
+        sleep(_LOCK_PAUSE)
+    return lock
+
+
+def _is_locked_by_us(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        return False
+    return True
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process has locked a folder by `lock_folder`."""
+    try:
+        lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
         os.close(lock)
-        raise SettingsError(
-            f"{what} {folder} is in use by another process: end that, or take another"
-        ) from None
-    return lock
+    return False

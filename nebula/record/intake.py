@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import time
+from time import monotonic, time
 
 import anyio
 
@@ -50,6 +50,7 @@ class Intake:
         self._messages: list[tuple[Message, int]] = []
         self._cost = 0  # of what waits
         self._told = 0  # of what the connection knows of, taken batches that are not done among it
+        self._first = 0.0  # when the first of them came
         self._some, self._enough = anyio.Event(), anyio.Event()
         self._is_awake = False
 
@@ -73,17 +74,20 @@ class Intake:
         if self._cost - self._told >= _STEP_BYTES:
             self._tell()
         if len(messages) == 1:
+            self._first = monotonic()
             self._some.set()
         if len(messages) == self._enough_messages:
             self._enough.set()
 
-    async def wait(self, patience: float, delay: float) -> None:
-        """Wait for messages for `patience` seconds; when there is one, `delay` seconds for others."""
+    async def wait(self, patience: float, delay: float) -> bool:
+        """Wait `patience` seconds at most until messages are due: when there are enough, or `delay` seconds
+        after the first one came. Whether they are."""
         with anyio.move_on_after(patience):
             await self._some.wait()
-        if self._messages:
-            with anyio.move_on_after(delay):
+            with anyio.move_on_after(self._first + delay - monotonic()):
                 await self._enough.wait()
+            return True
+        return False
 
     def take(self) -> Batch | None:
         """Take all; its octets still count until `done`. None: there is nothing."""

@@ -136,7 +136,8 @@ class Recorder:
         self._brand = NEBULA
         self._unconfirmed: Counter[int] = Counter()  # receipts that are awaited, by group
         self._confirmed: list[int] = []
-        self._is_stopping = self._was_recording = False
+        self._is_stopping = self._was_recording = self._is_live = False
+        self._no_room = ""
         self._failure: NebulaError | None = None
         self._next_tick = self._last_arrival = 0.0
         self._connections = Connections(self._connect, urls_of(url), self._live, on_state=self._note_state)
@@ -163,13 +164,14 @@ class Recorder:
         self._store = store
         self.status.began, self.status.files = time.time(), len(store.recovered)
         try:
+            await self._in_thread(self._tell)  # while there is room
             await self._run()
             if self._failure is None:
                 await self._finish()
             if self._failure is not None:
                 raise self._failure
         finally:
-            self.status.state = RecorderState.STOPPED
+            self.status.state, self.status.failure = RecorderState.STOPPED, str(self._failure or "")
             with anyio.CancelScope(shield=True):
                 await self._in_thread(self._tell)
                 store.close()
@@ -247,7 +249,8 @@ class Recorder:
 
     def _begin(self) -> None:
         self._last_arrival = time.monotonic()
-        self.status.state, self.status.failure = RecorderState.RECORDING, ""
+        self._is_live = True
+        self._show()
         if not self._was_recording:
             self._was_recording = True
             recording = self._recording
@@ -256,18 +259,17 @@ class Recorder:
             self._on_recording()
 
     def _note_state(self, state: ConnectionState) -> None:
-        if state is not ConnectionState.CONNECTED:
-            self.status.state = RecorderState.CONNECTING
-            self.status.failure = str(self._connections.last_failure or "")
+        self._is_live = state is ConnectionState.CONNECTED
+        self._show()
 
     # --- from the intake to the files ---
 
     async def _work(self) -> None:
         recording = self._recording
         while True:
-            await self._intake.wait(_TICK_SECONDS, recording.sync_seconds)
+            is_due = await self._intake.wait(_TICK_SECONDS, recording.sync_seconds)
             is_last = self._is_stopping or self._is_idle()
-            if (batch := self._intake.take()) is not None:
+            if is_due and (batch := self._intake.take()) is not None:
                 if not await self._record(batch):
                     return
                 self._last_arrival = time.monotonic()
@@ -345,14 +347,27 @@ class Recorder:
     # --- what is said ---
 
     def _say_full(self, error: OSError) -> None:
-        if self.status.state is not RecorderState.FULL:
-            self.status.state, self.status.failure = RecorderState.FULL, str(error)
+        if not self._no_room:
             _log.error("no room, nothing is taken", folder=str(self._recording.into), reason=error.strerror)
+        self._no_room = str(error)
+        self._show()
 
     def _say_room(self) -> None:
-        if self.status.state is RecorderState.FULL:
-            self.status.state, self.status.failure = RecorderState.RECORDING, ""
+        if self._no_room:
+            self._no_room = ""
+            self._show()
             _log.info("there is room again", folder=str(self._recording.into))
+
+    def _show(self) -> None:
+        """What keeps it from recording, the disk before the broker."""
+        status = self.status
+        if self._no_room:
+            status.state, status.failure = RecorderState.FULL, self._no_room
+        elif self._is_live:
+            status.state, status.failure = RecorderState.RECORDING, ""
+        else:
+            status.state = RecorderState.CONNECTING
+            status.failure = str(self._connections.last_failure or "")
 
     def _tick(self) -> None:
         finished = self._store.rotate()
@@ -369,7 +384,7 @@ class Recorder:
         status.messages, status.total, status.doubles = store.recorded, store.total, store.doubles
         status.waiting, status.in_doubt = len(self._intake), store.in_doubt
         status.rate = self._rate.tell(store.recorded)
-        # A full disk has no room for this either.
+        # For want of room this tells just that.
         with suppress(OSError):
             write_status(self._state_folder, status)
 

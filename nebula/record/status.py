@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from time import time
 from typing import Any, Final
 
+from nebula.record.disk import is_full, is_locked
 from nebula.record.store import STATE_FOLDER
 
 __all__ = ["RecorderState", "RecorderStatus", "metrics_of", "read_statuses", "write_status"]
 
 _FILE: Final = "status.json"
 _METRICS_FILE: Final = "metrics.prom"
+_IF_FULL: Final = ".full"
 _RATE_SECONDS: Final = 10.0
 
 
@@ -35,7 +36,10 @@ class RecorderState(StrEnum):
     """There is no room on the disk: nothing is taken until there is."""
 
     STOPPED = "stopped"
-    """It has ended, or died."""
+    """It has ended."""
+
+    GONE = "gone"
+    """Its process is there no more, and has not said that it ended: it was killed, or the disk was full."""
 
 
 @dataclass(slots=True)
@@ -102,13 +106,28 @@ def write_status(state_folder: Path, status: RecorderStatus) -> None:
     """Put it where `read_statuses` finds it, and as metrics beside it, each seen whole or not at all.
 
     Raises:
-        OSError: there is no room.
+        OSError: it cannot be written. Where that is for want of room, what is found says so from now on:
+            `full`, with the numbers of the last time.
     """
     status.told = time()
+    # Written while there is room, so that a mere rename can say that there is none.
+    if_full = replace(status, state=RecorderState.FULL, rate=0.0, failure="there is no room on the disk")
+    try:
+        _write(state_folder, if_full, _IF_FULL)
+        _write(state_folder, status)
+    except OSError as error:
+        if is_full(error):
+            for name in (_FILE, _METRICS_FILE):
+                with suppress(FileNotFoundError):
+                    (state_folder / f"{name}{_IF_FULL}").replace(state_folder / name)
+        raise
+
+
+def _write(state_folder: Path, status: RecorderStatus, suffix: str = "") -> None:
     for name, text in ((_FILE, json.dumps(status.as_dict()) + "\n"), (_METRICS_FILE, metrics_of(status))):
         draft = state_folder / f"{name}.tmp"
         draft.write_text(text, encoding="utf-8")
-        draft.replace(state_folder / name)
+        draft.replace(state_folder / f"{name}{suffix}")
 
 
 def metrics_of(status: RecorderStatus) -> str:
@@ -122,6 +141,7 @@ def metrics_of(status: RecorderStatus) -> str:
         ("waiting", "gauge", status.waiting, "Messages received and not yet recorded."),
         ("in_doubt", "gauge", status.in_doubt, "Messages whose ACK is not confirmed."),
         ("up", "gauge", int(status.state is RecorderState.RECORDING), "Whether messages are recorded now."),
+        ("told_seconds", "gauge", status.told, "When this was written, since 1970."),
     ):
         full = f"nebula_recorder_{name}"
         lines += [f"# HELP {full} {what}", f"# TYPE {full} {kind}"]
@@ -130,7 +150,7 @@ def metrics_of(status: RecorderStatus) -> str:
 
 
 def read_statuses(folder: Path) -> list[dict[str, Any]]:
-    """How the recorders of a folder are, by name; one that died is `stopped`.
+    """How the recorders of a folder are, by name, with `age`: so many seconds ago they have told it.
 
     What cannot be read is left out.
     """
@@ -140,22 +160,9 @@ def read_statuses(folder: Path) -> list[dict[str, Any]]:
             status = json.loads(file.read_bytes())
         except (OSError, ValueError):
             continue
-        if not _is_running(file.parent):
-            status |= {"state": RecorderState.STOPPED, "rate": 0.0}
-        found.append(status)
+        # The lock ends with its process, however that ends.
+        if not is_locked(file.parent):
+            has_ended = status["state"] == RecorderState.STOPPED
+            status |= {"state": RecorderState.STOPPED if has_ended else RecorderState.GONE, "rate": 0.0}
+        found.append({**status, "age": max(0.0, time() - status["told"])})
     return found
-
-
-def _is_running(state_folder: Path) -> bool:
-    """Whether somebody holds the lock, which ends with its process."""
-    try:
-        lock = os.open(state_folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False

@@ -185,13 +185,16 @@ def test_recorder_and_broker_killed_again_and_again_have_each_message_once(tmp_p
     assert hidden(into) == []
 
 
-def test_a_full_disk_stops_the_taking_and_room_or_a_new_start_lets_it_go_on(url: str, tmp_path: Path) -> None:
-    queue = "/queue/record.full"
+@pytest.mark.parametrize(("room_bytes", "why"), [(2000, "too large"), (0, "no room")])
+def test_a_full_disk_stops_the_taking_and_room_or_a_new_start_lets_it_go_on(
+    url: str, tmp_path: Path, room_bytes: int, why: str
+) -> None:
+    queue = f"/queue/record.full.{room_bytes}"
     words = ("record", queue, "--into", str(tmp_path), "--codec", "null")
 
     def fill(process: subprocess.Popen[str], numbers: range) -> tuple[int, int]:
         limits = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (2000, limits[1]))
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (room_bytes, limits[1]))
         send(url, *(b"%d" % number for number in numbers), to=queue)
         until(lambda: status(tmp_path)["state"] == "full")
         return limits
@@ -207,7 +210,8 @@ def test_a_full_disk_stops_the_taking_and_room_or_a_new_start_lets_it_go_on(url:
         until(lambda: status(tmp_path)["total"] == 200)
         stop(process)
 
-    assert "too large" in shown["failure"]
+    assert shown["state"] == "full"
+    assert why in shown["failure"]
     assert numbers(tmp_path) == list(range(200))
 
 

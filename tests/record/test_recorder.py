@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from nebula.errors import ConnectFailed, SettingsError
 from nebula.record.intake import Intake
 from nebula.record.lossless import notes_on
 from nebula.record.recorder import Recorder, Recording
+from nebula.record.status import RecorderState
 from nebula.rpc.brokers import RABBITMQ
 from nebula.stomp.client import AckMode, StompClient
 from nebula.testing import broker
@@ -186,12 +189,50 @@ async def test_a_lost_connection_is_made_again_and_nothing_is_lost(tmp_path: Pat
 
 
 async def test_a_recorder_that_is_stopped_has_what_it_received_in_files(tmp_path: Path) -> None:
-    async with broker() as url, recording(url, tmp_path, sync_seconds=60.0, sync_messages=1000):
-        await send(url, b"one", b"two")
+    async with broker() as url:
+        async with recording(url, tmp_path, sync_seconds=60.0, sync_messages=1000) as recorder:
+            await send(url, b"one", b"two")
+            # They wait for others, and it says so all the while.
+            await until(lambda: recorder.status.waiting == 2)
+            assert recorder.status.messages == 0
+        assert await left_in(url, QUEUE) == []
 
-    # Either it had come by then, or it is still the broker's.
-    assert bodies(tmp_path) in ([], [b"one", b"two"])
+    assert bodies(tmp_path) == [b"one", b"two"]
     assert hidden(tmp_path) == []
+
+
+async def test_a_full_disk_is_told_once_whatever_the_connection_does_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, has_room, tried, lost = os.pwrite, False, 0, anyio.Event()
+
+    def pwrite(file: int, octets: bytes, offset: int) -> int:
+        nonlocal tried
+        tried += 1
+        if has_room:
+            return write(file, octets, offset)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with capture_logs() as logs:
+        async with broker() as url, recording(url, tmp_path, durable="archive") as recorder:
+            monkeypatch.setattr("nebula.record.disk.os.pwrite", pwrite)
+            monkeypatch.setattr("nebula.record.recorder._FULL_SECONDS", 0.01)
+            await send(url, b"one")
+            await until(lambda: tried > 1)
+            async with StompClient(url, client_id="archive") as other:
+                other.on_lost = lambda _: lost.set()
+                # The recorder takes its session back.
+                with anyio.fail_after(DEADLINE):
+                    await lost.wait()
+            before = tried
+            await until(lambda: tried > before + 2)
+            assert recorder.status.state is RecorderState.FULL
+            has_room = True
+            await until(lambda: recorder.status.state is RecorderState.RECORDING)
+
+    events = [entry["event"] for entry in logs]
+    assert events.count("no room, nothing is taken") == 1
+    assert events.count("there is room again") == 1
 
 
 async def test_it_ends_by_itself_when_nothing_comes_if_it_is_to(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import json
+import os
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from nebula.record.disk import lock_folder
 from nebula.record.status import (
     Rate,
     RecorderState,
@@ -16,6 +19,7 @@ from nebula.record.status import (
     read_statuses,
     write_status,
 )
+from tests.record.test_container import files_of_at_most
 
 
 @pytest.fixture
@@ -25,16 +29,60 @@ def state(tmp_path: Path) -> Path:
     return folder
 
 
-def test_who_holds_the_lock_is_running_and_who_does_not_has_stopped(tmp_path: Path, state: Path) -> None:
+def test_who_holds_the_lock_is_running_and_who_does_not_has_stopped_or_is_gone(
+    tmp_path: Path, state: Path
+) -> None:
     write_status(state, RecorderStatus("one", state=RecorderState.RECORDING, rate=5.0))
 
-    with (state / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        (running,) = read_statuses(tmp_path)
+    lock = lock_folder(state, "the folder")
+    (running,) = read_statuses(tmp_path)
+    os.close(lock)
+    (gone,) = read_statuses(tmp_path)
+    write_status(state, RecorderStatus("one", state=RecorderState.STOPPED, rate=5.0))
     (stopped,) = read_statuses(tmp_path)
 
     assert (running["state"], running["rate"]) == ("recording", 5.0)
+    assert (gone["state"], gone["rate"]) == ("gone", 0.0)
     assert (stopped["state"], stopped["rate"]) == ("stopped", 0.0)
+
+
+def test_who_looks_whether_a_recorder_runs_does_not_keep_one_from_starting(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (state / "lock").open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        monkeypatch.setattr("nebula.record.disk.sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
+
+        os.close(lock_folder(state, "the folder"))
+
+
+def test_a_disk_without_any_room_is_told_all_the_same(tmp_path: Path, state: Path) -> None:
+    status = RecorderStatus("one", state=RecorderState.RECORDING, messages=7, rate=5.0)
+    lock = lock_folder(state, "the folder")
+    write_status(state, status)
+    for _ in range(2):
+        with files_of_at_most(0), pytest.raises(OSError, match="too large"):
+            write_status(state, status)
+        (full,) = read_statuses(tmp_path)
+        assert (full["state"], full["messages"], full["rate"]) == ("full", 7, 0.0)
+        assert "no room" in full["failure"]
+        assert metric(state, "up") == 0
+    write_status(state, status)
+    (again,) = read_statuses(tmp_path)
+    os.close(lock)
+
+    assert (again["state"], metric(state, "up")) == ("recording", 1)
+
+
+def test_it_is_said_how_old_a_status_is(tmp_path: Path, state: Path) -> None:
+    write_status(state, RecorderStatus("one"))
+    file = state / "status.json"
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps({**told, "told": told["told"] - 100}))
+
+    (old,) = read_statuses(tmp_path)
+    assert 100 <= old["age"] < 200
+    assert metric(state, "told_seconds") == pytest.approx(told["told"])
 
 
 def test_what_cannot_be_read_is_left_out(tmp_path: Path, state: Path) -> None:
@@ -48,12 +96,14 @@ def test_metrics_are_what_prometheus_reads(state: Path) -> None:
     status = RecorderStatus("one", state=RecorderState.FULL, messages=7, message_bytes=1400, waiting=2)
     write_status(state, status)
 
+    assert [metric(state, name) for name in ("messages_total", "waiting", "up")] == [7, 2, 0]
+    assert metrics_of(status).endswith("\n")
+
+
+def metric(state: Path, name: str) -> float:
     families = text_string_to_metric_families((state / "metrics.prom").read_text())
     samples = {sample.name: sample.value for family in families for sample in family.samples}
-    assert samples["nebula_recorder_messages_total"] == 7
-    assert samples["nebula_recorder_waiting"] == 2
-    assert samples["nebula_recorder_up"] == 0
-    assert metrics_of(status).endswith("\n")
+    return samples[f"nebula_recorder_{name}"]
 
 
 def test_rate_is_of_late_and_not_of_ever() -> None:
