@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Self
-
-import fastavro
+from typing import Final, Self
 
 from nebula.errors import LocalProtocolError, SettingsError
-from nebula.record.container import Block, ContainerReader, ContainerWriter
+from nebula.record.container import ContainerWriter
 from nebula.record.disk import lock_folder, make_folders, sync_folder, truncate
 from nebula.record.ledger import MAX_IN_DOUBT, Ledger, LedgerDamaged, Mark
 from nebula.record.message import MESSAGE_TEXT
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
+SEGMENT_GROUPS: Final = 4096
+"""Syncs of one segment at most: each is a block, and a slice is found by counting blocks from the start."""
+
 _NO_LIMIT: Final = 1 << 62
 _SUFFIX: Final = ".avro"
 _DIGITS: Final = 20  # names of segments sort as their positions do
@@ -81,9 +80,9 @@ class Spool:
 
     Args:
         folder: made where there is none. On a disk that keeps what it has synced.
-        schema: of the data, as JSON.
         codec: of the segments.
         segment_bytes: a segment that holds this many is followed by the next one.
+        segment_groups: so is one with this many syncs.
         max_in_doubt: ids that are kept at most, see `Ledger`: at least twice what the broker may send
             ahead of its ACKs.
 
@@ -97,19 +96,21 @@ class Spool:
         self,
         folder: Path,
         *,
-        schema: str = MESSAGE_TEXT,
         codec: str = "deflate",
         segment_bytes: int = SEGMENT_BYTES,
+        segment_groups: int = SEGMENT_GROUPS,
         max_in_doubt: int = MAX_IN_DOUBT,
     ) -> None:
         self.folder = folder
-        self._schema, self._codec, self._segment_bytes = schema, codec, segment_bytes
+        self._codec = codec
+        self._segment_bytes, self._segment_groups = segment_bytes, segment_groups
         self._guard = threading.RLock()
         self._waiting: dict[str, bytes] = {}  # for the next sync, in order
         self._writing = 0  # how many of them the segment's writer has by now
         self._again: dict[str, None] = {}
         self._absent: set[str] = set()  # of both, those that have not come by this connection
         self._writer: ContainerWriter | None = None
+        self._groups = 0  # of the segment that is being written
         try:
             with ExitStack() as opened:
                 make_folders(folder, folder)
@@ -152,7 +153,7 @@ class Spool:
 
         Args:
             message_id: equal whenever the broker gives the message out, and no other's.
-            datum: of the schema.
+            datum: of `nebula.RecordedMessage`.
 
         Returns:
             Whether it is new. Else it is there already: ACK it with the others after the next `sync`.
@@ -187,12 +188,13 @@ class Spool:
             group = self._ledger.commit(list(self._waiting), files, again=list(self._again))
             if self._waiting:
                 self._segments[-1].count += len(self._waiting)
+                self._groups += 1
             # Those that are still to come again are to be known then, whatever the ACK of the others is told.
             confirmed = None if self._absent else group
             self._waiting, self._again, self._absent = {}, {}, set()
             self._writing = 0
             self._ledger.compact()
-            if self._writer is not None and self._writer.size_bytes >= self._segment_bytes:
+            if self._writer is not None and self._is_enough(self._writer):
                 self._end_segment()
             return Synced(self.end, confirmed)
 
@@ -223,11 +225,6 @@ class Spool:
                 if begin < until:
                     found.append(Slice(str(segment.path), begin - segment.start, until - begin))
             return found
-
-    def read(self, start: int, end: int) -> Iterator[dict[str, Any]]:
-        """The data of these positions, decoded, in order. Raises as `slices`, and ContainerError."""
-        for each in self.slices(start, end):
-            yield from read_slice(each)
 
     def delete(self, up_to: int) -> int:
         """Remove the segments that hold nothing from this position on. The ids of their messages stay.
@@ -271,14 +268,18 @@ class Spool:
             position = self._ledger.position
             path = self.folder / f"{position:0{_DIGITS}}{_SUFFIX}"
             # A block for each sync, and none before: what is appended twice must not be written once already.
-            self._writer = ContainerWriter(path, self._schema, codec=self._codec, block_bytes=_NO_LIMIT)
+            self._writer = ContainerWriter(path, MESSAGE_TEXT, codec=self._codec, block_bytes=_NO_LIMIT)
             self._segments.append(_Segment(path, position, 0))
+            self._groups = 0
             sync_folder(self.folder)
         for datum in islice(self._waiting.values(), self._writing, None):
             self._writer.append(datum)
             self._writing += 1
         self._writer.sync()
         return {self._writer.path.name: Mark(self._writer.size_bytes, self._writer.written)}
+
+    def _is_enough(self, segment: ContainerWriter) -> bool:
+        return segment.size_bytes >= self._segment_bytes or self._groups >= self._segment_groups
 
     def _end_segment(self) -> None:
         assert self._writer is not None
@@ -320,27 +321,3 @@ def _open_ledger(folder: Path, max_in_doubt: int) -> Ledger:
         ledger.path.unlink()
         raise LedgerDamaged(f"the spool {folder} lacks its ledger: restore the file")
     return ledger
-
-
-def read_slice(part: Slice) -> Iterator[dict[str, Any]]:
-    """The data of a slice, decoded, in order. In any process that sees the file.
-
-    Raises:
-        ContainerError: the file is not what was written. Names it.
-        OSError: it cannot be read.
-    """
-    with ContainerReader(Path(part.path)) as reader:
-        blocks: list[Block] = []
-        skip, left = part.skip, part.skip + part.count
-        for block in reader.blocks():
-            if skip >= block.count:
-                skip, left = skip - block.count, left - block.count
-                continue
-            blocks.append(block)
-            left -= block.count
-            if left <= 0:
-                break
-        octets = reader.part(blocks[0].offset, blocks[-1].end) if blocks else b""
-    if octets:
-        records: Iterator[Any] = fastavro.reader(io.BytesIO(octets))
-        yield from islice(records, skip, skip + part.count)

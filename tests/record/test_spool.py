@@ -34,7 +34,11 @@ def add(spool: Spool, *ids: str) -> Synced:
 
 
 def bodies(spool: Spool, start: int = 0, end: int | None = None) -> list[str]:
-    return [each["body"].decode() for each in spool.read(start, spool.end if end is None else end)]
+    return [
+        record["body"].decode()
+        for part in spool.slices(start, spool.end if end is None else end)
+        for record in records(Path(part.path))[part.skip : part.skip + part.count]
+    ]
 
 
 @pytest.fixture
@@ -51,6 +55,16 @@ def test_any_run_of_positions_is_read(spool: Spool) -> None:
     for start in range(31):
         for end in range(start, 31):
             assert bodies(spool, start, end) == MESSAGES[start:end]
+
+
+def test_a_segment_ends_when_it_has_many_groups_however_small(tmp_path: Path) -> None:
+    with Spool(tmp_path, segment_groups=3) as spool:
+        for each in MESSAGES[:7]:
+            add(spool, each)
+
+        assert [part.count for part in spool.slices(0, 7)] == [3, 3, 1]
+        assert spool.delete(4) == 1, "what was read goes, though little was written behind it"
+        assert bodies(spool, 3) == MESSAGES[3:7]
 
 
 def test_a_message_that_comes_again_is_dropped_until_its_ack_is_confirmed(spool: Spool) -> None:
