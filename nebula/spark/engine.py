@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nebula.settings import spark_place
+from nebula.spark.lines import MAX_LINE_BYTES
 from nebula.spark.remote import parse_remote
 
 if TYPE_CHECKING:
     from nebula.spark.runner import SparkRunner
 
 _MEMORY = "1g"
+
+# It travels in one line, with what else is said of it.
+_MOST_RESULT_BYTES = MAX_LINE_BYTES // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +41,7 @@ class Spark:
         warm: start with the service; otherwise with the first job. An engine all of whose jobs are isolated
             is not started by itself.
         max_rows: rows that a job may return as a list; a larger table belongs in a file.
-        max_result_bytes: the size of a returned value as JSON.
+        max_result_bytes: the size of a returned value as JSON, 8 MiB at most.
         start_timeout: seconds until a session must be up.
         silence_timeout: seconds without a sign of life after which the engine counts as dead. It
             beats each second.
@@ -89,6 +94,13 @@ class Spark:
             check_pages(self)
         if self.max_running < 1:
             raise ValueError(f"max_running is {self.max_running}, and no job would ever run")
+        if not 0 < self.max_result_bytes <= _MOST_RESULT_BYTES:
+            raise ValueError(
+                f"max_result_bytes is {self.max_result_bytes}: {_MOST_RESULT_BYTES} at most; what is larger, "
+                "a job returns as a DataFrame"
+            )
+        if not 0 <= self.cancel_grace < math.inf:
+            raise ValueError(f"cancel_grace is {self.cancel_grace}: a number of seconds is wanted")
         for name in ("recycle_after_jobs", "recycle_after", "recycle_above_bytes", "idle_stop"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -111,7 +123,7 @@ class Spark:
 
         Args:
             state: the service instance's own folder. The engine writes below it: `engine/<name>/` (logs,
-                scratch space) and `results/`, which all engines share.
+                scratch space) and `results/`, which all engines share; with `NEBULA_RESULTS` these are there.
             service: its name; Spark shows it as the application.
             name: the engine's own.
             is_shared: False if each job is isolated: then nothing is started before the first one.

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import anyio
 
+from nebula.rpc.jobs.runner import JobTask
 from nebula.spark import lines
-from nebula.spark.child import Child
+from nebula.spark.child import ERRORS, Child
 from nebula.spark.engine import Spark
+from nebula.spark.last_words import last_words
 from nebula.spark.mailbox import Mailbox
 
 # How often the host's signs of life are looked at.
@@ -30,11 +33,34 @@ class End:
         reason: for people, and for the jobs that are lost with it.
         is_hung: it does not react, and is not asked to stop first.
         is_idle: nobody needs another one before the next job.
+        is_sudden: it has ended by itself, and has not said why.
     """
 
     reason: str
     is_hung: bool = False
     is_idle: bool = False
+    is_sudden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What is known of a host that is gone.
+
+    Attributes:
+        reason: as in `End`; of a sudden one, how it died as well.
+        status: of its exit, negative for a signal; None if the kernel does not let it go.
+        is_sudden: as in `End`.
+        trace: of the error that it died by, where it has printed one.
+    """
+
+    reason: str
+    status: int | None
+    is_sudden: bool = False
+    trace: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """For the log."""
+        return {"reason": self.reason, "status": self.status} | ({"trace": self.trace} if self.trace else {})
 
 
 class HostRun:
@@ -50,8 +76,8 @@ class HostRun:
         beat: what it said of itself last.
     """
 
-    def __init__(self, child: Child, spark: Spark) -> None:
-        self._child, self._spark = child, spark
+    def __init__(self, child: Child, folder: Path, spark: Spark) -> None:
+        self._child, self._folder, self._spark = child, folder, spark
         self.incarnation, self.pid = child.incarnation, child.pid
         self._outbox = Mailbox[lines.Line]()
         self._must_look = anyio.Event()
@@ -72,11 +98,27 @@ class HostRun:
         # A start that is cancelled half-way would leave a process that nobody knows.
         with anyio.CancelScope(shield=True):
             child = await Child.start(command, folder)
-        return cls(child, spark)
+        return cls(child, folder, spark)
 
     def say(self, line: lines.Line) -> None:
         """Tell the host. Never waits."""
         self._outbox.put(line)
+
+    def submit(self, task: JobTask) -> lines.Failed | None:
+        """Tell it to run this attempt. Never waits.
+
+        Returns:
+            How the attempt failed, where it cannot be said in a line; the host has not heard of it.
+        """
+        line = lines.Submit.of(task)
+        try:
+            lines.check(line)
+        except (TypeError, ValueError) as error:
+            text = f"the parameters cannot be given to the engine: {error}"
+            return lines.Failed(task.job, task.attempt, "bad-parameters", text, None, "")
+        self.handed_over += 1
+        self.say(line)
+        return None
 
     def look(self) -> None:
         """Have `why_end` asked now, not at the next tick."""
@@ -111,10 +153,14 @@ class HostRun:
             group.start_soon(until_it_ends, partial(self._watch, why_end))
         return ends[0]
 
-    async def close(self, end: End) -> int | None:
-        """End it, politely unless it is hung. No process of it lives when this returns: its exit status."""
+    async def close(self, end: End) -> Ended:
+        """End it, politely unless it is hung. No process of it lives when this returns."""
         self.is_leaving = True
-        return await self._child.close(0.0 if end.is_hung else self._spark.stop_grace)
+        status = await self._child.close(0.0 if end.is_hung else self._spark.stop_grace)
+        if not end.is_sudden:
+            return Ended(end.reason, status)
+        words = await anyio.to_thread.run_sync(last_words, self._folder / ERRORS, status)
+        return Ended(f"{end.reason} ({words.how})", status, is_sudden=True, trace=words.trace)
 
     async def _write(self) -> None:
         while True:
@@ -128,7 +174,7 @@ class HostRun:
                 return End(f"the engine host did not speak our language: {error}", is_hung=True)
             self._heard = monotonic()
             if not received:
-                return End(self._farewell or "the engine host died")
+                return self._its_own_end()
             for line in received:
                 self._note(line)
                 hear(line)
@@ -149,7 +195,10 @@ class HostRun:
         # open.
         await self._child.wait()
         await anyio.sleep(_LAST_WORDS_SECONDS)
-        return End(self._farewell or "the engine host died")
+        return self._its_own_end()
+
+    def _its_own_end(self) -> End:
+        return End(self._farewell) if self._farewell else End("the engine host died", is_sudden=True)
 
     async def _watch(self, why_end: Callable[[float], End | None]) -> End:
         while True:

@@ -67,6 +67,10 @@ class IsolatedRuns:
         """See above. After that time the next job finds out whether it is still so."""
         return (self._broken or None) if monotonic() < self._broken_until else None
 
+    def try_again(self) -> None:
+        """Something was mended: the next job finds out whether a host can be started."""
+        self._broken = ""
+
     @property
     def idle_seconds(self) -> float:
         """How long there has been no run; 0 while there is one."""
@@ -187,12 +191,12 @@ class _Run:
         finally:
             has_ended = not self._book.has_open and host.ready is not None
             with anyio.CancelScope(shield=True):
-                status = await host.close(end)
-                log.info("isolated engine host ended", reason=end.reason, status=status)
+                ended = await host.close(end)
+                (log.warning if ended.is_sudden else log.info)("isolated engine host ended", **ended.facts())
                 await anyio.to_thread.run_sync(_clear, plan, self._key, has_ended)
             self._host = None
             # Only now: what this host still did must not overlap with the job's next attempt.
-            self._book.lose_all(end.reason)
+            self._book.lose_all(ended.reason)
         return host.ready is not None
 
     def _hear(self, line: lines.Line) -> None:
@@ -201,7 +205,9 @@ class _Run:
             case lines.Ready():
                 self._on_ready(line, self._failures)
                 for task in self._book.hand_over(self._host.incarnation):
-                    self._host.say(lines.Submit.of(task))
+                    if (failed := self._host.submit(task)) is not None:
+                        self._book.hear(failed)
+                        self._host.look()
             case lines.Broken():
                 self._broken = line.reason
             case _:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,16 @@ UNFINISHED = ".__"
 # A result may fill one line; whatever is longer than this is not ours.
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
+# No log keeps more of a line.
+_MAX_LOGGED = 4000
+
 
 class LineError(Exception):
     """What came is not a line of this language: the conversation cannot go on."""
+
+
+class LineTooLong(ValueError):
+    """What should be said is longer than any line may be. Nothing was said."""
 
 
 # --- from the service to the host
@@ -154,6 +162,11 @@ class Logged:
     attempt: int
     text: str
 
+    @classmethod
+    def of(cls, job: str, attempt: int, text: str) -> Logged:
+        """The line for this text. Of a long one the end counts: there a trace says what happened."""
+        return cls(job, attempt, text if len(text) <= _MAX_LOGGED else "…" + text[-_MAX_LOGGED:])
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -251,14 +264,30 @@ class LineWriter:
         """The next line as bytes, newline included.
 
         Raises:
-            TypeError, ValueError: a value in it is not JSON; no number is used up.
+            TypeError, ValueError: a value in it is not JSON, or it is too long; no number is used up.
         """
-        fields = {name: getattr(line, name) for name in _FIELDS[type(line)]}
-        entry = {"n": self._number, "line": type(line).__name__.lower(), **fields}
-        # NaN is not JSON: other readers of the same value would choke on it later.
-        data = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        data = _encode(line, self._number)
         self._number += 1
         return data
+
+
+def check(line: Line) -> None:
+    """Check that a line can be said, where the other side of it could not be asked what to do.
+
+    Raises:
+        TypeError, ValueError: as `LineWriter.encode`.
+    """
+    _encode(line, sys.maxsize)
+
+
+def _encode(line: Line, number: int) -> bytes:
+    fields = {name: getattr(line, name) for name in _FIELDS[type(line)]}
+    entry = {"n": number, "line": type(line).__name__.lower(), **fields}
+    # NaN is not JSON: other readers of the same value would choke on it later.
+    data = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    if len(data) > MAX_LINE_BYTES:
+        raise LineTooLong(f"it takes {len(data)} bytes as JSON, more than {MAX_LINE_BYTES}")
+    return data
 
 
 class LineReader:

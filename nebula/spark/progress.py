@@ -9,11 +9,15 @@ their ids, hence an unsubmitted one below a submitted one is skipped.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 # A job is at 1 only when its result is there: after the last task comes the commit of what it wrote.
 _CAP = 0.99
+
+# Names and notes are one line for people.
+_MAX_TEXT = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +97,17 @@ class Meter:
         """
         if not 1 <= number <= total:
             raise ValueError(f"step {number} of {total}")
-        self.step, self._note, self._has_own_count = (number, total, name), "", False
+        self.step, self._note, self._has_own_count = (number, total, name[:_MAX_TEXT]), "", False
         if number > 1:
             self._advance(0.0)
 
     def report(self, fraction: float | None, note: str = "") -> None:
-        """The job says how much of its step is done, from 0 to 1; Spark's counts say no more about it."""
-        self._note = note or self._note
-        if fraction is not None:
+        """The job says how much of its step is done, from 0 to 1; Spark's counts say no more about it.
+
+        NaN and infinity say nothing.
+        """
+        self._note = note[:_MAX_TEXT] or self._note
+        if fraction is not None and math.isfinite(fraction):
             self._has_own_count = True
             self._advance(fraction)
 

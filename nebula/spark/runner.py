@@ -85,7 +85,7 @@ class SparkRunner:
             service,
             name,
             folder=state.absolute() / "engine" / name,
-            results=state.absolute() / "results",
+            results=EnginePlan.results_of(state),
             command=command,
             archives=self._archivist.folder,
         )
@@ -121,7 +121,8 @@ class SparkRunner:
     def restart(self) -> None:
         """Replace the engine; its open jobs are lost. One that waits for its next try is started now.
 
-        Isolated jobs run on: their engines are their own.
+        Isolated jobs run on: their engines are their own. Where these could not be started, the next job
+        tries.
         """
         self._commands.put(_Restart())
 
@@ -162,6 +163,7 @@ class SparkRunner:
             command = await self._commands.take()
             if isinstance(command, _Restart):
                 self._wants_restart.set()
+                isolated.try_again()
                 if self._host is not None:
                     self._host.look()
             elif isinstance(command, JobTask):
@@ -186,8 +188,8 @@ class SparkRunner:
             return
         for task in book.hand_over(host.incarnation):
             self._idle_since = math.inf
-            host.handed_over += 1
-            host.say(lines.Submit.of(task))
+            if (failed := host.submit(task)) is not None:
+                book.hear(failed)
 
     async def _keep_engine(self, book: JobBook) -> None:
         waits_for_job = not self._spark.warm or not self._is_shared
@@ -245,12 +247,12 @@ class SparkRunner:
             self._state = EngineState.STARTING
             self._idle_since = math.inf
             with anyio.CancelScope(shield=True):
-                status = await host.close(end)
+                ended = await host.close(end)
                 await anyio.to_thread.run_sync(plan.remove_unfinished, book.held())
-            self._host, self._last_end = None, end.reason
-            log.info("engine host ended", reason=end.reason, status=status)
+            self._host, self._last_end = None, ended.reason
+            (log.warning if ended.is_sudden else log.info)("engine host ended", **ended.facts())
             # Only now: what this host still did must not overlap with a job's next attempt.
-            book.lose_all(end.reason)
+            book.lose_all(ended.reason)
         return end if host.ready is not None else None
 
     def _hear(self, line: lines.Line, book: JobBook) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from nebula.rpc.jobs.runner import JobFailure, JobTask
+from nebula.spark.lines import MAX_LINE_BYTES
 from nebula.spark.processes import engine_processes
 from tests.spark.fakes import fake_runner
 from tests.spark.told import Told, isolated, running, task
@@ -72,6 +74,20 @@ async def test_engine_that_says_why_it_cannot_start_fails_the_job_with_that_and_
     assert told.names("A") == ["failed"]
     # The next request need not be accepted to find that out.
     assert why == "There is no Java"
+
+
+@pytest.mark.parametrize("odd", [float("inf"), "x" * MAX_LINE_BYTES], ids=["infinity", "too long"])
+async def test_job_whose_parameters_cannot_be_said_fails_alone(tmp_path: Path, one: One, odd: Any) -> None:
+    told, runner = Told(), fake_runner(tmp_path, is_shared=one is task)
+    async with running(runner, told):
+        runner.submit(one("A", "done", share=odd))
+        failure = await told.until("A", "failed")
+        runner.submit(one("B", "done"))
+        await told.until("B", "done")
+
+    assert failure.code == "bad-parameters"
+    assert failure.message.startswith("the parameters cannot be given to the engine: ")
+    assert told.names("A") == ["starting", "failed"]
 
 
 async def test_stopping_tells_open_jobs_as_lost_and_leaves_no_process(tmp_path: Path, one: One) -> None:

@@ -127,6 +127,28 @@ def test_value_that_is_no_json_uses_up_no_number() -> None:
     assert heard(writer.encode(HELLO)) == ([HELLO], "")
 
 
+def test_line_that_nobody_would_read_is_not_said() -> None:
+    writer = lines.LineWriter()
+    long = lines.Done("J1", 1, "x" * lines.MAX_LINE_BYTES, None, None, None, None)
+    for say in (writer.encode, lines.check):
+        with pytest.raises(lines.LineTooLong, match="bytes as JSON, more than 16777216"):
+            say(long)
+
+    assert heard(writer.encode(HELLO)) == ([HELLO], "")
+
+
+def test_longest_line_that_is_said_is_read() -> None:
+    room = lines.MAX_LINE_BYTES - len(spoken(lines.Broken("")))
+    said = lines.Broken("x" * room)
+
+    assert heard(spoken(said)) == ([said], "")
+
+
+def test_of_a_long_text_a_log_keeps_the_end() -> None:
+    assert lines.Logged.of("J1", 1, "x" * 5000 + "!").text == "…" + "x" * 3999 + "!"
+    assert lines.Logged.of("J1", 1, "short").text == "short"
+
+
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_give_lines_or_one_failure(data: bytes) -> None:
     received, failure = heard(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -139,3 +140,21 @@ def test_fraction_outside_its_range_is_held_inside(fraction: float) -> None:
 def test_step_that_cannot_be_is_refused(number: int, total: int) -> None:
     with pytest.raises(ValueError, match=f"step {number} of {total}"):
         Meter().begin_step(number, total, "")
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf])
+def test_number_that_is_none_says_nothing(odd: float) -> None:
+    meter = Meter()
+    meter.report(0.5)
+    meter.report(odd, "still reading")
+
+    assert (meter.fraction, meter.note) == (0.5, "still reading")
+
+
+def test_names_and_notes_are_cut() -> None:
+    meter = Meter()
+    meter.begin_step(1, 2, "x" * 1000)
+    name = meter.step and meter.step[2]
+    meter.report(None, "y" * 1000)
+
+    assert (name, meter.note) == ("x" * 300, "y" * 300)

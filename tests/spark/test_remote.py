@@ -29,6 +29,8 @@ from nebula.spark.remote import parse_remote
         ({"remote": "sc://[::1]:9/;token=secret"}, "write sc://localhost:9"),
         ({"remote": "sc://host", "memory": "4g"}, "where the Connect server is started"),
         ({"remote": "sc://host", "ui": True}, "switched on there"),
+        ({"max_result_bytes": 20_000_000}, "max_result_bytes is 20000000: 8388608 at most"),
+        ({"cancel_grace": float("inf")}, "cancel_grace is inf: a number of seconds"),
         ({"remote": "sc://host", "conf": {"spark.executor.memory": "4g"}}, "names begin with spark.sql."),
     ],
 )

@@ -97,7 +97,7 @@ class SparkJob(Job):
     def log(self, text: str) -> None:
         """As `Job.log`. What was printed before comes before it."""
         catch_up()
-        self._say(lines.Logged(*self._key, text))
+        self._say(lines.Logged.of(*self._key, text))
 
     def output(self, path: str | Path) -> Path:
         """As `Job.output`: for a folder that Spark writes as well as for a file.

@@ -55,13 +55,14 @@ class RunningJob:
             Path(config.results), *self._key, max_rows=config.max_rows, max_bytes=config.max_result_bytes
         )
         self._context: SparkJob | None = None
-        self._hearer = Hearer(lambda text: say(lines.Logged(*self._key, text)))
+        self._hearer = Hearer(self._log)
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
         self._has_ended = False
         self._is_over = threading.Event()
         self._place = session.place(self._group, submit.priority)
-        self._thread = session.thread(self._run, self._group)
+        # A fresh one: one from a pool would hand on what Spark keeps by thread, the last job's marks.
+        self._thread = threading.Thread(target=self._run, name=self._group, daemon=True)
 
     @property
     def is_over(self) -> bool:
@@ -104,14 +105,14 @@ class RunningJob:
     def _run(self) -> None:
         self._say(lines.Started(*self._key))
         if self._session.ui is not None:
-            self._say(lines.Logged(*self._key, f"Spark shows its work at {self._session.ui}/jobs/"))
+            self._log(f"Spark shows its work at {self._session.ui}/jobs/")
         try:
             with heard(self._hearer):
                 done = self._call()
             # Who may tell the end may also publish: a cancelled job's result must never appear.
             if self._claim_end():
                 for written in self._results.publish():
-                    self._say(lines.Logged(*self._key, written))
+                    self._log(written)
                 self._say(done)
         # SystemExit and its like too: a job must not end the host.
         except BaseException as error:
@@ -138,9 +139,15 @@ class RunningJob:
         output = self._results.take(result, contract, function)
         with suppress(Exception):  # counts are told, not owed
             self._context.report_last()
-        return lines.Done(
+        done = lines.Done(
             *self._key, output.value, output.path, output.rows, output.bytes, output.schema, output.preview
         )
+        # Here it still can fail: what is published stays.
+        lines.check(done)
+        return done
+
+    def _log(self, text: str) -> None:
+        self._say(lines.Logged.of(*self._key, text))
 
     def _fail(self, error: BaseException) -> None:
         if self._cancelled.is_set() and not self._has_ended:
