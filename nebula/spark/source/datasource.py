@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
 
     from nebula.avro import Schema
-    from nebula.spark.source.options import BrokerOptions, ContentOptions, ReadOptions
+    from nebula.spark.source.options import ContentOptions, ReadOptions, WriteOptions
 
 
 class NebulaSource(DataSource):
@@ -24,7 +25,7 @@ class NebulaSource(DataSource):
     """
 
     # Found once, then sent along: all processes are to have the same columns.
-    _definition: Any = None
+    _settled: tuple[ContentOptions, Any] | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -36,16 +37,14 @@ class NebulaSource(DataSource):
         from nebula.spark.source.options import any_read_options
         from nebula.spark.source.rows import columns_of
 
-        read = any_read_options(self.options)
-        return columns_of(read.content, self._avro(read.content, read.broker))
+        return columns_of(*self._settle(any_read_options(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of `spark.read`: a snapshot of last values."""
         from nebula.spark.source.options import read_options
         from nebula.spark.source.snapshot import SnapshotReader
 
-        read = read_options(self.options)
-        return SnapshotReader(read, self._checked(schema, read))
+        return SnapshotReader(*self._checked(schema, read_options(self.options)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Of `spark.readStream`: a queue, or a durable subscription."""
@@ -56,7 +55,8 @@ class NebulaSource(DataSource):
         except ImportError as error:
             raise SettingsError(f"readStream of nebula needs PySpark 4.2 or newer ({error})") from error
         options = stream_options(self.options)
-        return StreamReader(options, self._checked(schema, options.read))
+        read, found = self._checked(schema, options.read)
+        return StreamReader(replace(options, read=read), found)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
         """Of `df.write`."""
@@ -65,7 +65,8 @@ class NebulaSource(DataSource):
 
         _check_appends(overwrite=overwrite)
         options = write_options(self.options)
-        return BatchWriter(options, self._avro(options.content, options.broker))
+        content, found = self._settle(options)
+        return BatchWriter(replace(options, content=content), found)
 
     def streamWriter(  # noqa: N802  # Spark's name
         self,
@@ -81,26 +82,27 @@ class NebulaSource(DataSource):
             raise SettingsError(f"writeStream to nebula needs PySpark 4.1 or newer ({error})") from error
         _check_appends(overwrite=overwrite)
         options = write_options(self.options)
-        return StreamWriter(options, self._avro(options.content, options.broker))
+        content, found = self._settle(options)
+        return StreamWriter(replace(options, content=content), found)
 
-    def _checked(self, schema: StructType, read: ReadOptions) -> Schema | None:
+    def _checked(self, schema: StructType, read: ReadOptions) -> tuple[ReadOptions, Schema | None]:
         from nebula.spark.source.rows import columns_of
 
-        found = self._avro(read.content, read.broker)
-        ours = columns_of(read.content, found).simpleString()
+        content, found = self._settle(read)
+        ours = columns_of(content, found).simpleString()
         if schema.simpleString() != ours:
             raise SettingsError(f"the columns are {ours}: leave .schema(…) out, or give avroSchema")
-        return found
+        return replace(read, content=content), found
 
-    def _avro(self, content: ContentOptions, broker: BrokerOptions) -> Schema | None:
+    def _settle(self, options: ReadOptions | WriteOptions) -> tuple[ContentOptions, Schema | None]:
         from nebula.avro import Schema
-        from nebula.spark.source.schemas import schema_of
+        from nebula.spark.source.schemas import settle
 
-        if self._definition is not None:
-            return Schema(self._definition)
-        found = schema_of(content, broker)
-        self._definition = None if found is None else found.definition
-        return found
+        if self._settled is None:
+            content, found = settle(options.content, options.broker, options.destination)
+            self._settled = content, None if found is None else found.definition
+        content, definition = self._settled
+        return content, None if definition is None else Schema(definition)
 
 
 def _check_appends(*, overwrite: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -43,8 +44,8 @@ def encoder(kind: str, schema: Schema | None, topic: str) -> Encode:
         topic: where they go, for the envelope.
     """
     if kind == JSON:
-        # Octets have no form in JSON: base64, as Spark's to_json does.
-        return lambda row: to_json(row, bytes_mode="base64")
+        # NaN and the infinities have no form in JSON: texts, as Spark's to_json writes and from_json reads.
+        return lambda row: to_json(_in_base64(row), inf_nan_mode="strings")
     assert schema is not None
     if kind == AVRO:
         return schema.encode
@@ -55,6 +56,19 @@ def encoder(kind: str, schema: Schema | None, topic: str) -> Encode:
         return encode_envelope(make_envelope(topic=topic, fingerprint=fingerprint, body=schema.encode(row)))
 
     return enveloped
+
+
+def _in_base64(value: Any) -> Any:
+    """Octets as texts: JSON has none. Pydantic would take the letters of URLs, which from_json refuses."""
+    match value:
+        case bytes():
+            return b64encode(value).decode()
+        case dict():
+            return {key: _in_base64(each) for key, each in value.items()}
+        case list():
+            return [_in_base64(each) for each in value]
+        case _:
+            return value
 
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -31,9 +31,9 @@ _SUBSCRIBED: Final = ("/queue/", "/topic/")
 # Spark's own, which it hands to the sink as well.
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path"})
 
-_BROKER: Final = ("broker", "clientId", "destination", "timeout")
+_BROKER: Final = ("broker", "destination", "timeout")
 _SCHEMA: Final = ("content", "avroSchema", "schemaName", "schemas")
-_READ: Final = (*_BROKER, *_SCHEMA, "corrupt")
+_READ: Final = (*_BROKER, *_SCHEMA, "clientId", "corrupt")
 _STREAM: Final = (
     *_READ, "spool", "durable", "prefetch", "maxRowsPerBatch", "maxSpoolRows", "maxSpoolBytes", "partitions",
     "quietSeconds",
@@ -48,7 +48,7 @@ class BrokerOptions:
 
     Attributes:
         url: with login and passcode; None is the environment's `NEBULA_BROKER`, in the process that connects.
-        client_id: names the session.
+        client_id: names the session. Not of a sink: each task has a session, and one would end the other.
         timeout: seconds to wait for the broker where somebody waits for us.
     """
 
@@ -66,12 +66,15 @@ class ContentOptions:
         avro_schema: the schema of the columns, as JSON; None: see `schema_name`.
         schema_name: its full name, to be found in `schemas` or asked of the broker.
         schemas: a folder of `.avsc` files.
+        asks: what the broker has bound the destination to decides; `kind` is what the bodies are where it
+            is bound to nothing.
     """
 
     kind: str
     avro_schema: str | None
     schema_name: str | None
     schemas: Path | None
+    asks: bool = False
 
     @property
     def is_avro(self) -> bool:
@@ -181,30 +184,24 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     """Of a write. Raises SettingsError: one is missing, unknown, or wrong."""
     _check_names(options, _WRITE)
-    content = _content(options, WRITE_CONTENTS, JSON)
-    if content.is_avro and content.avro_schema is None and content.schema_name is None:
-        raise SettingsError(
-            f"content {content.kind}: give avroSchema (its JSON), or schemaName and where it is to be found"
-        )
     return WriteOptions(
         broker=_broker(options),
         destination=_destination(options),
-        content=content,
+        content=_content(options, WRITE_CONTENTS, JSON),
         window=_whole(options, "window") or 1000,
     )
 
 
 def _read(options: Mapping[str, str]) -> ReadOptions:
-    has_schema = "avroSchema" in options or "schemaName" in options
-    content = _content(options, READ_CONTENTS, ENVELOPE if has_schema else MESSAGE)
-    if content.is_avro and not has_schema:
-        raise SettingsError(
-            f"content {content.kind}: give avroSchema (its JSON) or schemaName, as the columns come of it"
-        )
+    content = _content(options, READ_CONTENTS, ENVELOPE if _has_schema(options) else MESSAGE)
     corrupt = options.get("corrupt", "fail")
     if corrupt not in ("fail", "skip"):
         raise SettingsError(f"corrupt {corrupt!r} is not one of fail, skip")
     return ReadOptions(_broker(options), _destination(options), content, corrupt == "skip")
+
+
+def _has_schema(options: Mapping[str, str]) -> bool:
+    return bool(options.get("avroSchema") or options.get("schemaName"))
 
 
 def _check_streamed(read: ReadOptions, durable: str | None) -> None:
@@ -245,11 +242,13 @@ def _content(options: Mapping[str, str], kinds: tuple[str, ...], default: str) -
     folder = options.get("schemas")
     if folder and not Path(folder).is_dir():
         raise SettingsError(f"schemas {folder!r} is not a folder")
+    is_open = "content" not in options or kind in (AVRO, ENVELOPE)
     return ContentOptions(
         kind=kind,
         avro_schema=options.get("avroSchema") or None,
         schema_name=options.get("schemaName") or None,
         schemas=Path(folder) if folder else None,
+        asks=is_open and not _has_schema(options),
     )
 
 

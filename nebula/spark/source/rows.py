@@ -158,7 +158,7 @@ class Bodies:
                     return None
                 # One by one: of data that were joined nobody would know where one ended.
                 if not self._writer(fingerprint)[0].is_datum(datum):
-                    return f"no datum of the schema {fingerprint:016x}"
+                    return f"its body does not fit the schema {fingerprint:016x}"
             except AvroError as error:
                 return str(error)
             found.append((fingerprint, datum))

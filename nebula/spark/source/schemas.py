@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
-from typing import Any
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
 
 import anyio
 
 from nebula.avro import Registry, Schema
 from nebula.errors import AvroError, NebulaError, RemoteError, SettingsError
 from nebula.headers import BROKER_QUEUE
+from nebula.rpc.brokers import brand_of
 from nebula.rpc.client import Client
-from nebula.spark.source.options import BrokerOptions, ContentOptions
+from nebula.spark.source.options import AVRO, ENVELOPE, BrokerOptions, ContentOptions
+
+# Somebody may register it any moment.
+_FORGET_SECONDS: Final = 30.0
+
+_UNKNOWN_VERB: Final = "unknown-verb"
+
+
+def settle(
+    content: ContentOptions, broker: BrokerOptions, destination: str
+) -> tuple[ContentOptions, Schema | None]:
+    """What the bodies of a destination are, and the schema of the columns; None: they are not Avro.
+
+    Where the options leave it open, a broker of ours is asked what it has bound the destination to.
+
+    Raises:
+        SettingsError: the options name no schema that there is, or the broker could not be asked.
+        AvroError: `avroSchema` is no schema.
+    """
+    if not content.asks:
+        return content, schema_of(content, broker)
+    bound = _binding(broker, destination)
+    if bound is None:
+        if content.is_avro:
+            raise SettingsError(
+                f"content {content.kind}: the broker has bound {destination} to no Avro type: give avroSchema"
+                " (its JSON) or schemaName, as the columns come of it"
+            )
+        return replace(content, asks=False), None
+    kind = AVRO if bound["content"] == "bare" else ENVELOPE
+    settled = replace(content, kind=kind, schema_name=bound["name"], asks=False)
+    return settled, schema_of(settled, broker)
 
 
 def schema_of(content: ContentOptions, broker: BrokerOptions) -> Schema | None:
-    """The schema of the columns; None: the bodies are not Avro.
-
-    Raises:
-        SettingsError: the options name none that there is.
-        AvroError: `avroSchema` is no schema.
-    """
+    """The schema that the options name. Raises as `settle`."""
     if not content.is_avro:
         return None
     if content.avro_schema is not None:
@@ -31,13 +61,11 @@ def schema_of(content: ContentOptions, broker: BrokerOptions) -> Schema | None:
         found = Registry(content.schemas).by_name(name)
         place = f"the folder {content.schemas}"
     else:
-        found = [
-            known_to_broker(broker, each["fingerprint"]) for each in _ask(broker, "schema.list", name=name)
-        ]
+        found = _by_name(broker, name)
         place = "the broker"
     if len(found) != 1:
         raise SettingsError(
-            f"schemaName {name!r}: {place} has {len(found)} schemas of this name; give the one that the"
+            f"schema {name!r}: {place} has {len(found)} schemas of this name; give the one that the"
             " columns are to come of by avroSchema"
         )
     return found[0]
@@ -46,37 +74,77 @@ def schema_of(content: ContentOptions, broker: BrokerOptions) -> Schema | None:
 class Writers:
     """Finds the schemas that envelopes were written with. May be sent to another process.
 
+    Each process remembers for half a minute what nobody knows.
+
     Args:
         content: names a folder, or none.
         broker: is asked for what is not in the folder.
     """
 
     def __init__(self, content: ContentOptions, broker: BrokerOptions) -> None:
-        self._content, self._broker = content, broker
+        self._folder, self._broker = content.schemas, broker
 
     def __call__(self, fingerprint: int) -> Schema:
-        """The schema of a fingerprint. Raises AvroError: nobody knows it, or the broker is not there."""
-        if self._content.schemas is not None:
-            found = Registry(self._content.schemas).by_fingerprint(fingerprint)
-            if found is not None:
-                return found
-        return known_to_broker(self._broker, f"{fingerprint:016x}")
+        """The schema of a fingerprint.
+
+        Raises:
+            AvroError: nobody knows it.
+            SettingsError: the broker could not be asked, so it may be known.
+        """
+        now, key = monotonic(), (self._folder, self._broker, fingerprint)
+        at, why = _unknown.get(key, (now - _FORGET_SECONDS, ""))
+        if now - at < _FORGET_SECONDS:
+            raise AvroError(why)
+        found = None if self._folder is None else Registry(self._folder).by_fingerprint(fingerprint)
+        if found is not None:
+            return found
+        try:
+            return _asked(self._broker, f"{fingerprint:016x}")
+        except RemoteError as error:
+            why = f"the schema {fingerprint:016x} is not known: {error.message}"
+            for old in [each for each, (told, _) in _unknown.items() if now - told >= _FORGET_SECONDS]:
+                del _unknown[old]
+            _unknown[key] = now, why
+            raise AvroError(why) from error
+
+
+_unknown: dict[tuple[Path | None, BrokerOptions, int], tuple[float, str]] = {}
 
 
 @cache
-def known_to_broker(broker: BrokerOptions, fingerprint: str) -> Schema:
-    """What the broker's registry has under a fingerprint; asked once in each process. Raises AvroError."""
+def _asked(broker: BrokerOptions, fingerprint: str) -> Schema:
+    """What the broker has under a fingerprint. Raises as `_ask`."""
+    return Schema(_ask(broker, "schema.get", fingerprint=fingerprint)["definition"])
+
+
+def _by_name(broker: BrokerOptions, name: str) -> list[Schema]:
     try:
-        return Schema(_ask(broker, "schema.get", fingerprint=fingerprint)["definition"])
-    except (SettingsError, RemoteError) as error:
-        raise AvroError(f"the schema {fingerprint} is not known: {error}") from error
+        return [_asked(broker, each["fingerprint"]) for each in _ask(broker, "schema.list", name=name)]
+    except RemoteError as error:
+        raise SettingsError(f"schema {name!r}: {error.message}") from error
+
+
+def _binding(broker: BrokerOptions, destination: str) -> Any:
+    """The `name` and `content` that a destination is bound to; None: to nothing, as far as we may know."""
+    try:
+        return _ask(broker, "schema.bound", destination=destination)
+    except RemoteError as error:
+        if error.code in (_UNKNOWN_VERB, "not-allowed"):
+            return None
+        raise SettingsError(f"the broker did not tell what {destination} is bound to: {error}") from error
 
 
 def _ask(broker: BrokerOptions, verb: str, **parameters: Any) -> Any:
-    """Raises SettingsError: the broker could not be asked."""
+    """Raises RemoteError: it refused. Raises SettingsError: it could not be asked."""
 
     async def ask() -> Any:
         async with Client(broker.url, timeout=broker.timeout) as client:
+            server = client.stomp.server
+            if not brand_of(server).answers_verbs:
+                # The question would make a queue there, and wait in it for ever.
+                raise RemoteError(
+                    _UNKNOWN_VERB, f"{server} knows no schemas: give schemas, a folder of .avsc files"
+                )
             return await client.call_queue(BROKER_QUEUE, verb, parameters)
 
     try:

@@ -53,7 +53,6 @@ def test_a_passcode_is_never_shown() -> None:
         ({**QUEUE, "quietSeconds": "nan"}, "quietSeconds 'nan' is not a number of seconds"),
         ({**QUEUE, "corrupt": "ignore"}, "not one of fail, skip"),
         ({**QUEUE, "content": "xml"}, "not one of message, text, avro, envelope"),
-        ({**QUEUE, "content": "avro"}, "give avroSchema"),
         ({**QUEUE, "schemas": "/nowhere"}, "schemas '/nowhere' is not a folder"),
         ({**QUEUE, "spol": "/tmp"}, "there is no option spol"),
         ({**QUEUE, "broker": "http://localhost"}, "http"),
@@ -76,9 +75,27 @@ def test_a_declared_read_is_a_batch_of_last_values_or_a_stream() -> None:
         any_read_options({"destination": "/queue/readings"})
 
 
-def test_avro_is_not_written_without_its_schema() -> None:
-    with pytest.raises(SettingsError, match="give avroSchema"):
-        write_options({"destination": "/queue/readings", "content": "avro"})
+@pytest.mark.parametrize(
+    ("options", "asks"),
+    [
+        ({}, True),
+        ({"content": "avro"}, True),
+        ({"content": "text"}, False),
+        ({"avroSchema": '"long"'}, False),
+        ({"content": "envelope", "schemaName": "venue.Reading"}, False),
+    ],
+)
+def test_binding_is_asked_for_where_nothing_else_says_what_the_bodies_are(
+    options: dict[str, str], asks: bool
+) -> None:
+    assert stream_options({**QUEUE, **options}).read.content.asks is asks
+    if options.get("content") != "text":
+        assert write_options({"destination": "/queue/readings", **options}).content.asks is asks
+
+
+def test_tasks_of_a_sink_have_no_session_in_common() -> None:
+    with pytest.raises(SettingsError, match="there is no option clientId"):
+        write_options({"destination": "/queue/readings", "clientId": "warehouse"})
 
 
 def test_what_spark_says_to_every_sink_is_no_unknown_option() -> None:
