@@ -229,6 +229,12 @@ def _nodes(
     return inside if leaves_only and children else [(keys, value), *inside]
 
 
+def results_root() -> Path | None:
+    """Where services keep what jobs return as tables: `NEBULA_RESULTS`; None: each in its state folder."""
+    root = os.environ.get("NEBULA_RESULTS")
+    return Path(root).absolute() if root else None
+
+
 def spark_place() -> str:
     """Where an engine runs that declares neither master nor remote: `NEBULA_SPARK`, else on this machine."""
     return os.environ.get("NEBULA_SPARK") or "local[*]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -92,7 +93,31 @@ verb `rights.reload` on `/queue/nebula.broker`, makes it read again what `rights
 In the environment a name is `NEBULA_SERVER_` and the setting in capitals, with two underscores after a table:
 `NEBULA_SERVER_LOG_LEVEL=debug`, `NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000`. Lists are JSON:
 `NEBULA_SERVER_RIGHTS='["rights.toml"]'`. `NEBULA_SERVER_HOST` and `NEBULA_SERVER_PORT` are those of the first
-listener. `NEBULA_BROKER` is no setting of the broker: it is the address that clients and services connect to.
+listener. Other variables of the environment are [those of clients and services](#clients-and-services).
+"""
+
+CLOSING = """
+## Clients and services
+
+Programs read these from the environment, where their code or their flags say nothing else.
+
+| variable | default | |
+| --- | --- | --- |
+| `NEBULA_BROKER` | `stomp://127.0.0.1:61613` | The address of the broker; it may have login and passcode. |
+| `NEBULA_CA`, `NEBULA_CERT`, `NEBULA_KEY`, `NEBULA_PIN`, `NEBULA_VERIFY_HOST` | | \
+[TLS](../how-to/certificates.md): whom to trust, and who one is. |
+| `NEBULA_CONTEXTS` | `~/.config/nebula/contexts.toml` | \
+Where the command line keeps the brokers that it knows. |
+| `NEBULA_STATE` | `~/.local/state/nebula` | \
+The folder of what must outlive a program: jobs and their results, a broker's store. |
+| `NEBULA_RESULTS` | | Where [workers of a cluster](../how-to/cluster.md) write the tables that jobs return; \
+without it that is in the state folder. |
+| `NEBULA_JOBS` | | `postgresql://…`: the instances of a service \
+[share their jobs](../how-to/postgresql-registry.md) there. Leave the password to `PGPASSFILE`. |
+| `NEBULA_SPARK` | `local[*]` | \
+Where Spark runs: [a cluster](../how-to/cluster.md), a Connect server, this machine. |
+| `NEBULA_CACHE` | `~/.cache/nebula` | The folder of what a program can make again, such as \
+[what Spark starts quicker with](../how-to/engines.md#quicker-starts). |
 """
 
 
@@ -161,13 +186,22 @@ def page() -> str:
             "| setting | default | why this number | what happens at it |",
             "| --- | --- | --- | --- |",
             *limit_rows(),
-            "",
+            CLOSING,
         ]
     )
 
 
 def test_page_says_what_the_model_says() -> None:
     assert PAGE.read_text() == page(), "run: python -m tests.test_settings_page"
+
+
+def test_page_names_each_variable_that_programs_read() -> None:
+    sources = (path.read_text() for path in (PAGE.parents[2] / "nebula").rglob("*.py"))
+    read = {name for source in sources for name in re.findall(r"\bNEBULA_[A-Z]+(?:_[A-Z]+)*\b", source)}
+    # What an engine's processes are known by is nobody's to set.
+    read -= {name for name in read if name.startswith("NEBULA_SERVER")} | {"NEBULA_ENGINE"}
+
+    assert read == set(re.findall(r"`(NEBULA_[A-Z_]+)`", CLOSING))
 
 
 def test_file_on_the_page_is_a_good_one(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nebula.settings import results_root
 from nebula.spark import lines
 from nebula.spark.book import Key
 from nebula.spark.child import ERRORS
@@ -37,6 +38,13 @@ class EnginePlan:
     results: Path
     command: Sequence[str]
     archives: Path | None = None
+
+    @staticmethod
+    def results_of(state: Path) -> Path:
+        """Where results of an instance appear: in its folder, or in one of that name in `NEBULA_RESULTS`."""
+        root = results_root()
+        home = state.absolute() if root is None else root / state.parent.name / state.name
+        return home / "results"
 
     def of_run(self, key: Key) -> EnginePlan:
         """The plan for a host that runs this attempt alone."""

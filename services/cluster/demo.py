@@ -95,6 +95,7 @@ class Demo:
         environment = {
             **os.environ,
             "NEBULA_STATE": str(self._folder / f"state-{name}"),
+            "NEBULA_RESULTS": str(self._folder / "results"),
             "NEBULA_BROKER": self._url,
             "NEBULA_SPARK": at,
         }

@@ -463,6 +463,21 @@ async def test_grandchild_that_holds_the_output_open_neither_hides_the_hosts_end
             await until_gone(incarnation)
 
 
+async def test_results_appear_where_workers_reach_them_if_that_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEBULA_RESULTS", str(tmp_path / "shared"))
+    command = fake_command("good", tmp_path)
+    runner = SparkRunner(Spark(), tmp_path / "state" / "reports" / "one", "reports", command=command)
+    told = Told()
+
+    async with running(runner, told):
+        runner.submit(task("A", "done"))
+        await told.until("A", "done")
+    assert (tmp_path / "shared" / "reports" / "one" / "results").is_dir()
+    assert not (tmp_path / "state" / "reports" / "one" / "results").exists()
+
+
 async def test_unfinished_results_of_a_dead_host_are_removed_and_whole_ones_kept(tmp_path: Path) -> None:
     results = tmp_path / "results"
     for name in ("A.parquet", "B.parquet.__B.1"):

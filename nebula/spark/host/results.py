@@ -135,8 +135,8 @@ class Results:
         if not parts:
             # Even an empty table has a file. Each worker wrote to a disk of its own.
             raise ResultError(
-                f"Spark wrote the table, and nothing is in {unfinished.parent}: on a cluster the state "
-                "folder (NEBULA_STATE) has to be on storage that service and workers share"
+                f"Spark wrote the table, and nothing is in {unfinished.parent}: on a cluster "
+                "NEBULA_RESULTS has to name a folder on storage that service and workers share"
             )
         return Output(
             path=str(self._table),
