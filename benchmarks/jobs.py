@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -25,7 +26,10 @@ from nebula import Client, JobHandle, JobState, NoResponder
 _APP = "benchmarks.spark.work:app"
 _SERVICE = "work"
 # A JVM goes on becoming quicker for long; the first jobs are several times as slow.
-_WARM_UP_SECONDS = 4.0
+_WARM_UP_JOBS = 20
+# So many jobs, then their code alone as often: what slows the machine for a while slows both.
+_IN_TURNS = 5
+_LEAST_PAIRS = 50
 _START_SECONDS = 300.0
 _BUSY_AT_LEAST = 0.3
 _PAUSE_SECONDS = 0.01
@@ -34,13 +38,11 @@ _Measure = Callable[[Client, float], Awaitable[Measurement]]
 
 
 def overhead(broker: Broker, seconds: float) -> Measurement:
-    """One job after the other, from the request to its result."""
+    """One job after the other, from the request to its result; `more` is what the code alone does not take.
+
+    The code alone runs in the same engine, in turns with the jobs.
+    """
     return _served(broker, seconds, _overhead)
-
-
-def direct(broker: Broker, seconds: float) -> Measurement:
-    """The same code in the same engine, without the way there."""
-    return _served(broker, seconds, _direct)
 
 
 def accepted(broker: Broker, seconds: float) -> Measurement:
@@ -125,21 +127,30 @@ async def _warmed_up(client: Client) -> None:
                 break
             except NoResponder:  # it is starting
                 await anyio.sleep(0.05)
-        await (await client.start(_SERVICE, "direct", {"seconds": _WARM_UP_SECONDS})).result()
-        for _ in range(5):
-            await (await client.start(_SERVICE, "quick")).result()
+        for _ in range(_WARM_UP_JOBS):
+            await _quick(client)
+        await _direct(client, _WARM_UP_JOBS)
 
 
 async def _overhead(client: Client, seconds: float) -> Measurement:
-    async def one() -> None:
-        await (await client.start(_SERVICE, "quick")).result()
+    jobs: list[float] = []
+    alone: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(jobs) < _LEAST_PAIRS or time.perf_counter() < end:
+        jobs += [await _quick(client) for _ in range(_IN_TURNS)]
+        alone += await _direct(client, _IN_TURNS)
+    more = sorted(job - code for job, code in zip(jobs, alone, strict=True))
+    return replace(summary(jobs, sum(jobs)), more=median(more), more_p90=more[int(len(more) * 0.9)])
 
-    return await _timed(one, seconds)
+
+async def _quick(client: Client) -> float:
+    began = time.perf_counter()
+    await (await client.start(_SERVICE, "quick")).result()
+    return time.perf_counter() - began
 
 
-async def _direct(client: Client, seconds: float) -> Measurement:
-    taken = await (await client.start(_SERVICE, "direct", {"seconds": seconds})).result(list[float])
-    return summary(taken, sum(taken))
+async def _direct(client: Client, times: int) -> list[float]:
+    return await (await client.start(_SERVICE, "direct", {"times": times})).result(list[float])
 
 
 async def _accepted(client: Client, seconds: float) -> Measurement:
@@ -197,14 +208,3 @@ async def _running(client: Client, verb: str) -> JobHandle:
     # Its tasks have to be in Spark by then.
     await anyio.sleep(_BUSY_AT_LEAST)
     return job
-
-
-async def _timed(one: Callable[[], Awaitable[None]], seconds: float) -> Measurement:
-    taken: list[float] = []
-    used, began = time.process_time(), time.perf_counter()
-    while not taken or time.perf_counter() - began < seconds:
-        start = time.perf_counter()
-        await one()
-        taken.append(time.perf_counter() - start)
-    elapsed = time.perf_counter() - began
-    return summary(taken, elapsed, busy=(time.process_time() - used) / elapsed)

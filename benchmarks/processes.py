@@ -44,7 +44,8 @@ def running(
     """Run a program; on leaving it gets SIGTERM, and SIGKILL if that was not enough.
 
     Its output goes to the file `log`. `environment` is added to ours. It has a session of its own, so that
-    a Ctrl-C at the terminal reaches it through us, in order, and not at once.
+    a Ctrl-C at the terminal reaches it through us, in order, and not at once. Its whole session is ended
+    where we are killed.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -56,9 +57,27 @@ def running(
             start_new_session=True,
         )
     try:
-        yield process
+        with _guarded(process.pid):
+            yield process
     finally:
         end(process)
+
+
+@contextmanager
+def _guarded(session: int) -> Iterator[None]:
+    """Have a session of processes ended where we are killed: a shell waits for the end of a pipe from us."""
+    kill = f"kill -s TERM -- -{session}; sleep {_END_SECONDS}; kill -s KILL -- -{session}"
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", f"read over || {{ {kill}; }}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        guard.communicate(b"over\n")
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

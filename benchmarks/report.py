@@ -41,6 +41,8 @@ class Line:
     drained: float | None
     resident_bytes: float | None
     beside: float | None
+    more: float | None
+    more_p90: float | None
     ratio: float | None
     drained_ratio: float | None
 
@@ -65,6 +67,8 @@ def lines(row: Row, rounds: Rounds) -> list[Line]:
             _median(m.drained for m in taken),
             _median(m.resident_bytes for m in taken),
             _median(m.beside for m in taken),
+            _median(m.more for m in taken),
+            _median(m.more_p90 for m in taken),
             None if ours is None or taken is ours else _merit(row, ours) / _merit(row, taken),
             None if ours is None or taken is ours else _drained_ratio(ours, taken),
         )
@@ -74,8 +78,8 @@ def lines(row: Row, rounds: Rounds) -> list[Line]:
 
 def verdict(row: Row, rounds: Rounds) -> str:
     """The aim, and whether it was met, in a few words; empty without an aim or who it is about."""
-    if row.most_p50 or row.most_p99:
-        return _lateness(row, lines(row, rounds))
+    if row.aims:
+        return "; ".join(_judged(row, lines(row, rounds)))
     judged = [line for line in lines(row, rounds) if _is_judged_by(row, line)]
     ratios = [ratio for line in judged for ratio in (line.ratio, line.drained_ratio) if ratio]
     if row.aim is None or not ratios:
@@ -86,21 +90,24 @@ def verdict(row: Row, rounds: Rounds) -> str:
     return f"{reached:.2f} times {whom}; aim {row.aim:g}: {what}"
 
 
-def _lateness(row: Row, measured: Sequence[Line]) -> str:
-    """The aim at latencies; beside `against` it is about how much longer ours takes."""
-    other = next((line for line in measured if line.contestant.name == row.against), None)
-    if not measured or (row.against and other is None):
-        return ""
-    ours, usual = measured[0], (other.p50 or 0.0) if other else 0.0
-    parts = []
-    for name, aim, reached in (
-        ("p50", row.most_p50, (ours.p50 or 0.0) - usual),
-        ("p99", row.most_p99, ours.p99),
-    ):
-        if aim is not None and reached is not None:
-            what = f"{name} {reached * 1e3:.1f} ms" + (f" more than “{row.against}”" if other else "")
-            parts.append(f"{what}; aim {aim * 1e3:g}: {'met' if reached <= aim else 'short'}")
-    return "; ".join(parts)
+def _judged(row: Row, measured: Sequence[Line]) -> Iterator[str]:
+    """Each aim in itself, whose contestant was measured."""
+    by_name = {line.contestant.name: line for line in measured}
+    for aim in row.aims:
+        reached = getattr(by_name.get(aim.contestant), aim.figure, None)
+        if reached is not None:
+            told, wanted = (_figure(row, aim.figure, value) for value in (reached, aim.bound))
+            name = f"{aim.contestant}: " if len(row.aims) > 1 else ""
+            more = " more than without us" if aim.figure == "more" else ""
+            yield f"{name}{told}{more}; aim {wanted}: {'met' if aim.is_met(reached) else 'short'}"
+
+
+def _figure(row: Row, figure: str, value: float) -> str:
+    if figure == "rate":
+        return f"{value:,.0f} {row.unit}/s"
+    if figure == "took":
+        return f"{value:.2f} s"
+    return f"{'p99' if figure == 'p99' else 'p50'} {value * 1e3:.1f} ms"
 
 
 def _is_judged_by(row: Row, line: Line) -> bool:
@@ -185,8 +192,9 @@ def _markdown_table(row: Row, rounds: Rounds) -> Iterator[str]:
 
 def _cells(row: Row, rounds: Rounds) -> list[list[str]]:
     # A heading and a line for each contestant, without the columns in which nobody has anything.
-    heading = ["", f"{row.unit}/s", "spread", "p50 µs", "p99 µs", "s", "MB", "received", "slow reader"]
-    heading += ["flood/s", "RSS MB", "cpu µs", "load", "times", "drained/s", "times drained"]
+    heading = ["", f"{row.unit}/s", "spread", "p50 µs", "p99 µs", "more µs", "more p90 µs", "s", "MB"]
+    heading += ["received", "slow reader", "flood/s", "RSS MB", "cpu µs", "load", "times"]
+    heading += ["drained/s", "times drained"]
     grid = [heading, *(_line_cells(line) for line in lines(row, rounds))]
     kept = [place for place in range(len(heading)) if place == 0 or any(line[place] for line in grid[1:])]
     return [[line[place] for place in kept] for line in grid]
@@ -199,6 +207,8 @@ def _line_cells(line: Line) -> list[str]:
         f"{line.spread:.0%}",
         _microseconds(line.p50),
         _microseconds(line.p99),
+        _microseconds(line.more),
+        _microseconds(line.more_p90),
         f"{line.took:.2f}" if line.took is not None else "",
         f"{line.size_bytes / 1e6:.1f}" if line.size_bytes is not None else "",
         _part(line.received),

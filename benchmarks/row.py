@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from benchmarks.peers import Broker
 from benchmarks.stream import Measurement
@@ -26,6 +27,26 @@ class Contestant:
 
 
 @dataclass(frozen=True, slots=True)
+class Aim:
+    """A bound for one figure of one contestant.
+
+    Attributes:
+        contestant: its name.
+        figure: `rate`, which is to be so much a second at least; or `p50`, `p99`, `took` or `more` (how much
+            longer it takes than the same thing without us, at the median), which are to be so many seconds
+            at most.
+    """
+
+    contestant: str
+    figure: Literal["rate", "p50", "p99", "took", "more"]
+    bound: float
+
+    def is_met(self, reached: float) -> bool:
+        """Whether a figure is within the bound."""
+        return reached >= self.bound if self.figure == "rate" else reached <= self.bound
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One thing that is measured.
 
@@ -38,8 +59,7 @@ class Row:
         by_latency: compare the median latency instead of the rate.
         against: the contestant that the aim is about, where that is not the best of the others.
         max_rounds: it takes long, and so many rounds are enough; None: all.
-        most_p50: the median latency of the first that we aim at, in seconds: in itself, or beside `against`
-            how much longer than that one. `most_p99` likewise, in itself.
+        aims: what figures of ours are to reach, in themselves.
     """
 
     name: str
@@ -51,5 +71,4 @@ class Row:
     by_latency: bool = False
     against: str | None = None
     max_rounds: int | None = None
-    most_p50: float | None = None
-    most_p99: float | None = None
+    aims: Sequence[Aim] = ()

@@ -40,6 +40,8 @@ class Measurement:
         drained: messages a second that were taken out again, where `rate` counts those put in.
         resident_bytes: memory of the broker, or what it grew by.
         beside: messages a second that others had meanwhile.
+        more: how many seconds longer it took than the same thing without us, which was done in turns with
+            it: the median of the differences; `more_p90` likewise.
     """
 
     rate: float
@@ -54,6 +56,8 @@ class Measurement:
     drained: float | None = None
     resident_bytes: float | None = None
     beside: float | None = None
+    more: float | None = None
+    more_p90: float | None = None
 
 
 class Clock:

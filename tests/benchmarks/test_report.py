@@ -12,7 +12,7 @@ from benchmarks.__main__ import planned
 from benchmarks.echo import summary
 from benchmarks.peers import Broker
 from benchmarks.profile import self_times
-from benchmarks.row import Contestant, Row
+from benchmarks.row import Aim, Contestant, Row
 from benchmarks.rows import BROKERS, ROWS, chosen
 from benchmarks.stream import Measurement
 
@@ -154,25 +154,30 @@ def test_waiting_thread_is_not_busy() -> None:
     assert self_times(samples) == [("read (a.py:1)", 1.0)]
 
 
-@pytest.mark.parametrize(("ours", "said"), [(0.108, "met"), (0.125, "short")])
-def test_overhead_is_how_much_longer_it_takes_than_the_thing_itself(ours: float, said: str) -> None:
-    row = Row("job", "Job", "A job.", "jobs", [OURS, EMPTY], against=EMPTY.name, most_p50=0.010)
-    rounds = {
-        ("job", OURS.name): [Measurement(9.0, p50=ours)],
-        ("job", EMPTY.name): [Measurement(10.0, p50=0.1)],
-    }
+@pytest.mark.parametrize(("more", "said"), [(0.008, "8.0 ms more"), (0.025, "aim p50 10.0 ms: short")])
+def test_overhead_is_how_much_longer_it_takes_than_the_thing_itself(more: float, said: str) -> None:
+    row = Row("job", "Job", "A job.", "jobs", [OURS], aims=[Aim(OURS.name, "more", 0.010)])
+    rounds = {("job", OURS.name): [Measurement(9.0, p50=0.1, more=more, more_p90=0.03)]}
 
-    assert report.verdict(row, rounds) == (
-        f"p50 {(ours - 0.1) * 1e3:.1f} ms more than “Nebula, empty”; aim 10: {said}"
-    )
-    assert report.verdict(row, {("job", OURS.name): rounds["job", OURS.name]}) == ""
+    assert said in report.verdict(row, rounds)
+    assert "| Nebula | 9 | 0% | 100,000 |" in (page := report.markdown([row], rounds, {}, 1, 2.0))
+    assert f"| {more * 1e6:,.0f} | 30,000 |" in page
 
 
 def test_latency_that_is_aimed_at_in_itself_needs_nobody_beside_it() -> None:
-    row = Row("loop", "Loop", "A loop.", "ticks", [OURS], most_p99=0.005)
+    row = Row("loop", "Loop", "A loop.", "ticks", [OURS], aims=[Aim(OURS.name, "p99", 0.005)])
 
     assert report.verdict(row, {("loop", OURS.name): [Measurement(100.0, p50=0.001, p99=0.004)]}) == (
-        "p99 4.0 ms; aim 5: met"
+        "p99 4.0 ms; aim p99 5.0 ms: met"
+    )
+
+
+def test_each_contestant_that_is_aimed_for_is_judged_by_its_own_bound() -> None:
+    aims = [Aim(OURS.name, "rate", 400), Aim("RabbitMQ", "took", 3.0), Aim("not measured", "rate", 1)]
+    rounds = _rounds(Nebula=[300.0]) | {("queue", "RabbitMQ"): [Measurement(1.0, took=2.0)]}
+
+    assert report.verdict(replace(ROW, aims=aims), rounds) == (
+        "Nebula: 300 messages/s; aim 400 messages/s: short; RabbitMQ: 2.00 s; aim 3.00 s: met"
     )
 
 
