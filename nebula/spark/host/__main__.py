@@ -3,21 +3,23 @@
 `python -m nebula.spark.host` speaks `nebula.spark.lines` on what were its stdin and stdout. Its main
 thread does nothing but read commands, so that the end of the input, which is the end of the service, is
 always noticed. It exits with status 0 after a `Stop`, 1 when the service is gone, 2 when no session can
-be had and 3 when Spark has died.
+be had, 3 when Spark has died and 4 by a fault of its own; it says why.
 """
 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from nebula.spark import lines
 from nebula.spark.failures import describe
@@ -36,7 +38,7 @@ _PROGRESS_SECONDS = 0.25
 # After a Stop the service waits a few seconds: half of a second for the jobs, the rest for Spark.
 _STOP_JOBS_SECONDS = 0.5
 
-_STATUS_STOPPED, _STATUS_ALONE, _STATUS_NO_SESSION, _STATUS_SPARK_DIED = range(4)
+_STATUS_STOPPED, _STATUS_ALONE, _STATUS_NO_SESSION, _STATUS_SPARK_DIED, _STATUS_FAULT = range(5)
 
 _PR_SET_PDEATHSIG = 1
 
@@ -71,13 +73,31 @@ class Host:
 
     def serve(self, descriptor: int) -> NoReturn:
         """Read and obey commands until told to stop, or until nobody is there any more."""
-        self._speaker.say(lines.Hello(lines.VERSION, os.getpid()))
-        threading.Thread(target=self._beat, name="beat", daemon=True).start()
-        reader = lines.LineReader()
-        while reader.failure is None and (data := os.read(descriptor, 65536)):
-            for line in reader.feed(data):
-                self._obey(line)
+        try:
+            self._speaker.say(lines.Hello(lines.VERSION, os.getpid()))
+            self._begin(self._beat)
+            reader = lines.LineReader()
+            while reader.failure is None and (data := os.read(descriptor, 65536)):
+                for line in reader.feed(data):
+                    self._obey(line)
+        except Exception as error:
+            self._fail(error)
         self.leave(str(reader.failure or "the service is gone"), _STATUS_ALONE)
+
+    def _begin(self, target: Callable[..., None], *args: Any) -> None:
+        """Do this in a thread of our own, whose faults are the host's."""
+
+        def run() -> None:
+            try:
+                target(*args)
+            except BaseException as error:
+                self._fail(error)
+
+        threading.Thread(target=run, name=target.__name__.strip("_"), daemon=True).start()
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        traceback.print_exception(error)
+        self.leave(f"the engine host failed: {describe(error).message}", _STATUS_FAULT)
 
     def leave(self, reason: str, status: int) -> NoReturn:
         """Say why, end every process of this engine, and exit. The first reason counts."""
@@ -103,7 +123,7 @@ class Host:
         match line:
             case lines.Configure():
                 self._config = line
-                threading.Thread(target=self._start, args=(line,), name="start", daemon=True).start()
+                self._begin(self._start, line)
             case lines.Submit():
                 self._run(line)
             case lines.Cancel():
@@ -135,8 +155,8 @@ class Host:
         except BaseException as error:
             traceback.print_exc()
             self.leave(describe(error).message, _STATUS_NO_SESSION)
-        threading.Thread(target=self._await_death, args=(session,), name="death", daemon=True).start()
-        threading.Thread(target=self._report, name="progress", daemon=True).start()
+        self._begin(self._await_death, session)
+        self._begin(self._report)
         seconds = round(time.monotonic() - began, 3)
         what = (session.version, session.java, session.jvm_pid, seconds)
         self._speaker.say(lines.Ready(*what, session.archive, session.archive_state, session.ui))
@@ -189,6 +209,8 @@ def main() -> NoReturn:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     listen()
+    # What no exception tells: where native code crashed.
+    faulthandler.enable(2)
     host = Host(Speaker(events))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: host.leave("terminated", _STATUS_ALONE))
