@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from nebula.errors import SettingsError
 from nebula.record.disk import sync_file, sync_folder
 
-_NAME: Final = "source.json"
+_log = structlog.get_logger()
+
+_IDENTITY: Final = "identity"
+_COMMITTED: Final = "committed"
+_DIGITS: Final = 32
 
 
 class Bookmark:
-    """A small file in the spool's folder, for who holds the spool.
+    """Two small files in the spool's folder, for who holds the spool.
 
     Args:
         folder: of the spool.
 
     Raises:
-        SettingsError: the file is there and is none of ours.
+        SettingsError: the spool's identity is there and is none of ours.
         OSError: it cannot be read or written.
+        SyncFailed: the disk fails.
 
     Attributes:
         spool: a name that no other spool has: a checkpoint belongs to one spool.
@@ -29,30 +35,43 @@ class Bookmark:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / _NAME
-        self.spool, self.committed = uuid.uuid4().hex, 0
-        if self._path.exists():
-            try:
-                said = json.loads(self._path.read_bytes())
-                self.spool, self.committed = str(said["spool"]), int(said["committed"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise SettingsError(f"{self._path} is not what was written there: restore it") from error
-        else:
-            self._write(is_synced=True)
+        self._committed = folder / _COMMITTED
+        self.spool = _identity(folder / _IDENTITY)
+        try:
+            self.committed = int(self._committed.read_text())
+        except (OSError, ValueError):
+            self.committed = 0
 
     def commit(self, position: int) -> None:
-        """Keep how far Spark has come. After a power cut it may be an earlier position: no harm is done."""
-        if position > self.committed:
-            self.committed = position
-            self._write(is_synced=False)
+        """Keep how far Spark has come.
 
-    def _write(self, *, is_synced: bool) -> None:
-        draft = self._path.with_suffix(".tmp")
-        with draft.open("w") as file:
-            json.dump({"spool": self.spool, "committed": self.committed}, file)
-            file.flush()
-            if is_synced:
-                sync_file(file.fileno(), draft)
-        draft.replace(self._path)
-        if is_synced:
-            sync_folder(self._path.parent)
+        Not for ever: after a power cut or with a full disk it may be an earlier position, or 0. Spark goes by
+        its checkpoint. Who begins with a new one gets what is still there from then on.
+        """
+        if position <= self.committed:
+            return
+        self.committed = position
+        draft = self._committed.with_suffix(".tmp")
+        try:
+            draft.write_text(str(position))
+            draft.replace(self._committed)
+        except OSError as error:
+            _log.warning("committed position not written", file=str(self._committed), reason=error.strerror)
+
+
+def _identity(path: Path) -> str:
+    """Written once, and never again: without it no checkpoint would know the spool."""
+    if path.exists():
+        found = path.read_text(errors="replace")
+        if len(found) != _DIGITS:
+            raise SettingsError(f"{path} is not what was written there: restore it")
+        return found
+    made = uuid.uuid4().hex
+    draft = path.with_suffix(".tmp")
+    with draft.open("w") as file:
+        file.write(made)
+        file.flush()
+        sync_file(file.fileno(), draft)
+    draft.replace(path)
+    sync_folder(path.parent)
+    return made
