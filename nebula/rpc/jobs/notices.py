@@ -26,6 +26,9 @@ _log = structlog.get_logger()
 
 _T = TypeVar("_T")
 
+# To so many queues at a time.
+_MOST_QUEUES: Final = 100
+
 # Where nothing says that it would go now, such as a queue that has room again.
 _RETRY_SECONDS: Final = 10.0
 
@@ -69,7 +72,7 @@ class _Do(Protocol):
 
 
 class Notices:
-    """Sends what is owed.
+    """Sends what is owed: to each queue in order, and to no queue later because another one is slow.
 
     Args:
         do: on the registry; a `VerbError` says that it is closed.
@@ -82,34 +85,63 @@ class Notices:
         self._do, self._write, self._deliver, self._now = do, write, deliver, now
         self._has_work = anyio.Event()
         self._errors: dict[str, int] = {}
+        # The queues to which something is on its way, and those that take nothing now.
+        self._busy, self._stuck = set[str](), set[str]()
 
     def look(self) -> None:
         """Something is owed, or there is a connection again: it is sent at once."""
+        self._stuck.clear()
         self._has_work.set()
 
     async def run(self) -> None:
         """Send what is owed, now and from now on, until cancelled."""
-        while True:
-            self._has_work = anyio.Event()
-            try:
-                is_settled = await self._send_all()
-            except VerbError:
-                # The registry is closed, as the service stops. What is owed stays so.
-                return
-            with anyio.move_on_after(None if is_settled else _RETRY_SECONDS):
-                await self._has_work.wait()
+        async with anyio.create_task_group() as tasks:
+            while True:
+                self._has_work = anyio.Event()
+                try:
+                    owed = await self._owed()
+                except VerbError:
+                    # The registry is closed, as the service stops. What is owed stays so.
+                    tasks.cancel_scope.cancel()
+                    return
+                for queue, records in owed.items():
+                    self._busy.add(queue)
+                    tasks.start_soon(self._send_in_order, queue, records)
+                with anyio.move_on_after(_RETRY_SECONDS if self._busy or self._stuck else None) as wait:
+                    await self._has_work.wait()
+                if wait.cancelled_caught:
+                    self._stuck.clear()
 
-    async def _send_all(self) -> bool:
-        """Send each notice that is owed once; whether all of them are settled now."""
-        stuck: set[str] = set()
-        last: str | None = None
-        while page := await self._do(partial(_owed, after=last)):
+    async def _owed(self) -> dict[str, list[JobRecord]]:
+        """The oldest ones that are owed to each of the queues that may be sent to now."""
+        # From before they are read: of what is settled meanwhile a page may still say that it is owed.
+        others, most = self._busy | self._stuck, _MOST_QUEUES - len(self._busy)
+        owed: dict[str, list[JobRecord]] = {}
+        page: list[JobRecord] = []
+        while True:
+            page = await self._do(partial(_page_of_owed, after=page[-1].id if page else None))
             for record in page:
-                # One queue that is full holds up no other, and is asked once.
-                if record.notify not in stuck and not await self._send(record):
-                    stuck.add(record.notify or "")
-            last = page[-1].id
-        return not stuck
+                queue = record.notify or ""
+                if queue not in others and (queue in owed or len(owed) < most):
+                    records = owed.setdefault(queue, [])
+                    records += [record] if len(records) < _PAGE else []
+            if len(page) < _PAGE:
+                return owed
+
+    async def _send_in_order(self, queue: str, records: list[JobRecord]) -> None:
+        """Send these, up to the first one that does not go now."""
+        try:
+            for record in records:
+                if not await self._send(record):
+                    # It is asked once for all that it is to get.
+                    self._stuck.add(queue)
+                    return
+            # There may be more for it by now.
+            self._has_work.set()
+        except VerbError:
+            return
+        finally:
+            self._busy.discard(queue)
 
     async def _send(self, record: JobRecord) -> bool:
         """Send one; whether that is settled, well or not."""
@@ -133,7 +165,7 @@ class Notices:
         return self._errors.get(record.id, 0) >= _MOST_ERRORS
 
 
-def _owed(registry: JobRegistry, after: str | None) -> list[JobRecord]:
+def _page_of_owed(registry: JobRegistry, after: str | None) -> list[JobRecord]:
     return registry.owed_jobs(_PAGE, after)
 
 
