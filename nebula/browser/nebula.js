@@ -270,7 +270,7 @@ export class Job {
 
   /**
    * The status now, and each newer one as it comes; the last one is the job's end. It may skip some and never goes
-   * back. Where the connection is lost it throws: watch again.
+   * back; one that waits may be told again nearer to its turn. Where the connection is lost it throws: watch again.
    */
   async *watch() {
     const [service, job] = this.id.split("/");
@@ -292,7 +292,9 @@ export class Job {
       yield status;
       while (!END_STATES.has(status.state)) {
         const newer = (await latest.take(ASK_AFTER)) ?? (await this.status());
-        if (newer.seq > status.seq) {
+        // Where it stands in its line is told again under the same number.
+        const isNearer = newer.seq === status.seq && newer.position !== null && newer.position < status.position;
+        if (newer.seq > status.seq || isNearer) {
           status = newer;
           yield status;
         }

@@ -47,6 +47,13 @@ def _is_away(error: NebulaError) -> bool:
     )
 
 
+def _has_moved(told: JobStatus, last: JobStatus) -> bool:
+    """Whether a status that was told, perhaps before the last one was asked for, is newer than that."""
+    if told.seq != last.seq or told.position is None or last.position is None:
+        return told.seq > last.seq
+    return told.position < last.position
+
+
 def _lines(answer: Any) -> list[LogLine]:
     return [LogLine(float(one["at"]), str(one["text"]), int(one["number"])) for one in answer["lines"]]
 
@@ -123,7 +130,8 @@ class JobHandle:
     async def watch(self) -> AsyncGenerator[JobStatus]:
         """The job's status now, and each newer one as it comes, the last being its end.
 
-        It may skip statuses and never goes back. It ends with the job, however that ends, also when it had
+        It may skip statuses and never goes back. Two may bear one `seq` while the job waits: where it stands
+        and what it waits for are no new state. It ends with the job, however that ends, also when it had
         ended before; and it asks where nothing is heard for a while, so that a lost message does not matter.
         Once it has heard of the job, it goes on while the service is away.
 
@@ -133,13 +141,23 @@ class JobHandle:
         # Subscribed before asked: what happens between the two is seen twice rather than not at all. And
         # with ACKs: a watcher that is slow gets the last status (PROTOCOL B.5), not all that there were.
         async with self._events() as events:
-            status = await self.status()
+            status = await self._first_status()
             yield status
             while not status.is_final:
-                newer = await self._next(events)
-                if newer is not None and newer.seq > status.seq:
+                newer = await self._next(events, status)
+                if newer is not None:
                     status = newer
                     yield status
+
+    async def _first_status(self) -> JobStatus:
+        while True:
+            try:
+                return await self.status()
+            except NoResponder:
+                if self._queue == self._home:
+                    raise
+            # Others know who had it: it is theirs soon if that one is dead.
+            await anyio.sleep(self._pause)
 
     def _events(self) -> AbstractAsyncContextManager[AsyncIterator[_Message]]:
         brand = brand_of(self._client.stomp.server)
@@ -207,7 +225,7 @@ class JobHandle:
     async def rerun(self, **options: Unpack[StartOptions]) -> JobHandle:
         """Have the service begin a new job with the parameters of this one, checked again: its handle.
 
-        This job stays as it is. It is for its owner alone, where no list says who may call the verb.
+        This job stays as it is. It is for its owner alone, if the verb still lets them in.
 
         Args:
             **options: of the new job; this one's are not taken over.
@@ -265,20 +283,23 @@ class JobHandle:
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r})"
 
-    async def _next(self, events: AsyncIterator[_Message]) -> JobStatus | None:
+    async def _next(self, events: AsyncIterator[_Message], last: JobStatus) -> JobStatus | None:
+        """A newer status than the last one, where there is one."""
         with anyio.move_on_after(self._ask_after):
             async for message in events:
                 message.ack()
                 # An empty one says that the service is away, not that the job has ended (DESIGN 6).
                 if message.body:
                     with reading(f"a status of {self.id}"):
-                        return JobStatus.from_json(from_json(message.body))
+                        told = JobStatus.from_json(from_json(message.body))
+                    return told if _has_moved(told, last) else None
         try:
-            return await self.status()
+            asked = await self.status()
         except NebulaError as error:
             if not _is_away(error):
                 raise
             return None
+        return asked if asked.seq > last.seq or (asked.seq == last.seq and asked != last) else None
 
     def _read(self, status: Any) -> JobStatus:
         with reading(f"the status of {self.id}"):

@@ -93,7 +93,7 @@ class _JobVerbs:
         limit: Annotated[int, Field(ge=1, le=_MOST_LISTED)] = 50,
         before: str | None = None,
     ) -> dict[str, Any]:
-        """List jobs, the latest first; `next` of the answer as `before` gives the page after it.
+        """List jobs, the latest first; `next`, where it is not null, as `before` gives the page after it.
 
         Args:
             state: or states, any of which will do.
@@ -101,16 +101,20 @@ class _JobVerbs:
             owner: the principal that asked.
             since: only those accepted at this time or later, in seconds since the epoch.
             until: only those accepted before this time.
-            text: only those whose note or error has it, in upper or lower case.
+            text: only those whose note or error, as they were written, have it; A to Z in either case.
             limit: how many at most.
             before: a job; only those accepted before it.
         """
         states = tuple(state) if isinstance(state, list) else None if state is None else (state,)
         chosen = JobFilter(states, verb, owner, since, until, text)
         ulid = None if before is None else self._ulid(before)
-        records = await self._service.read(lambda registry: registry.page(chosen, limit, ulid))
-        listed = [listed_job(self._service.name, record, self._service.status(record)) for record in records]
-        return {"jobs": listed, "next": listed[-1]["job"] if len(listed) == limit else None}
+        if ulid is not None:
+            await self._service.inquiries.find(ulid)
+        # One more, by which is known whether there are more.
+        records = await self._service.read(lambda registry: registry.page(chosen, limit + 1, ulid))
+        name, status = self._service.name, self._service.status
+        listed = [listed_job(name, record, status(record)) for record in records[:limit]]
+        return {"jobs": listed, "next": listed[-1]["job"] if len(records) > limit else None}
 
     async def result(self, job: str, request: Request) -> dict[str, Any]:
         """Give what a job returned: `value`, or `path` with what is known of what is there."""

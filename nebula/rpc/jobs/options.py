@@ -46,6 +46,9 @@ def draft_of(
     timeout = verb.timeout
     if (wanted := _seconds(given, names.JOB_TIMEOUT)) is not None:
         timeout = wanted if timeout is None else min(timeout, wanted)
+    not_before = _not_before(given, now)
+    # Who lets it wait for a time lets it wait for its turn after that.
+    expires_at = None if verb.expires is None else (not_before or now.wall) + verb.expires
     job = JobRecord(
         id=_job_id(given) or new_id(),
         verb=verb.name,
@@ -53,7 +56,8 @@ def draft_of(
         accepted_at=now.wall,
         owner=request.principal or "",
         dedupe=_dedupe(given, request),
-        expires_at=None if verb.expires is None else now.wall + verb.expires,
+        expires_at=expires_at,
+        not_before=not_before,
         timeout=timeout,
         reply_id=request.reply_id,
         notify=_notify(given),
@@ -67,9 +71,7 @@ def draft_of(
         job = replace(job, priority=priority)
     every = _seconds(given, names.JOB_PROGRESS_EVERY)
     return replace(
-        job,
-        progress_every=_PROGRESS_EVERY if every is None else max(every, _LEAST_PROGRESS_EVERY),
-        not_before=_not_before(given, now),
+        job, progress_every=_PROGRESS_EVERY if every is None else max(every, _LEAST_PROGRESS_EVERY)
     )
 
 

@@ -16,10 +16,10 @@ __all__ = ["rerun"]
 
 
 async def rerun(service: JobService, request: Request, record: JobRecord) -> dict[str, Any]:
-    """Take on a job with the parameters of a known one, validated and checked again, for whoever asks.
+    """Take on a job with the parameters of a known one, validated and checked again, for its owner.
 
-    Its options are the request's own: nothing but the parameters is taken over. Parameters are their owner's
-    affair; where a list says who may call the verb, it says that of this, too.
+    Its options are the request's own: nothing but the parameters is taken over. Whose job it is could read
+    them in it, so nobody gets a job with another's.
 
     Returns:
         as `JobService.accept`.
@@ -33,6 +33,6 @@ async def rerun(service: JobService, request: Request, record: JobRecord) -> dic
     (verb, allow), asker = declared, request.principal
     if not is_open_to(allow, asker):
         raise VerbError("not-allowed", f"{asker or 'nobody known'} may not call {verb.name}")
-    if allow is None and not record.is_open_to(asker):
+    if not record.is_open_to(asker):
         raise VerbError("not-allowed", f"job {record.id} belongs to another principal")
     return await service.accept(request, verb, verb.signature.bind(record.parameters), rerun_of=record.id)

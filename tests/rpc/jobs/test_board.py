@@ -32,7 +32,11 @@ class Table:
             "here": JobVerb("here", count),
             "keyed": JobVerb("keyed", count),
         }
-        self.board = JobBoard(self.verbs, lambda engine: _CAPACITY, cancel_grace=_GRACE)
+        self.left: list[str] = []
+        self.board = JobBoard(
+            self.verbs, lambda engine: _CAPACITY, cancel_grace=_GRACE, left_to_others=lambda: self.left
+        )
+        self.moved: list[str] = []
         self.now = Moment(5000.0, 100.0)
         self.told: list[JobRecord] = []
         self.effects: list[Submit | Cancel] = []
@@ -62,6 +66,8 @@ class Table:
             self.lines += [line.text for line in work.lines]
             if work.keep is Keep.RECORD:
                 self.told.append(work.record)
+            if work.keep is Keep.NOTHING:
+                self.moved.append(work.record.id)
             if isinstance(work.then, Ended):
                 self.ended.append(work.then.job)
             elif work.then is not None:
@@ -166,9 +172,10 @@ def test_job_is_not_begun_before_its_time_and_then_by_its_priority(table: Table)
     assert table.begun() == ["j3", "j4"]
     assert [table.board.standing(job).position for job in ("j1", "j2", "j5")] == [None, None, 1]
     assert table.board.queued == 3
-    assert table.board.next_due() == table.now.steady + 60.0
+    table.later(2.0)
+    assert table.board.next_due() == table.now.steady + 58.0
 
-    table.later(60.0)
+    table.later(58.0)
     assert [table.board.standing(job).position for job in ("j1", "j2", "j5")] == [1, None, 2]
     table.board.done(("j3", 1), JobOutput(), table.now)
     table.work()
@@ -186,6 +193,59 @@ def test_job_that_waits_for_its_time_is_cancelled_or_expires_like_any_other(tabl
     assert table.board.queued == 0
     table.later(60.0)
     assert table.begun() == []
+
+
+def test_first_ones_of_a_line_are_told_where_they_stand_when_it_moves_and_not_too_often(
+    table: Table,
+) -> None:
+    for number in range(1, 12):
+        table.add(number)
+    table.dispatch()
+    assert [table.board.standing(f"j{number}").position for number in (3, 11)] == [1, 9]
+    assert table.moved == []
+
+    for number in (1, 2):
+        table.board.done((f"j{number}", 1), JobOutput(), table.now)
+    table.work()
+    assert table.moved == []
+    # Time, and nothing else.
+    table.later(2.0)
+
+    assert table.moved == ["j5", "j6", "j7", "j8", "j9"]
+    assert table.board.standing("j5").position == 1
+    assert table.board.next_due() is None
+
+
+def test_job_that_waits_says_what_for(table: Table) -> None:
+    table.add(1, exclusive="/data/a")
+    table.add(2, "keyed", exclusive="/data/a")
+    table.add(3, "lone")
+    table.add(4, "lone")
+    table.add(5, not_before=4_000_000_000.0)
+    table.dispatch()
+    notes = [table.board.standing(f"j{number}").note("reports") for number in range(1, 6)]
+
+    assert notes == [
+        "",
+        "waits for reports/j1, which has the same exclusive key",
+        "",
+        "waits for another lone: 1 run at a time",
+        "waits until 2096-10-02 07:06:40 UTC",
+    ]
+
+
+def test_what_cannot_run_here_is_left_to_others_as_long_as_they_can(table: Table) -> None:
+    table.left = ["count"]
+    table.add(1)
+    table.add(2, "lone")
+    table.dispatch()
+    assert table.begun() == ["j2"]
+    assert table.board.standing("j1").reason.startswith("waits for another instance")
+
+    table.left = []
+    table.dispatch()
+
+    assert table.begun() == ["j2", "j1"]
 
 
 def test_job_is_written_as_starting_before_it_is_handed_over(table: Table) -> None:
@@ -589,7 +649,9 @@ def test_job_whose_time_to_wait_ran_out_while_the_service_was_away_expires(table
 
 def shared(**options: Any) -> Table:
     table = Table(**options)
-    table.board = JobBoard(table.verbs, lambda engine: _CAPACITY, cancel_grace=_GRACE, instance="me")
+    table.board = JobBoard(
+        table.verbs, lambda engine: _CAPACITY, cancel_grace=_GRACE, instance="me", is_shared=True
+    )
     return table
 
 

@@ -76,6 +76,43 @@ async def test_watch_asks_where_nothing_is_heard(tmp_path: Path) -> None:
     assert seen == ["running", "done"]
 
 
+async def test_watch_of_a_waiting_job_shows_how_it_comes_nearer(tmp_path: Path) -> None:
+    async with watching(tmp_path) as job:
+        job.house.runner.max_running = 1
+        _first, second = [await job.house.accept(job.service) for _ in range(2)]
+        handle = JobHandle(job.client, second["job"], ask_after=5.0)
+        seen = []
+        async for status in handle.watch():
+            seen.append((status.state, status.position))
+            if len(seen) == 1:
+                await job.end()
+                job.house.pass_time(job.service, 2.0)
+            elif len(seen) == 2:
+                await handle.cancel()
+
+    assert seen == [("queued", 2), ("queued", 1), ("cancelled", None)]
+
+
+async def test_watch_sees_by_asking_where_a_job_stands_and_never_goes_back(tmp_path: Path) -> None:
+    async with watching(tmp_path, ask_after=0.05) as job:
+        job.house.runner.max_running = 1
+        _first, second = [await job.house.accept(job.service) for _ in range(2)]
+        stale = json.dumps(job.house.published.statuses(second["job"])[-1].to_json()).encode()
+        handle = JobHandle(job.client, second["job"], ask_after=0.05)
+        job.client.stomp.is_deaf = True
+        seen = []
+        async for status in handle.watch():
+            seen.append((status.state, status.position))
+            if len(seen) == 1:
+                await job.end()
+            elif len(seen) == 2:
+                job.client.stomp.is_deaf = False
+                job.client.stomp.publish(job.house.published.destination(second["job"]), stale, {})
+                await handle.cancel()
+
+    assert seen == [("queued", 2), ("queued", 1), ("cancelled", None)]
+
+
 async def test_empty_message_says_nothing_of_the_job(tmp_path: Path) -> None:
     async with watching(tmp_path) as job:
 

@@ -295,6 +295,29 @@ async def test_list_shows_the_latest_first_page_by_page(house: House) -> None:
     ]  # fmt: skip
 
 
+async def test_last_page_of_a_list_is_known_as_such_and_one_after_nothing_is_none(house: House) -> None:
+    async with house.living() as service:
+        for _ in range(3):
+            await _owned(house, service, None)
+        whole = await ask(service, "job.list", {"limit": 3})
+        part = await ask(service, "job.list", {"limit": 2})
+        error = await _error(service, "job.list", {"before": _UNKNOWN})
+
+    assert (len(whole["jobs"]), whole["next"]) == (3, None)
+    assert part["next"] == part["jobs"][1]["job"]
+    assert error.code == "not-found"
+
+
+async def test_job_that_waits_says_what_for_and_not_by_its_parameters(tmp_path: Path) -> None:
+    house = House(tmp_path, exclusive=lambda *_, **__: "the secret place")
+    async with house.living() as service:
+        first, second = [await _owned(house, service, "alice") for _ in range(2)]
+        status = await ask(service, "job.status", {"job": second}, "bob")
+        told = house.published.statuses(second)[-1]
+
+    assert status["note"] == told.note == f"waits for {first}, which has the same exclusive key"
+
+
 async def test_engines_tell_how_they_are_and_are_restarted(house: House) -> None:
     async with house.living() as service:
         status = await ask(service, "engine.status")
