@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url, Watch
 from nebula.cli.render import Output
+from nebula.cli.starting import NotBefore, Notify, Priority, start_options
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
-
-# Without an offset it is the local time.
-_TIMES: Final = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d"]
 
 
 def call(
@@ -24,15 +21,9 @@ def call(
         list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
     ] = None,
     *,
-    priority: Annotated[
-        int | None, Option(min=0, max=9, help="Of a job: among those that wait the higher goes first.")
-    ] = None,
-    not_before: Annotated[
-        datetime | None,
-        Option(
-            formats=_TIMES, metavar="TIME", help="Of a job: accept it now, begin it then; 2030-01-31T06:00."
-        ),
-    ] = None,
+    priority: Priority = None,
+    not_before: NotBefore = None,
+    notify: Notify = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
@@ -46,18 +37,13 @@ def call(
       nebula call prices quote symbol=ABC qty:=2
       nebula call reports delays month:=1
       nebula call reports delays month:=1 --priority 8
-      nebula call reports delays month:=1 --not-before 2030-01-31T06:00
+      nebula call reports delays month:=1 --not-before 2030-01-31T06:00 --notify /queue/ended
     """
     from nebula.cli.arguments import parse_parameters
     from nebula.cli.asking import ask
-    from nebula.rpc.start_options import StartOptions
 
     words = parse_parameters(parameters or ())
-    options = StartOptions()
-    if priority is not None:
-        options["priority"] = priority
-    if not_before is not None:
-        options["not_before"] = not_before
+    options = start_options(priority, not_before, notify)
 
     async def do(client: Client) -> Any:
         if not options:

@@ -11,7 +11,10 @@ from typer import Option
 
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, JobId, Timeout, Url
 from nebula.cli.render import Output, harmless
-from nebula.cli.tables import Column, duration, moment, number, table
+from nebula.cli.results import show_preview
+from nebula.cli.starting import NotBefore, Notify, Priority, start_options
+from nebula.cli.tables import Column, date, duration, moment, number, table
+from nebula.rpc.jobs.states import JobState
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
@@ -19,13 +22,15 @@ if TYPE_CHECKING:
 
 job = typer.Typer(
     name="job",
-    help="Show one job, read or follow its log, run it again.",
+    help="Show one job, read or follow its log, run it again. `nebula jobs` lists those of a service,"
+    " `nebula watch` follows one to its end, `nebula cancel` ends it.",
     no_args_is_help=True,
 )
 
 _FACTS: Final = (
-    "job", "verb", "state", "progress", "note", "position", "owner", "attempt", "accepted_at", "not_before",
-    "started_at", "ended_at", "rerun_of", "parameters", "counters", "error", "result",
+    "job", "verb", "state", "progress", "note", "position", "priority", "exclusive", "owner", "attempt",
+    "accepted_at", "not_before", "expires_at", "started_at", "ended_at", "rerun_of", "parameters", "counters",
+    "error", "result",
 )  # fmt: skip
 
 _STEPS: Final = (
@@ -106,18 +111,29 @@ def log(
 
 @job.command()
 def rerun(
-    job: JobId, *, broker: Url = None, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False
+    job: JobId,
+    *,
+    priority: Priority = None,
+    not_before: NotBefore = None,
+    notify: Notify = None,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
 ) -> None:
     """Begin a new job with the parameters of this one, and show its id. This one stays as it is.
+
+    Nothing else is taken over: priority and the other options are those that are given here.
 
     \b
     Examples:
       nebula job rerun reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
+      nebula job rerun reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB --priority 8
       nebula job rerun reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB | nebula watch - --result
     """
     from nebula.cli.asking import ask
 
-    new = ask(broker, lambda client: client.with_options(timeout=timeout).job(job).rerun())
+    options = start_options(priority, not_before, notify)
+    new = ask(broker, lambda client: client.with_options(timeout=timeout).job(job).rerun(**options))
     Output(as_json=as_json).event(f"{new.id} does {job} again", job=new.id, rerun_of=job)
 
 
@@ -150,19 +166,24 @@ class LogView:
 def _show(output: Output, known: Mapping[str, Any]) -> None:
     result = dict(known.get("result") or {})
     preview = result.pop("preview", None)
-    facts = {name: known.get(name) for name in _FACTS} | {"result": result}
+    facts = {name: known.get(name) for name in _FACTS} | {"result": result} | _times_ahead(known)
     output.value({name: value for name, value in facts.items() if value not in (None, "", {})})
     if steps := known.get("steps"):
         ended = [{**step, "seconds": _seconds(step)} for step in steps]
         output.console.print()
         output.console.print(table(_STEPS, ended))
-    if preview:
-        output.console.print(Text("\npreview", style="bold"))
-        output.value(preview)
+    show_preview(output, preview)
     if log := known.get("log"):
         output.console.print(Text("\nlog", style="bold"))
         view = LogView(output)
         view.show(_line(one) for one in log)
+
+
+def _times_ahead(known: Mapping[str, Any]) -> dict[str, str | None]:
+    """The times that a job waits for, with their years; what has begun does not expire."""
+    waits = known.get("state") == JobState.QUEUED
+    times = {name: known.get(name) for name in ("not_before", "expires_at")}
+    return {name: date(at) if waits and at is not None else None for name, at in times.items()}
 
 
 def _seconds(step: Mapping[str, Any]) -> float | None:

@@ -10,6 +10,7 @@ from typer import Option
 from nebula.cli.exits import Exit
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, JobId, Service, Timeout, Url
 from nebula.cli.render import JobView, Output
+from nebula.cli.results import show_result
 from nebula.rpc.jobs.states import JobState, JobStatus
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ def jobs(
         Option(metavar="TIME", help="Only jobs accepted then or later: 90m, 2h, 7d (ago), or a date."),
     ] = None,
     until: Annotated[str | None, Option(metavar="TIME", help="Only jobs accepted before.")] = None,
-    text: Annotated[str | None, Option(help="Only jobs whose note or error has these words.")] = None,
+    text: Annotated[
+        str | None, Option(help="Only jobs whose note or error has these words; A to Z in either case.")
+    ] = None,
     before: Annotated[
         str | None, Option(metavar="JOB", help="Only jobs accepted before this one: the next page.")
     ] = None,
@@ -96,7 +99,7 @@ def watch(
     if last.state != JobState.DONE:
         raise Leave(Exit.FAILED)
     if result:
-        output.value(value)
+        show_result(output, value)
 
 
 def cancel(

@@ -140,7 +140,9 @@ def _note(status: Mapping[str, Any]) -> str:
     error = status.get("error")
     if isinstance(error, Mapping):
         return harmless(f"{error.get('code', '')}: {error.get('message', '')}")
-    return harmless(str(status.get("note") or ""))
+    place = status.get("position")
+    said = (None if place is None else f"place {place} in the queue", status.get("note"))
+    return harmless("; ".join(str(one) for one in said if one))
 
 
 def _state(state: str) -> Text:

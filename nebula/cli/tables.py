@@ -91,3 +91,8 @@ def duration(seconds: float) -> str:
 def moment(seconds: float) -> str:
     """Seconds since 1970 by the reader's clock."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%d %b %H:%M:%S")
+
+
+def date(seconds: float) -> str:
+    """As `moment`, where it may be in another year."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%d %b %Y %H:%M:%S")

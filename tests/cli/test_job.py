@@ -79,6 +79,18 @@ def test_job_that_is_run_again_is_a_new_job_with_its_parameters(ask: Ask) -> Non
     assert (known["rerun_of"], known["parameters"], known["state"]) == (job, {"items": 2}, "done")
 
 
+def test_job_that_is_run_again_has_options_of_its_own(ask: Ask) -> None:
+    job = ended(ask, "count", "items:=1")
+
+    options = ("--priority", "8", "--not-before", "2099-01-01T06:00+00:00", "--notify", "/queue/ends")
+    (new,) = lines(ask("job", "rerun", job, *options))
+    (known,) = lines(ask("job", "show", new["job"]))
+    ask("cancel", new["job"])
+
+    assert (known["state"], known["priority"], known["not_before"]) == ("queued", 8, 4_070_930_400.0)
+    assert known["note"] == "waits until 2099-01-01 06:00:00 UTC"
+
+
 @pytest.mark.parametrize("command", ["show", "log", "rerun"])
 def test_job_that_nobody_knows_is_told_with_status_1(ask: Ask, command: str) -> None:
     done = ask("job", command, _UNKNOWN)
@@ -141,6 +153,24 @@ def text_of(output: Output) -> str:
     file = output.console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue()
+
+
+def test_job_that_waits_is_shown_with_what_decides_its_turn() -> None:
+    output = terminal()
+    known = {
+        "job": "reports/2", "state": "queued", "position": 3, "priority": 8, "exclusive": "/data/a",
+        "not_before": None, "expires_at": 4_000_000_000.0, "note": "waits for reports/1",
+    }  # fmt: skip
+
+    _show(output, known)
+    _show(running := terminal(), known | {"state": "running", "not_before": 5.0})
+
+    shown = dict(line.rstrip().split(maxsplit=1) for line in text_of(output).splitlines())
+    assert (shown["priority"], shown["exclusive"], shown["position"]) == ("8", "/data/a", "3")
+    assert "2096" in shown["expires_at"]
+    assert "not_before" not in shown
+    assert "expires_at" not in text_of(running)
+    assert "not_before" not in text_of(running)
 
 
 def test_lines_that_are_gone_are_told_to_people() -> None:

@@ -15,7 +15,9 @@ from rich.console import Console
 
 from nebula.cli.queues import show_messages
 from nebula.cli.render import JobView, Output
+from nebula.cli.results import show_result
 from nebula.cli.tables import Column, table
+from nebula.rpc.jobs.runner import JobOutput
 
 
 def terminal() -> Output:
@@ -145,6 +147,29 @@ def test_job_is_a_bar_with_its_note_on_a_terminal() -> None:
 
     assert "running" in text_of(output)
     assert " 50 % reading" in text_of(output)
+
+
+def test_result_in_a_file_is_where_and_how_much_of_what_and_its_first_rows() -> None:
+    result = JobOutput(path="/p", rows=2, bytes=70, schema={"a": "int"}, preview=[{"a": 7}])
+
+    show_result(off := pipe(), result)
+    show_result(on := terminal(), result)
+
+    assert json.loads(text_of(off)) == {
+        "path": "/p", "rows": 2, "bytes": 70, "schema": {"a": "int"}, "preview": [{"a": 7}],
+    }  # fmt: skip
+    assert lines_of(on) == [
+        "path    /p", "rows    2", "bytes   70", 'schema  {"a": "int"}', "", "preview", "a", "7",
+    ]  # fmt: skip
+
+
+def test_waiting_job_shows_its_place_and_what_it_waits_for() -> None:
+    output = terminal()
+
+    with JobView(output) as view:
+        view.show({"state": "queued", "position": 3, "note": "waits for reports/1"})
+
+    assert "place 3 in the queue; waits for reports/1" in text_of(output)
 
 
 def test_ended_job_shows_why_it_failed() -> None:

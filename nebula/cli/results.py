@@ -1,0 +1,31 @@
+"""What a job returned, as people and programs read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from nebula.cli.render import Output
+from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.jobs.showing import result_of
+
+__all__ = ["show_preview", "show_result"]
+
+
+def show_result(output: Output, value: Any) -> None:
+    """A value; or of what is kept in a file: where, how much, and for people its first rows as a table."""
+    if not isinstance(value, JobOutput):
+        output.value(value)
+        return
+    known = result_of(value)
+    preview = known.pop("preview", None) if output.is_for_people else None
+    output.value(known)
+    show_preview(output, preview)
+
+
+def show_preview(output: Output, preview: Any) -> None:
+    """The first rows of a result, for people."""
+    if preview:
+        output.console.print(Text("\npreview", style="bold"))
+        output.value(preview)

@@ -1,0 +1,41 @@
+"""What may be said of a job that a command begins: options, each declared once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+from typer import Option
+
+if TYPE_CHECKING:
+    from nebula.rpc.start_options import StartOptions
+
+# Without an offset it is the local time.
+_TIMES: Final = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d"]
+
+Priority: TypeAlias = Annotated[
+    int | None, Option(min=0, max=9, help="Of a job: among those that wait the higher goes first.")
+]
+NotBefore: TypeAlias = Annotated[
+    datetime | None,
+    Option(formats=_TIMES, metavar="TIME", help="Of a job: accept it now, begin it then; 2030-01-31T06:00."),
+]
+Notify: TypeAlias = Annotated[
+    str | None,
+    Option(
+        metavar="DESTINATION",
+        help="Of a job: where its statuses are sent too; to a /queue/… its end is certain to arrive.",
+    ),
+]
+
+
+def start_options(priority: int | None, not_before: datetime | None, notify: str | None) -> StartOptions:
+    """Those that are given."""
+    options: StartOptions = {}
+    if priority is not None:
+        options["priority"] = priority
+    if not_before is not None:
+        options["not_before"] = not_before
+    if notify is not None:
+        options["notify"] = notify
+    return options
