@@ -79,8 +79,7 @@ class Sender:
         with ExitStack() as stack:
             self._portal: BlockingPortal = stack.enter_context(start_blocking_portal())
             self._changed = self._portal.call(anyio.Event)
-            make = partial(StompClient, client_id=self._broker.client_id)
-            self._connections = Connections(make, [self._broker.url], self._live, waits=True)
+            self._connections = Connections(StompClient, [self._broker.url], self._live, waits=True)
             running = self._portal.start_task_soon(self._connections.run)
             # Graceful where there is a connection, and at once where one is sought.
             stack.callback(running.result)

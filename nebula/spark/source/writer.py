@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark import TaskContext
@@ -20,7 +20,10 @@ from nebula.spark.source.encoding import Encode, RowInvalid, content_type, encod
 from nebula.spark.source.options import WriteOptions
 from nebula.spark.source.sending import Outgoing, Sender
 
-_DIGEST_BYTES = 12
+_DIGEST_BYTES: Final = 12
+
+# Rows that are told apart from those like them: 50 MiB or so, and five times what a broker of ours remembers.
+_ROWS_OF_A_RUN: Final = 500_000
 
 
 @dataclass
@@ -37,20 +40,29 @@ class DedupIds:
     second try may come in another order, and a number would then make the broker drop a row that it never
     had.
 
+    Memory is bounded: rows are counted in runs of so many, and of a task that has more a row that comes in
+    another run in its second try has another name there. No two rows of a task ever have the same.
+
     Args:
         start: names the task in all tries.
+        run: rows of a run.
     """
 
-    def __init__(self, start: str) -> None:
-        self._start = start
+    def __init__(self, start: str, run: int = _ROWS_OF_A_RUN) -> None:
+        self._start, self._run = start, run
+        self._runs = self._rows = 0
         self._met: Counter[bytes] = Counter()
 
     def of(self, body: bytes) -> str:
         """The id of the next row."""
+        if self._rows == self._run:
+            self._runs, self._rows = self._runs + 1, 0
+            self._met.clear()
+        self._rows += 1
         digest = blake2b(body, digest_size=_DIGEST_BYTES).digest()
         count = self._met[digest]
         self._met[digest] = count + 1
-        return f"{self._start}/{digest.hex()}/{count}"
+        return f"{self._start}/{self._runs}/{digest.hex()}/{count}"
 
 
 class Writing:

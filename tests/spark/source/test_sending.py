@@ -83,3 +83,11 @@ def test_second_try_of_a_task_names_its_rows_as_the_first_did_in_any_order() -> 
     assert {first.of(body) for body in bodies} == {second.of(body) for body in reversed(bodies)}
     assert len({first.of(body) for body in bodies}) == 3
     assert DedupIds("job/1").of(b"a") != DedupIds("job/0").of(b"a")
+
+
+def test_rows_of_a_long_task_have_names_of_their_own_in_bounded_memory() -> None:
+    ids = DedupIds("job/0", run=10)
+    bodies = [b"%d" % (number % 25) for number in range(1000)]
+
+    assert len({ids.of(body) for body in bodies}) == len(bodies)
+    assert len(ids._met) <= 10
