@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,73 @@ async def test_jobs_of_a_verb_that_nobody_has_had_for_long_end_as_they_do_withou
         states = [await _wait(other, receipt["job"]) for receipt in receipts]
 
     assert states == ["lost", "failed"]
+
+
+async def test_open_jobs_of_folders_go_on_where_a_service_changes_to_the_database(
+    tmp_path: Path, database: Database
+) -> None:
+    before, other = House(tmp_path, "a", on_lost="rerun"), House(tmp_path, "b", on_lost="rerun")
+    accepted = []
+    async with living(before, other) as services:
+        for house, service in zip((before, other), services, strict=True):
+            house.runner.max_running = 1
+            accepted += [(await house.accept(service, {"up_to": n}))["job"] for n in (1, 2)]
+            runner, task = house.runner, await house.runner.next_task()
+            house.runner.on_stop = partial(runner.listener.on_lost, task.job, 1, "the service stopped")
+    house = House(tmp_path, "c", on_lost="rerun")
+    house.options["database"], house.runner.max_running = database, 4
+    async with living(house) as (service,):
+        assert service.instance in {one.instance for one in services}
+        for number in range(1, 5):
+            task = await house.runner.next_task(number)
+            _finish(house, task.job, task.attempt)
+        assert {await _wait(service, job) for job in accepted} == {"done"}
+        shown = [await ask(service, "job.show", {"job": job}) for job in accepted]
+    async with living(house) as (service,):
+        again = await ask(service, "job.list")
+
+    assert [one["parameters"] for one in shown] == [{"up_to": n} for n in (1, 2, 1, 2)]
+    assert [one["attempt"] for one in shown] == [2, 1, 2, 1]
+    assert (len(again["jobs"]), house.runner.submitted) == (4, [])
+
+
+async def test_job_whose_engine_is_broken_waits_for_an_instance_that_has_it_working(
+    new_house: Callable[..., House],
+) -> None:
+    first, second = new_house("a"), new_house("b")
+    second.runner.max_running = 0
+    async with living(first, second) as (one, other):
+        assert one._sharing is not None
+        await one._sharing.beat()
+        first.runner.is_broken = "the engine cannot start"
+        receipt = await first.accept(one)
+        status = await ask(one, "job.status", {"job": receipt["job"]})
+        second.runner.max_running = 1
+        other.advance()
+        task = await second.runner.next_task()
+        _finish(second, task.job)
+
+        assert await _wait(one, receipt["job"]) == "done"
+        assert first.runner.submitted == []
+    assert status["note"] == "waits for another instance: the engine of this one is broken"
+
+
+async def test_job_whose_engine_nobody_has_working_is_handed_over_to_fail(
+    new_house: Callable[..., House], database: Database
+) -> None:
+    house = new_house("a")
+    async with living(house) as (service,):
+        house.runner.is_broken = "the engine cannot start"
+        receipt = await house.accept(service)
+        assert house.runner.submitted == []
+        # The others, and this one as long as it could run it, have not been heard of for a lease.
+        with psycopg.connect(database.url) as db:
+            db.execute('UPDATE "nebula-jobs-counting".verbs SET seen_at = to_timestamp(0)')
+        assert service._sharing is not None
+        await service._sharing.beat()
+        task = await house.runner.next_task()
+
+    assert receipt["job"] == f"counting/{task.job}"
 
 
 # --- the database fails ---

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from nebula.rpc.jobs.adopting import Orphans
 from nebula.rpc.jobs.record import LogLine
@@ -115,6 +116,24 @@ async def test_folder_that_somebody_has_is_left_alone(house: House, left: Path) 
         assert house.runner.submitted == []
     lock.close()
     assert _ids(left) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("declaration", "is_warned"), [({"exclusive": "up_to"}, True), ({"max_running": 1}, True), ({}, False)]
+)
+async def test_instance_beside_another_says_that_keys_hold_for_each_alone(
+    tmp_path: Path, declaration: dict[str, Any], is_warned: bool
+) -> None:
+    first, second = House(tmp_path, **declaration), House(tmp_path, "k", **declaration)
+    with structlog.testing.capture_logs() as logs:
+        async with first.living() as one:
+            assert "jobs not excluded across instances" not in [line["event"] for line in logs]
+            async with second.living():
+                pass
+
+    warnings = [line for line in logs if line["event"] == "jobs not excluded across instances"]
+    assert len(warnings) == is_warned
+    assert all((line["other_instances"], line["verbs"]) == ([one.instance], ["count"]) for line in warnings)
 
 
 async def test_job_whose_verb_is_not_known_here_is_left_to_who_knows_it(house: House, left: Path) -> None:
