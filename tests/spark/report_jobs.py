@@ -13,6 +13,11 @@ def quick_steps(ctx: Job) -> None:
         ctx.step(number, 3, f"step {number}")
 
 
+def hadoop_setting(ctx: Job, name: str) -> str:
+    found: str = ctx.spark.sparkContext._jsc.hadoopConfiguration().get(name)
+    return found
+
+
 def copies(ctx: Job, folder: str) -> None:
     """Writes a thousand rows, reads them, writes two thousand, in two steps."""
     ctx.step(1, 2)

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet  # type: ignore[import-untyped]  # it ships no types
 
 from nebula.spark import Spark
-from tests.spark.engine import Engine, engine
+from tests.spark.engine import CONF, Engine, engine, living
 from tests.spark.told import task
 
 pytestmark = pytest.mark.spark
@@ -21,9 +21,14 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with engine(tmp_path_factory.mktemp("state"), ui=True) as running:
+    with engine(
+        tmp_path_factory.mktemp("state"), ui=True, conf=CONF | {_SECRET: "hunter2 & söhne"}
+    ) as running:
         running.until_ready()
         yield running
+
+
+_SECRET = "spark.hadoop.fs.s3a.secret.key"
 
 
 def run(spark: Engine, job: str, function: str, **parameters: Any) -> None:
@@ -85,6 +90,21 @@ def test_output_at_a_place_of_the_jobs_own_is_signed_and_told_in_its_log(
     assert parquet.read_metadata(part).metadata[b"nebula.job"] == b"O"
     told = spark.told.all("O", "log")[-1]
     assert told == f"wrote {tmp_path / 'out'}: 1 files, {part.stat().st_size} bytes, 50 rows"
+
+
+def test_password_among_the_settings_is_on_no_command_line_and_left_in_no_file(spark: Engine) -> None:
+    run(spark, "W", "hadoop_setting", name="fs.s3a.secret.key")
+    status = spark.status()
+    programs = [process.cmdline() for process in living(status["incarnation"])]
+    folder = Path(psutil.Process(status["jvm_pid"]).environ()["TMPDIR"]).parent
+
+    assert spark.told.all("W", "done")[-1].value == "hunter2 & söhne"
+    assert len(programs) >= 2
+    assert "hunter2" not in str(programs)
+    files = [file.read_bytes() for file in folder.rglob("*") if file.is_file()]
+    assert files
+    assert not any(b"hunter2" in text for text in files)
+    assert status["conf"][_SECRET] is None
 
 
 def test_sparks_pages_are_on_the_loopback_alone_and_told_in_status_and_log(spark: Engine) -> None:

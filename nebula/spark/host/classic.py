@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nebula.spark.host.archives import Archive
+from nebula.spark.host.launching import launch
 from nebula.spark.host.pools import POOLS_FILE, Pools
 from nebula.spark.host.probe import probe_master
 from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
@@ -73,16 +73,15 @@ class ClassicSession:
         options = f"{_log_options(Path(config.folder))} {archive.options()}".strip()
 
         from pyspark import SparkConf, SparkContext
-        from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
         self._pools = Pools()
         (Path(config.folder) / POOLS_FILE).write_text(self._pools.as_xml())
         # Defaults are the JVM's system properties, and there is no JVM yet.
         conf = SparkConf(loadDefaults=False)
-        conf.setAll(list(spark_conf(config, options).items()))
-        # The JVM's own output goes where ours goes, never to the protocol.
-        gateway = launch_gateway(conf, {"stdout": 2, "stderr": 2})  # type: ignore[no-untyped-call]  # PySpark's
+        settings = spark_conf(config, options)
+        conf.setAll(list(settings.items()))
+        gateway = launch(settings, Path(config.folder))
         self.jvm: subprocess.Popen[bytes] = gateway.proc
         self.context: SparkContext = SparkContext(conf=conf, gateway=gateway)
         self.spark: SparkSession = SparkSession(self.context)
@@ -112,13 +111,6 @@ class ClassicSession:
     def place(self, group: str, priority: int) -> ClassicPlace:
         """See `Session`."""
         return ClassicPlace(self, group, self._pools.take(priority) or group, self._pools.give_back)
-
-    def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
-        """See `Session`: one that has a thread of its own in the JVM."""
-        from pyspark import InheritableThread
-
-        thread: threading.Thread = InheritableThread(target=target, name=name, daemon=True)
-        return thread
 
     def stop(self) -> None:
         """Stop Spark cleanly and end the JVM. May hang where the JVM does."""
