@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 import time
@@ -39,6 +40,24 @@ def noisy(ctx: Job) -> str:
     return sys.stdin.read()
 
 
+def forks(ctx: Job) -> list[int]:
+    """Has processes forked that end, log, raise, or come back out of the job."""
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        told = pool.map(abs, [-1, -2])  # which it ends with SIGTERM, then
+    for number in range(3):
+        child = os.fork()
+        if child == 0:
+            ctx.log("logged by a fork")
+            print("printed by a fork")
+            if number == 1:
+                raise KeyError("in a fork")
+            if number == 2:
+                sys.exit(3)
+            return []
+        told.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    return told
+
+
 def groups(ctx: Job) -> list[Group]:
     table: list[Group] = ctx.spark.range(9).selectExpr("id % 3 as key").groupBy("key").count().orderBy("key")
     return table
@@ -55,6 +74,23 @@ def many_groups(ctx: Job) -> list[Group]:
 
 def long_text() -> str:
     return "x" * 100_000
+
+
+def long_lines(ctx: Job) -> str:
+    """Says more, in each way that there is, than a line of the engine's may have."""
+    long = "x" * 17_000_000 + "!"
+    ctx.log(long)
+    print(long)
+    ctx.step(1, 2, long)
+    ctx.progress(0.5, 1.0, long)
+    raise JobError(long)
+
+
+def no_numbers(ctx: Job) -> dict[str, float]:
+    """The mean of nothing, and its like."""
+    ctx.progress(float("nan"), 1.0)
+    ctx.step(1, 1, "beside it")
+    return {"mean": float("nan"), "most": float("inf"), "sum": 0.0}
 
 
 def not_json() -> object:

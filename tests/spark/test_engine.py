@@ -55,6 +55,32 @@ def test_job_may_print_and_read_without_touching_the_protocol(spark: Engine, sta
     assert "printed by the job" in (state / "engine" / "default" / "engine.err").read_text()
 
 
+def test_processes_that_a_job_forks_disturb_nobody(spark: Engine) -> None:
+    incarnation = spark.status()["incarnation"]
+    output = spark.run_job("forks", "forks")
+
+    assert output == JobOutput(value=[1, 2, 0, 1, 3])
+    assert spark.told.all("forks", "log") == []
+    assert spark.run_job("after forks", "count") == JobOutput(value=10)
+    assert spark.status()["incarnation"] == incarnation
+
+
+def test_job_that_says_more_than_a_line_may_have_fails_alone(spark: Engine) -> None:
+    incarnation = spark.status()["incarnation"]
+    failure = spark.run_job("long lines", "long_lines")
+
+    assert len(failure.message) == 300
+    assert {(len(text), text[-2:]) for text in spark.told.all("long lines", "log")} == {(4001, "x!")}
+    assert spark.status()["incarnation"] == incarnation
+
+
+def test_number_that_json_has_not_is_null_in_a_result(spark: Engine) -> None:
+    assert spark.run_job("no numbers", "no_numbers") == JobOutput(
+        value={"mean": None, "most": None, "sum": 0.0}
+    )
+    assert [progress.step for progress in spark.told.all("no numbers", "progress")] == [(1, 1, "beside it")]
+
+
 def test_python_function_runs_in_spark_workers(spark: Engine) -> None:
     assert spark.run_job("udf", "udf_sum") == JobOutput(value=90)
 
@@ -227,7 +253,7 @@ def test_killed_host_loses_its_jobs_and_leaves_nothing(spark: Engine) -> None:
     until(lambda: len(living(status["incarnation"])) >= WITH_WORKERS, "Python workers are busy")
     psutil.Process(status["pid"]).kill()
 
-    assert spark.told.wait("under host", "lost", seconds=5) == "the engine host died"
+    assert spark.told.wait("under host", "lost", seconds=5) == "the engine host died (SIGKILL)"
     until(lambda: not living(status["incarnation"]), "no process is left", seconds=5)
     assert spark.run_job("after host", "count") == JobOutput(value=10)
 

@@ -18,12 +18,14 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nebula.spark import lines
 from nebula.spark.failures import describe
-from nebula.spark.host.hearing import listen
+from nebula.spark.host.forks import leave_to_forks
+from nebula.spark.host.hearing import listen, stop_listening
 from nebula.spark.host.session import CannotStart, Session
 from nebula.spark.host.start import start_session
 from nebula.spark.host.status import group_of
@@ -50,6 +52,12 @@ class Speaker:
         self._descriptor = descriptor
         self._writer = lines.LineWriter()
         # Re-entrant, as a signal's handler may speak while its thread does.
+        self._lock = threading.RLock()
+
+    def mute(self) -> None:
+        """Say nothing any more: for a process that was forked, whatever another thread did then."""
+        os.close(self._descriptor)
+        self._descriptor = -1
         self._lock = threading.RLock()
 
     def say(self, line: lines.Event) -> None:
@@ -209,9 +217,11 @@ def main() -> NoReturn:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     listen()
+    speaker = Speaker(events)
+    leave_to_forks(speaker.mute, stop_listening, partial(os.close, commands))
     # What no exception tells: where native code crashed.
     faulthandler.enable(2)
-    host = Host(Speaker(events))
+    host = Host(speaker)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: host.leave("terminated", _STATUS_ALONE))
     signal.signal(signal.SIGHUP, host.leave_if_orphaned)

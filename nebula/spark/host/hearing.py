@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TextIO, cast
 
-__all__ = ["Hearer", "catch_up", "heard", "listen"]
+__all__ = ["Hearer", "catch_up", "heard", "listen", "stop_listening"]
 
 # Between two flushes; a log keeps no more. A job that prints in a loop must not keep its service busy.
 _MOST_LINES: Final = 1000
@@ -87,6 +87,11 @@ class _Heard:
 def listen() -> None:
     """Have this process's standard streams heard. What logs to them, at any time later, is heard too."""
     sys.stdout, sys.stderr = (cast(TextIO, _Heard(stream)) for stream in (sys.stdout, sys.stderr))
+
+
+def stop_listening() -> None:
+    """What this thread writes from now on is only written."""
+    _hearer.set(None)
 
 
 def catch_up() -> None:

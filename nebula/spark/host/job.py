@@ -18,6 +18,7 @@ from nebula.rpc.signature import job_signature
 from nebula.spark import lines
 from nebula.spark.failures import Failure, describe, may_be_engine_loss, may_be_server_loss
 from nebula.spark.host.context import SparkJob
+from nebula.spark.host.forks import ended_where_forked
 from nebula.spark.host.hearing import Hearer, heard
 from nebula.spark.host.results import Results
 from nebula.spark.host.session import Session
@@ -132,10 +133,11 @@ class RunningJob:
             # By name throughout: the context may stand anywhere among the parameters.
             kwargs = {**dict(zip(contract.names, args, strict=False)), **kwargs}
             args, kwargs[contract.context_name] = (), self._context
-        result = function(*args, **kwargs)
-        # This thread has no loop, so an async job gets one of its own.
-        if inspect.iscoroutine(result):
-            result = asyncio.run(result)
+        with ended_where_forked():
+            result = function(*args, **kwargs)
+            # This thread has no loop, so an async job gets one of its own.
+            if inspect.iscoroutine(result):
+                result = asyncio.run(result)
         output = self._results.take(result, contract, function)
         with suppress(Exception):  # counts are told, not owed
             self._context.report_last()

@@ -1,0 +1,51 @@
+"""What a job's code forks has all that the engine host has, and must neither speak nor end for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn
+
+__all__ = ["ended_where_forked", "leave_to_forks"]
+
+
+def leave_to_forks(*forget: Callable[[], None]) -> None:
+    """Have each process that is forked from this one do as its signals say, after it has done this."""
+
+    def after() -> None:
+        for one in forget:
+            one()
+        # Else whoever ends such a process, as a pool does with its workers, would end the engine.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+
+    os.register_at_fork(after_in_child=after)
+
+
+@contextmanager
+def ended_where_forked() -> Iterator[None]:
+    """A process that is forked in the block ends where it would leave it: what follows is its parent's."""
+    pid = os.getpid()
+    try:
+        yield
+    except BaseException as error:
+        if os.getpid() != pid:
+            _exit(error)
+        raise
+    if os.getpid() != pid:
+        _exit(None)
+
+
+def _exit(error: BaseException | None) -> NoReturn:
+    status = 0 if error is None else 1
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        traceback.print_exception(error)
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(status & 0xFF)

@@ -1,0 +1,58 @@
+"""Processes that are forked from an engine host: they say nothing, and end where the job's code ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nebula.spark import lines
+
+# An engine host's main part: its conversation is on standard output.
+HOST = """
+import os, signal, sys
+from nebula.spark import lines
+from nebula.spark.host.__main__ import Speaker
+from nebula.spark.host.forks import ended_where_forked, leave_to_forks
+
+speaker = Speaker(os.dup(1))
+leave_to_forks(speaker.mute)
+signal.signal(signal.SIGTERM, lambda *_: speaker.say(lines.Bye("terminated")))
+speaker.say(lines.Hello(lines.VERSION, os.getpid()))
+try:
+    with ended_where_forked():
+        child = os.fork()
+        if child == 0:
+            speaker.say(lines.Bye("a fork"))
+            {code}
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    speaker.say(lines.Broken(str(status)))
+except BaseException:
+    speaker.say(lines.Bye("it went on"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("pass", 0),
+        ("raise KeyError", 1),
+        ("sys.exit(3)", 3),
+        ("sys.exit('no more')", 1),
+        ("sys.exit()", 0),
+        ("os.kill(os.getpid(), signal.SIGTERM)", -15),
+    ],
+)
+def test_fork_says_nothing_and_ends_with_a_status_of_its_own(tmp_path: Path, code: str, status: int) -> None:
+    program = [sys.executable, "-c", HOST.format(code=code)]
+    said = subprocess.run(program, cwd=tmp_path, env=_environment(), capture_output=True, check=True).stdout
+    hello, last = lines.LineReader().feed(said)
+
+    assert isinstance(hello, lines.Hello)
+    assert last == lines.Broken(str(status))
+
+
+def _environment() -> dict[str, str]:
+    return {"PYTHONPATH": ":".join(sys.path)}
