@@ -48,10 +48,9 @@ class JobVerb:
         exclusive: of jobs with the same key never two run at a time, of whichever verbs of the service: the
             name of a parameter, whose value is the key, or a function that gets the same arguments (without
             the context) and returns the key, or None for none. Quick; what it raises refuses the request.
-        max_running: how many of this verb run at a time, None for what the runner bears.
-
-            Both hold within one instance of the service, since each has jobs of its own; over all instances
-            only where these share a registry in PostgreSQL (`Responder(jobs=…)`, `NEBULA_JOBS`).
+        max_running: how many of this verb run at a time, None for what the runner bears. This and `exclusive`
+            hold within one instance of the service, since each has jobs of its own; over all instances only
+            where they share a registry in PostgreSQL (`Responder(jobs=…)`, `NEBULA_JOBS`).
         expires: how long it may wait for its turn, from its `not_before` on if it has one; None for ever.
         isolation: `process`: each run has an engine process of its own, which ends with it; `shared`: it
             runs beside others.
