@@ -7,8 +7,8 @@ from typing import Any
 from rich.text import Text
 
 from nebula.cli.render import Output
+from nebula.rpc.jobs.job_json import result_of
 from nebula.rpc.jobs.runner import JobOutput
-from nebula.rpc.jobs.showing import result_of
 
 __all__ = ["show_preview", "show_result"]
 

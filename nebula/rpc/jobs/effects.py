@@ -14,7 +14,7 @@ from nebula.rpc.jobs.callers import Callers, News
 from nebula.rpc.jobs.notices import Notices
 from nebula.rpc.jobs.registry import JobRegistry, Superseded
 from nebula.rpc.jobs.runner import JobRunner
-from nebula.rpc.jobs.telling import Teller
+from nebula.rpc.jobs.status_messages import Teller
 from nebula.rpc.jobs.work import Cancel, Ended, Keep, Submit, Work
 from nebula.rpc.jobs.writer import RegistryClosed, RegistryWriter
 

@@ -18,7 +18,7 @@ from nebula.rpc.jobs.identifiers import unqualified
 from nebula.rpc.jobs.record import LogLine
 from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.states import JobState, JobStatus
-from nebula.rpc.jobs.telling import status_destination
+from nebula.rpc.jobs.status_messages import status_destination
 from nebula.rpc.replies import reader_of, reading
 from nebula.rpc.start_options import StartOptions
 from nebula.stomp.client import AckMode

@@ -10,8 +10,8 @@ import structlog
 
 from nebula.rpc.jobs.board import JobBoard
 from nebula.rpc.jobs.effects import Effects
-from nebula.rpc.jobs.elsewhere import OtherInstances
 from nebula.rpc.jobs.limits import Clock, JobLimits, every
+from nebula.rpc.jobs.other_instances import OtherInstances
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.retention import forget_old_jobs

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.callers import Callers, News
-from nebula.rpc.jobs.elsewhere import OtherInstances
 from nebula.rpc.jobs.limits import JobLimits
+from nebula.rpc.jobs.other_instances import OtherInstances
 from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry import JobRegistry
 

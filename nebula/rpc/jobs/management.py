@@ -16,10 +16,10 @@ from nebula.rpc.envelope import SUCCESS
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.engine_verbs import EngineVerbs
 from nebula.rpc.jobs.identifiers import unqualified
+from nebula.rpc.jobs.job_json import listed_job, result_of, shown
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import MAX_LOG_LINES, JobFilter
 from nebula.rpc.jobs.rerunning import rerun
-from nebula.rpc.jobs.showing import listed_job, result_of, shown
 from nebula.rpc.jobs.states import JobState
 from nebula.rpc.verbs import Verb, VerbOptions
 

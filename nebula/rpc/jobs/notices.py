@@ -18,7 +18,7 @@ from nebula.headers import REJECTED_FULL
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry import JobRegistry
-from nebula.rpc.jobs.telling import Publish
+from nebula.rpc.jobs.status_messages import Publish
 
 __all__ = ["Deliver", "Notices", "posting"]
 

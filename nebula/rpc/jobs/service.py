@@ -17,17 +17,17 @@ from nebula.rpc.brokers import NEBULA, Brand, instance_queue
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.board import JobBoard
+from nebula.rpc.jobs.board_listener import BoardListener
 from nebula.rpc.jobs.effects import Effects
-from nebula.rpc.jobs.elsewhere import OtherInstances
 from nebula.rpc.jobs.housekeeping import Housekeeping
 from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
 from nebula.rpc.jobs.inquiries import Inquiries
 from nebula.rpc.jobs.limits import Clock, JobLimits
-from nebula.rpc.jobs.listening import BoardListener
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.management import management_verbs
 from nebula.rpc.jobs.notices import Deliver, Notices, posting
 from nebula.rpc.jobs.options import draft_of, require_same
+from nebula.rpc.jobs.other_instances import OtherInstances
 from nebula.rpc.jobs.postgres import Database
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
@@ -36,7 +36,7 @@ from nebula.rpc.jobs.sharing import Sharing
 from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobStatus
-from nebula.rpc.jobs.telling import Publish, Teller, nobody_listens
+from nebula.rpc.jobs.status_messages import Publish, Teller, nobody_listens
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.jobs.writer import RegistryWriter
 from nebula.rpc.signature import Arguments

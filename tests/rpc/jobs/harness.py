@@ -23,7 +23,7 @@ from nebula.rpc.jobs.runner import JobListener, JobTask
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobStatus
-from nebula.rpc.jobs.telling import Publish
+from nebula.rpc.jobs.status_messages import Publish
 from nebula.rpc.jobs.verb import JobVerb
 
 

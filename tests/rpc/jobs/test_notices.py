@@ -18,7 +18,7 @@ from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
 from nebula.rpc.jobs.states import JobState
-from nebula.rpc.jobs.telling import Teller, nobody_listens
+from nebula.rpc.jobs.status_messages import Teller, nobody_listens
 from tests.rpc.jobs.harness import House, ask
 
 pytestmark = pytest.mark.anyio
