@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  
 
 _ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
 _FOREIGN_BROKERS = ("rabbitmq", "activemq")
-_OF_SPARK = ("tests/spark/", "tests/services/test_demo.py", "tests/services/test_flights.py")
+# Workers that have Spark at a time.
+_MOST_SPARKS = 2
+_MAKES_ARCHIVE = "test_archive.py"
 
 
 @pytest.fixture(
@@ -34,12 +37,17 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Caches are these tests' own: an archive of Java's classes that one makes is there for later ones."""
+def environment(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What the programs of all tests find: caches that are the tests' own, and a Java in a hurry.
+
+    An archive of Java's classes that one test makes is there for later ones. Code that is optimised less, and
+    garbage that is collected by one thread, take a Spark of a few jobs half of the CPU time.
+    """
     ours = tmp_path_factory.getbasetemp()
     # Where there are workers, each has a folder in that of all.
     shared = ours.parent if "PYTEST_XDIST_WORKER" in os.environ else ours
     os.environ["NEBULA_CACHE"] = str(shared / "cache")
+    os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -55,17 +63,36 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 class _Sharing(LoadFileScheduling):  # type: ignore[misc]  # it has no types
-    """Whole files for each worker, so that what a module shares is made once; one worker has all of Spark.
+    """Whole files for each worker, so that what a module shares is made once; two workers at most have Spark.
 
-    Spark takes the cores that there are and gigabytes besides: two of them would be in each other's way. And
-    a foreign broker takes seconds to start: one worker has all of it, whichever files it is in.
+    Spark takes the cores that there are and gigabytes besides: more of them would be in each other's way. A
+    foreign broker takes seconds to start: one worker has all of it, whichever files it is in. And pages of
+    the docs share nothing: together they would keep one worker for minutes.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
         if file.startswith("tests/foreign/"):
             return next((broker for broker in _FOREIGN_BROKERS if broker in nodeid), file)
-        return "spark" if file.startswith(_OF_SPARK) else file
+        return nodeid if file == "tests/test_docs.py" else file
+
+    def _assign_work_unit(self, node: Any) -> None:
+        if sum(self._has_spark(other) for other in self.nodes if other is not node) >= _MOST_SPARKS:
+            others = (scope for scope in self.workqueue if not _is_of_spark(scope))
+            if (first := next(others, None)) is not None:
+                self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
+
+    def _has_spark(self, node: Any) -> bool:
+        work = self.assigned_work[node]
+        return any(_is_of_spark(scope) and not all(done.values()) for scope, done in work.items())
+
+
+@functools.cache
+def _is_of_spark(scope: str) -> bool:
+    """Whether a file has tests that start Spark: they are marked so."""
+    file = Path(__file__).parents[1] / scope.partition("::")[0]
+    return file.is_file() and "mark.spark" in file.read_text()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -76,9 +103,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files that take long go first where there are workers: else the last of them keeps one alone busy."""
+    """Files that take long go first where there are workers: else the last of them keeps one alone busy.
+
+    The first one makes an archive of Java's classes, from which the other engines start in half the time.
+    """
     if hasattr(config, "workerinput"):
         spark, slow = (
             {one.path for one in items if one.get_closest_marker(mark)} for mark in ("spark", "slow")
         )
-        items.sort(key=lambda one: (one.path not in spark, one.path not in slow))
+        items.sort(
+            key=lambda one: (one.path.name != _MAKES_ARCHIVE, one.path not in spark, one.path not in slow)
+        )

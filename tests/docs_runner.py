@@ -76,6 +76,20 @@ def matches(shown: str, said: str) -> bool:
     return re.fullmatch(r".*?".join(wanted), " ".join(said.split()), re.DOTALL) is not None
 
 
+def run_page(path: Path, folder: Path) -> None:
+    """Do in a folder what a page says, and see what it shows."""
+    page = read_page(path)
+    for name, text in page.files.items():
+        (folder / name).write_text(text)
+
+    with Shell(folder) as shell:
+        for command in page.commands:
+            said = shell.type(command)
+            assert matches(command.shown, said), (
+                f"$ {command.words}\n{said}\n--- but the page shows\n{command.shown}"
+            )
+
+
 class Shell:
     """A reader's terminal in a folder of its own, with a port of its own for the broker.
 

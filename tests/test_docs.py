@@ -7,38 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs_runner import Command, Shell, matches, read_page
+from tests.docs_runner import Command, matches, read_page, run_page
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# They start Spark.
+# They start Spark: see tests/spark/test_pages.py.
 SPARK_PAGES = {"reading.md", "spark-job.md", "spark-streaming.md"}
 # They need foreign programs; see tests/foreign.
 FOREIGN_PAGES = {"postgresql-registry.md"}
 RUN_PAGES = [
-    pytest.param(
-        page,
-        id=str(page.relative_to(ROOT)),
-        # As many programs are started, one after the other, as a page has commands.
-        marks=[pytest.mark.timeout(300), *([pytest.mark.spark] if page.name in SPARK_PAGES else [])],
-    )
-    for page in PAGES
-    if read_page(page).commands and page.name not in FOREIGN_PAGES
+    page for page in PAGES if read_page(page).commands and page.name not in SPARK_PAGES | FOREIGN_PAGES
 ]
 
 
-@pytest.mark.parametrize("path", RUN_PAGES)
+# As many programs are started, one after the other, as a page has commands.
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("path", RUN_PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_page_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
-    page = read_page(path)
-    for name, text in page.files.items():
-        (tmp_path / name).write_text(text)
-
-    with Shell(tmp_path) as shell:
-        for command in page.commands:
-            said = shell.type(command)
-            assert matches(command.shown, said), (
-                f"$ {command.words}\n{said}\n--- but the page shows\n{command.shown}"
-            )
+    run_page(path, tmp_path)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

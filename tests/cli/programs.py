@@ -29,6 +29,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     own = {
         "NEBULA_STATE": f"{_STATE.name}/{next(_NUMBERS)}",
         "NEBULA_CONTEXTS": f"{_STATE.name}/contexts.toml",  # there is none
+        "NEBULA_CACHE": os.environ.get("NEBULA_CACHE", f"{_STATE.name}/cache"),  # that of all tests
     }
     return plain | own | dict(extra or {})
 

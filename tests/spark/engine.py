@@ -18,8 +18,8 @@ from nebula.spark.archivist import Archivist
 from nebula.spark.processes import MARKER
 from tests.spark.told import Told, task
 
-# Less optimised code is compiled sooner: a third of the start-up time. Two partitions: less waiting.
-CONF = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "2"}
+# Two partitions: less waiting. Other options of Java than all tests have would want another archive.
+CONF = {"spark.sql.shuffle.partitions": "2"}
 
 PATIENCE_SECONDS = 50.0
 
