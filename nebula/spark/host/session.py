@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from nebula.spark.progress import Counted
@@ -87,9 +86,6 @@ class Session(Protocol):
 
     def place(self, group: str, priority: int) -> Place:
         """The place of an attempt: cheap, asks nobody."""
-
-    def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
-        """A fresh thread for one attempt, not started. One from a pool would hand the last job's marks on."""
 
     def stop(self) -> None:
         """End it cleanly. May hang; the caller has a deadline."""
