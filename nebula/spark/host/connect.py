@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 # have none: when the server is gone, the whole host goes.
 _START_SECONDS = 30.0
 _CALL_SECONDS = 5.0
+# Together with what comes before it less than `Spark.stop_grace`, after which we are killed.
+_STOP_SECONDS = 3.0
 _LEAVE_SECONDS = 1.0
 
 # A server in a long garbage collection is not dead; nor is one that missed a single connection.
@@ -87,13 +90,9 @@ class ConnectSession:
         """See `Session`. The server's pools cannot be chosen from here: priorities order the queue alone."""
         return ConnectPlace(self, group, self._sessions)
 
-    def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
-        """See `Session`."""
-        return threading.Thread(target=target, name=name, daemon=True)
-
     def stop(self) -> None:
-        """Close every session; the server lives on."""
-        self._close_all(_CALL_SECONDS)
+        """Close every session; the server lives on. See `Session`: it takes some seconds at most."""
+        self._close_all(_STOP_SECONDS)
 
     def kill(self) -> None:
         """As `stop`, in a second at most. What remains is for our successor."""
@@ -155,10 +154,11 @@ class ConnectSession:
         closers = [
             threading.Thread(target=self._close_one, args=(*each, seconds), daemon=True) for each in open_ones
         ]
+        deadline = time.monotonic() + seconds
         for closer in closers:
             closer.start()
         for closer in closers:
-            closer.join(seconds)
+            closer.join(max(0.0, deadline - time.monotonic()))
 
     def _close_one(self, session_id: str, session: ConnectSparkSession, seconds: float) -> None:
         if self.close(session, seconds):
