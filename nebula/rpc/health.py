@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import anyio
 import structlog
 
-from nebula.rpc.streams.soon import call_soon_from_thread
+from nebula.rpc.soon import call_soon_from_thread
 
 __all__ = ["Check", "Checks", "HasHealth"]
 

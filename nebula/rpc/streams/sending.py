@@ -18,8 +18,8 @@ from nebula import headers as names
 from nebula.errors import ConnectionLost
 from nebula.rpc.envelope import encode
 from nebula.rpc.errors import VerbError
+from nebula.rpc.soon import call_soon, call_soon_from_thread
 from nebula.rpc.streams.outflow import Outflow, Part
-from nebula.rpc.streams.soon import call_soon, call_soon_from_thread
 from nebula.rpc.streams.threads import ThreadedItems
 from nebula.stomp.messages import Receipt
 from nebula.stomp.waiter import Waiter, new_waiter
