@@ -8,14 +8,16 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import psutil
 import psycopg
 
+from nebula.rpc.jobs.postgres import Database
 from tests.foreign.install import install_package
 from tests.ports import free_port
 
@@ -127,3 +129,27 @@ class PostgresServer:
         with psycopg.connect(self.url("postgres"), autocommit=True) as db:
             db.execute(f"CREATE DATABASE {name} STRATEGY file_copy".encode())
         return self.url(name)
+
+
+class SlowDatabase(Database):
+    """One to which no connection comes about while its gate is shut, as while a host's name is looked up."""
+
+    gate: threading.Event
+    is_tried: threading.Event
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        # It is frozen.
+        object.__setattr__(self, "gate", threading.Event())
+        object.__setattr__(self, "is_tried", threading.Event())
+        self.gate.set()
+
+    def connect(self, name: str, seconds: float = 5.0) -> psycopg.Connection[Any]:
+        self.is_tried.set()
+        assert self.gate.wait(_DEADLINE)
+        return super().connect(name, seconds)
+
+    def shut(self) -> None:
+        """From now on."""
+        self.gate.clear()
+        self.is_tried.clear()

@@ -17,7 +17,7 @@ from nebula.rpc.jobs.record import LogLine
 from nebula.rpc.jobs.registry import JobFilter, Superseded
 from nebula.rpc.jobs.runner import JobFailure
 from nebula.rpc.jobs.states import JobState
-from tests.foreign.postgresql import PASSWORD, PostgresServer
+from tests.foreign.postgresql import PASSWORD, PostgresServer, SlowDatabase
 from tests.rpc.jobs.registries import RegistrySuite, job
 
 # The first one waits for PostgreSQL to be installed.
@@ -186,7 +186,7 @@ def test_instance_that_was_not_heard_of_loses_its_jobs_to_the_others_and_writes_
         heard = other.beat(_LEASE, ["count"])
     released = other.find(job(2).id)
 
-    assert heard == ([held], True)
+    assert (heard.orphans, heard.has_lost_others) == ([held], True)
     assert released is not None
     assert released.holder is None
     with pytest.raises(Fenced), registry.transaction():
@@ -224,7 +224,8 @@ def test_instance_that_is_heard_of_in_time_keeps_its_jobs(
     registry.insert(job(1, state=JobState.RUNNING, holder="i1"))
     for one in (registry, other):
         with one.transaction():
-            assert one.beat(_LEASE, ["count"]) == ([], False)
+            heard = one.beat(_LEASE, ["count"])
+        assert (heard.orphans, heard.has_lost_others) == ([], False)
 
 
 def test_next_process_of_an_instance_finds_what_the_last_one_left_and_shuts_it_out(
@@ -249,7 +250,9 @@ def test_instance_that_leaves_is_given_up_at_once(
     registry.insert(held)
     registry.close()
     with other.transaction():
-        assert other.beat(_LEASE, ["count"]) == ([held], False)
+        heard = other.beat(_LEASE, ["count"])
+
+    assert (heard.orphans, heard.has_lost_others) == ([held], False)
 
 
 def test_changes_are_told_once_in_their_order_with_what_is_to_be_cancelled(
@@ -271,10 +274,14 @@ def test_changes_are_told_once_in_their_order_with_what_is_to_be_cancelled(
     assert other.changes(second.last).records == []
 
 
-def _insert_two(registry: PostgresJobRegistry) -> None:
+def _cut(registry: PostgresJobRegistry, by: PostgresJobRegistry) -> None:
+    by._do("SELECT pg_terminate_backend(?, 5000)", registry.backend)
+
+
+def _insert_two(registry: PostgresJobRegistry, other: PostgresJobRegistry) -> None:
     with registry.transaction():
         registry.insert(job(1))
-        registry.abort()
+        _cut(registry, other)
         registry.insert(job(2))
 
 
@@ -282,7 +289,7 @@ def test_transaction_over_a_connection_that_ends_is_lost_and_may_be_done_again(
     registry: PostgresJobRegistry, other: PostgresJobRegistry
 ) -> None:
     with pytest.raises(RegistryAway) as caught:
-        _insert_two(registry)
+        _insert_two(registry, other)
     assert other.open_jobs() == []
     assert PASSWORD not in str(caught.value)
 
@@ -299,9 +306,96 @@ def test_database_that_is_not_there_is_told_with_its_place_and_without_its_passw
     with pytest.raises(RegistryAway) as caught:
         PostgresJobRegistry(Database(postgres.url("nowhere")), "counting")
 
-    assert f"PostgreSQL at 127.0.0.1:{postgres.port}, database nowhere" in str(caught.value)
+    place = f"PostgreSQL at 127.0.0.1:{postgres.port}, database nowhere"
+    assert str(caught.value).startswith(f"Responder(jobs=…): {place}: ")
     assert "does not exist" in str(caught.value)
     assert PASSWORD not in str(caught.value)
+
+
+def _fail(registry: PostgresJobRegistry, sqlstate: str) -> None:
+    with registry.transaction():
+        registry.insert(job(1))
+        registry._do(f"DO $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '{sqlstate}'; END $$")
+
+
+@pytest.mark.parametrize("sqlstate", ["25006", "53100", "53200", "53300", "57014", "57P01", "57P03"])
+def test_what_the_server_may_do_later_is_tried_again_over_another_connection(
+    registry: PostgresJobRegistry, other: PostgresJobRegistry, sqlstate: str
+) -> None:
+    before = registry.backend
+    with pytest.raises(RegistryAway, match="not now"):
+        _fail(registry, sqlstate)
+    assert other.open_jobs() == []
+
+    registry.reconnect()
+    registry.insert(job(1))
+
+    assert registry.backend != before
+    assert other.open_jobs() == [job(1)]
+
+
+def test_what_the_server_never_does_is_an_error(registry: PostgresJobRegistry) -> None:
+    with pytest.raises(psycopg.DataError):
+        _fail(registry, "22012")
+
+    assert registry.open_jobs() == []
+
+
+def test_registry_that_is_given_up_while_it_connects_writes_nothing_more(postgres: PostgresServer) -> None:
+    database = SlowDatabase(postgres.new_database())
+    registry = PostgresJobRegistry(database, "counting")
+    other = PostgresJobRegistry(Database(database.url), "counting")
+    _join(registry, "i1")
+    _cut(registry, other)
+    with pytest.raises(RegistryAway):
+        registry.open_jobs()
+    refused: list[RegistryAway] = []
+
+    def write() -> None:
+        try:
+            registry.reconnect()
+            registry.insert(job(1))
+        except RegistryAway as error:
+            refused.append(error)
+
+    database.shut()
+    late = threading.Thread(target=write)
+    late.start()
+    assert database.is_tried.wait(30.0)
+    registry.abort()
+    registry.close()
+    database.gate.set()
+    late.join(30.0)
+
+    assert refused
+    assert registry._db.closed
+    assert other.open_jobs() == []
+    # Its lease ends by itself.
+    assert other.instances() == {"i1"}
+    other.close()
+
+
+def test_role_that_may_not_make_the_schema_is_told_what_is_missing(
+    postgres: PostgresServer, database: Database
+) -> None:
+    name = database.url.rpartition("/")[2]
+    weak = Database(f"postgresql://weak:weak@127.0.0.1:{postgres.port}/{name}", "NEBULA_JOBS")
+    grant = f'GRANT CREATE ON DATABASE "{name}" TO "weak"'
+    with psycopg.connect(database.url, autocommit=True) as db:
+        db.execute("CREATE ROLE weak LOGIN PASSWORD 'weak'")
+        with pytest.raises(SettingsError) as caught:
+            PostgresJobRegistry(weak, "counting")
+        db.execute(grant.encode())
+    PostgresJobRegistry(weak, "counting").close()
+    PostgresJobRegistry(database, "other").close()
+    with pytest.raises(SettingsError) as of_another:
+        PostgresJobRegistry(weak, "other")
+
+    assert str(caught.value).startswith(
+        f"NEBULA_JOBS: PostgreSQL at 127.0.0.1:{postgres.port}, database {name}"
+    )
+    assert str(caught.value).endswith(grant)
+    assert str(of_another.value).endswith("role weak may not use this schema: connect as its owner, nebula")
 
 
 def test_schema_of_another_version_is_not_touched(database: Database, registry: PostgresJobRegistry) -> None:

@@ -25,7 +25,6 @@ __all__ = ["Housekeeping"]
 _log = structlog.get_logger()
 
 _PRUNE_EVERY: Final = 3600.0
-_ADOPT_EVERY: Final = 20.0
 
 
 class Housekeeping:
@@ -80,7 +79,7 @@ class Housekeeping:
         """Do now and then what has to be done so, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(every, _PRUNE_EVERY, self.prune, name="job retention")
-            tasks.start_soon(every, _ADOPT_EVERY, self.adopt, name="job adoption")
+            tasks.start_soon(every, self._limits.adopt_every, self.adopt, name="job adoption")
         raise AssertionError("unreachable")
 
     async def prune(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import anyio
 
@@ -33,6 +33,10 @@ async def every(seconds: float, do: Callable[[], Awaitable[None]]) -> NoReturn:
         await do()
 
 
+# Within two thirds of it a database has to be reached, and libpq takes 2 s for what is less.
+_SHORTEST_LEASE: Final = 3.0
+
+
 @dataclass(frozen=True, slots=True)
 class JobLimits:
     """Numbers that bound what jobs may cost. Times are seconds.
@@ -45,7 +49,11 @@ class JobLimits:
         keep_jobs: how many ended jobs are remembered.
         max_waiting: callers of `job.wait` that are kept waiting at once; others are answered at once.
         lease: of an instance that shares its registry with others: not heard of for so long, it has lost its
-            jobs to them. It ends its own runs after two thirds of that time without an answer.
+            jobs to them. It ends its own runs after two thirds of that time without an answer. 3 at least.
+        adopt_every: between two looks for folders that nobody has any more, whose open jobs are taken over.
+
+    Raises:
+        ValueError: `lease` is too short.
     """
 
     max_queued: int = 1000
@@ -55,3 +63,11 @@ class JobLimits:
     keep_jobs: int = 10_000
     max_waiting: int = 32
     lease: float = 30.0
+    adopt_every: float = 20.0
+
+    def __post_init__(self) -> None:
+        if self.lease < _SHORTEST_LEASE:
+            raise ValueError(
+                f"lease is {_SHORTEST_LEASE:g} s or more, not {self.lease:g}: an instance gives itself up "
+                "after two thirds of it, and may need 2 s to connect to its database"
+            )

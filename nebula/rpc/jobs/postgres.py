@@ -17,7 +17,6 @@ _SCHEMES: Final = ("postgresql://", "postgres://")
 
 # A cut network is noticed within some ten seconds, and not after the two hours of TCP's own.
 _DEFAULTS: Final[dict[str, Any]] = {
-    "connect_timeout": 5,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
@@ -68,21 +67,28 @@ class Database:
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """Where it is, for people, and what says so."""
         parts = self._parts()
         host = parts.get("host") or "the local socket"
-        port = f":{parts['port']}" if "port" in parts else ""
-        return f"PostgreSQL at {host}{port}, database {parts.get('dbname') or 'of the user'}"
+        # Of two hosts without one it is a comma.
+        port = f":{ports}" if (ports := parts.get("port", "").strip(",")) else ""
+        name = parts.get("dbname") or "of the user"
+        return f"{self.origin}: PostgreSQL at {host}{port}, database {name}"
 
-    def connect(self, name: str) -> psycopg.Connection[Any]:
-        """A connection that commits each statement by itself; `name` is what the server's lists show.
+    def connect(self, name: str, seconds: float = 5.0) -> psycopg.Connection[Any]:
+        """A connection that commits each statement by itself. Looking up a host's name has no time limit.
+
+        Args:
+            name: what the server's lists show.
+            seconds: for each address, unless the URL says `connect_timeout`; libpq takes 2 for what is less.
 
         Raises:
             RegistryAway: it cannot be had now.
         """
         import psycopg
 
-        wanted = {**_DEFAULTS, **self._parts(), "application_name": name}
+        wanted = {"connect_timeout": max(2, int(seconds)), **_DEFAULTS, **self._parts()}
+        wanted["application_name"] = name
         try:
             return psycopg.connect(autocommit=True, **wanted)
         except psycopg.Error as error:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
+from typing import NamedTuple, Self
 
 import anyio
 import psycopg
 
 from nebula.rpc.jobs.postgres import Database, RegistryAway, one_line
-from nebula.rpc.jobs.postgres_registry import CHANNEL
+from nebula.rpc.jobs.postgres_tables import CHANNEL
 
-__all__ = ["PostgresListener"]
+__all__ = ["Notified", "PostgresListener"]
+
+
+class Notified(NamedTuple):
+    """What others have changed.
+
+    Attributes:
+        has_changes: jobs of the service.
+        grown: the jobs, by ULID, whose logs have grown.
+    """
+
+    has_changes: bool
+    grown: frozenset[str]
 
 
 class PostgresListener:
@@ -26,7 +38,7 @@ class PostgresListener:
     """
 
     def __init__(self, database: Database, schema: str) -> None:
-        self._database, self._schema = database, schema.encode()
+        self._database, self._schema = database, schema
         self._db = database.connect(f"listener of {schema}")
         try:
             self._db.execute(f"LISTEN {CHANNEL}".encode())
@@ -34,8 +46,8 @@ class PostgresListener:
             self._db.close()
             raise RegistryAway(f"{database.place}: {one_line(error)}") from None
 
-    async def wait(self, own: Callable[[], int]) -> None:
-        """Return once another connection has changed the service's jobs, or has since the last time.
+    async def wait(self, own: Callable[[], int]) -> Notified:
+        """Return once another connection has changed the service's jobs or their logs.
 
         Args:
             own: the server's process for our own connection, whose changes are known.
@@ -43,17 +55,22 @@ class PostgresListener:
         Raises:
             RegistryAway: the connection ended.
         """
-        while not self._has_heard(own()):
+        while not (heard := self._heard(own())):
             await anyio.wait_readable(self._db.fileno())
+        grown = frozenset(job for job in heard if job)
+        return Notified(has_changes="" in heard, grown=grown)
 
-    def _has_heard(self, own: int) -> bool:
+    def _heard(self, own: int) -> set[str]:
+        """The jobs whose logs have grown, and "" for those that have changed."""
         try:
             self._db.pgconn.consume_input()
         except psycopg.Error as error:
             raise RegistryAway(f"{self._database.place}: {one_line(error)}") from None
-        heard = False
+        heard = set[str]()
         while (notice := self._db.pgconn.notifies()) is not None:
-            heard |= notice.extra == self._schema and notice.be_pid != own
+            schema, _, job = notice.extra.decode().partition(" ")
+            if schema == self._schema and notice.be_pid != own:
+                heard.add(job)
         return heard
 
     def __enter__(self) -> Self:

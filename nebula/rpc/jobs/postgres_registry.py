@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
@@ -15,16 +16,12 @@ from psycopg.pq import TransactionStatus
 
 from nebula.errors import NebulaError, SettingsError
 from nebula.rpc.jobs.postgres import Database, RegistryAway, one_line
+from nebula.rpc.jobs.postgres_tables import CHANNEL, OPEN_OR_HELD, TABLES, VERSION
 from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry import ENDED, SELECT, JobRegistry, Superseded
-from nebula.rpc.jobs.rows import COLUMNS, column_types, record_of
+from nebula.rpc.jobs.rows import COLUMNS, record_of
 
-__all__ = ["CHANNEL", "Changes", "Fenced", "Heard", "PostgresJobRegistry"]
-
-# What instances tell each other: the name of the service whose jobs have changed.
-CHANNEL: Final = "nebula_jobs"
-
-_VERSION: Final = 2
+__all__ = ["Changes", "Fenced", "Heard", "PostgresJobRegistry"]
 
 # "neb" in ASCII: advisory locks are one space for all programs of a database.
 _LOCK_CLASS: Final = 0x6E6562
@@ -32,43 +29,12 @@ _LOCK_CLASS: Final = 0x6E6562
 # PostgreSQL cuts longer names off.
 _LONGEST_SCHEMA: Final = 63
 
-# The transaction is over, and nothing of it was written: to be tried again.
-_PASSING: Final = frozenset({"40001", "40P01", "55P03", "25P03"})
+# The transaction is over, and nothing of it was written: to be tried again. How their SQLSTATEs begin:
+# conflicts and locks, a standby that is not promoted yet, no resources (53), an operator's hand (57).
+_PASSING: Final = ("40001", "40P01", "55P03", "25P03", "25006", "53", "57")
 
-_OPEN_OR_HELD: Final = f"(state NOT IN ({ENDED}) OR holder IS NOT NULL)"
-
-_TABLES: Final = f"""
-CREATE SEQUENCE job_changes;
-CREATE TABLE jobs (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    {", ".join(f"{name} {kind}" for name, kind in column_types().items())},
-    cancel_wanted boolean NOT NULL DEFAULT false, change bigint NOT NULL);
-CREATE UNIQUE INDEX job_ids ON jobs (id);
-CREATE UNIQUE INDEX job_keys ON jobs (owner, verb, dedupe) WHERE dedupe IS NOT NULL;
-CREATE UNIQUE INDEX job_exclusives ON jobs (exclusive) WHERE holder IS NOT NULL;
-CREATE INDEX jobs_open ON jobs (id) WHERE {_OPEN_OR_HELD};
-CREATE INDEX job_order ON jobs (change);
-CREATE INDEX job_verbs ON jobs (verb, number);
-CREATE INDEX job_owners ON jobs (owner, number);
-CREATE INDEX job_times ON jobs (accepted_at);
-CREATE INDEX jobs_owed ON jobs (number) WHERE is_owed;
-CREATE TABLE lines (job text NOT NULL, number bigint NOT NULL, at double precision NOT NULL,
-    text text NOT NULL, PRIMARY KEY (job, number));
-CREATE TABLE instances (name text PRIMARY KEY, incarnation text NOT NULL,
-    expires_at timestamptz NOT NULL);
-CREATE TABLE verbs (name text PRIMARY KEY, seen_at timestamptz NOT NULL);
-CREATE TABLE version (number integer NOT NULL);
-INSERT INTO version VALUES ({_VERSION});
-CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    NEW.change := nextval(format('%I.job_changes', TG_TABLE_SCHEMA)::regclass);
-    IF TG_OP = 'INSERT' OR (NEW.state, NEW.holder, NEW.cancel_wanted)
-            IS DISTINCT FROM (OLD.state, OLD.holder, OLD.cancel_wanted) THEN
-        PERFORM pg_notify('{CHANNEL}', TG_TABLE_SCHEMA);
-    END IF;
-    RETURN NEW;
-END $$;
-CREATE TRIGGER note_change BEFORE INSERT OR UPDATE ON jobs FOR EACH ROW EXECUTE FUNCTION note_change();
-"""
+# No right to the database, to the schema, or to look into it.
+_NO_RIGHT: Final = ("42501", "3F000")
 
 # Whose row is gone has been given up by the others, or has left.
 _ORPHANED: Final = "holder IS NOT NULL AND holder NOT IN (SELECT name FROM instances)"
@@ -127,7 +93,8 @@ class PostgresJobRegistry(JobRegistry):
         database: where.
         service: whose jobs.
         name: of this user of it, for the lists of the server.
-        patience: seconds for which it may hang amid a transaction before the server ends that.
+        patience: seconds for which it may hang amid a transaction before the server ends that. Half of it is
+            the time that an address of the server has to take a connection.
 
     Attributes:
         schema: where they are.
@@ -136,7 +103,6 @@ class PostgresJobRegistry(JobRegistry):
     Raises:
         SettingsError: the service's name is too long, or the schema cannot be made or is of another version.
         RegistryAway: there is no connection.
-        psycopg.Error: the database does not do it.
     """
 
     _like = "ILIKE"
@@ -145,28 +111,51 @@ class PostgresJobRegistry(JobRegistry):
     def __init__(
         self, database: Database, service: str, name: str = "registry", *, patience: float = 10.0
     ) -> None:
+        super().__init__(database.place)
         self._database, self._service, self._patience = database, service, patience
         self.schema = f"nebula-jobs-{service}"
         if len(self.schema) > _LONGEST_SCHEMA:
             raise SettingsError(f"{service}: a name of 50 characters at most can be kept in PostgreSQL")
         self._name = f"nebula {service} {name}"
         self._me: tuple[str, str] | None = None
-        self._is_locked = False
-        self._db = self._connect()
+        self._is_locked = self._is_aborted = False
+        # Between the thread that has another connection now, and one that ends it.
+        self._guard = threading.Lock()
+        self._connect()
         try:
             self._prepare()
-        except BaseException:
-            self._db.close()
-            raise
+        except BaseException as error:
+            refused = self._refused(error) if isinstance(error, psycopg.Error) else error
+            self._let_go()
+            raise refused from None
 
-    def _connect(self) -> psycopg.Connection[Any]:
-        db = self._database.connect(self._name)
-        self.backend = db.info.backend_pid
+    def _connect(self) -> None:
+        db = self._database.connect(self._name, self._patience / 2)
+        with self._guard:
+            self._db, self.backend = db, db.info.backend_pid
+        if self._is_aborted:
+            self._let_go()
         # Who hangs amid a transaction holds up all the others.
         patience = str(int(self._patience * 1000))
-        db.execute("SELECT set_config('idle_in_transaction_session_timeout', %s, false)", (patience,))
-        db.execute("SELECT set_config('search_path', %s, false)", (f'"{self.schema}"',))
-        return db
+        for name, value in (
+            ("idle_in_transaction_session_timeout", patience), ("search_path", f'"{self.schema}"')
+        ):  # fmt: skip
+            self._do("SELECT set_config(?, ?, false)", name, value)
+
+    def _let_go(self) -> None:
+        with self._guard:
+            self._db.close()
+
+    def _refused(self, error: psycopg.Error) -> SettingsError:
+        """What the database does not do at the start, and what is to be done."""
+        text = f"{self.place}: the tables of {self._service} cannot be made or used, {one_line(error)}"
+        if error.sqlstate not in _NO_RIGHT:
+            return SettingsError(text)
+        user, name = self._db.info.user, self._db.info.dbname
+        owner = "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = ?"
+        for (role,) in self._all(owner, self.schema):
+            return SettingsError(f"{text}; role {user} may not use this schema: connect as its owner, {role}")
+        return SettingsError(f'{text}; have its owner say GRANT CREATE ON DATABASE "{name}" TO "{user}"')
 
     def _prepare(self) -> None:
         with self.transaction():
@@ -174,20 +163,23 @@ class PostgresJobRegistry(JobRegistry):
             if not list(self._all("SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema)):
                 self._db.execute(f'CREATE SCHEMA "{self.schema}"'.encode())
             if not list(self._all("SELECT to_regclass('version') WHERE to_regclass('version') IS NOT NULL")):
-                self._db.execute(_TABLES.encode())
+                self._db.execute(TABLES.encode())
             (version,) = next(iter(self._all("SELECT number FROM version")))
-            if version != _VERSION:
+            if version != VERSION:
                 text = f"schema {self.schema} was made by another version of Nebula ({version})"
-                raise SettingsError(f"{self._database.place}: {text}")
+                raise SettingsError(f"{self.place}: {text}")
 
     # --- the connection ---
 
     def close(self) -> None:
         """See `JobRegistry`. Who has joined leaves: what waits is the others' at once."""
+        if self._is_aborted:
+            # A thread may hang with the connection. It ends with its socket, and the instance by its lease.
+            return
         if self._me is not None and not self._db.closed:
             with suppress(RegistryAway, psycopg.Error), self.transaction():
                 self._do("DELETE FROM instances WHERE name = ? AND incarnation = ?", *self._me)
-        self._db.close()
+        self._let_go()
 
     def reconnect(self) -> None:
         """Have a connection that works: the old one, if it is not broken.
@@ -195,14 +187,15 @@ class PostgresJobRegistry(JobRegistry):
         Raises:
             RegistryAway: there is none yet.
         """
-        if self._db.closed or self._db.broken:
-            self._db.close()
-            self._db = self._connect()
+        if self._db.closed:
+            self._connect()
 
     def abort(self) -> None:
-        """End the connection, whatever it waits for. From any thread; who waits gets `RegistryAway`."""
-        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._db.fileno())) as end:
-            end.shutdown(socket.SHUT_RDWR)
+        """See `JobRegistry`: who waits or comes gets `RegistryAway`, and so does who connects meanwhile."""
+        with self._guard:
+            self._is_aborted = True
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._db.fileno())) as end:
+                end.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -248,9 +241,11 @@ class PostgresJobRegistry(JobRegistry):
         try:
             return self._db.execute(sql.replace("?", "%s").encode(), [_storable(one) for one in values])
         except psycopg.Error as error:
-            if self._db.closed or self._db.broken or error.sqlstate in _PASSING:
-                raise RegistryAway(f"{self._database.place}: {one_line(error)}") from None
-            raise
+            if not self._db.closed and not (error.sqlstate or "").startswith(_PASSING):
+                raise
+            # Another connection may lead to a server that does it.
+            self._let_go()
+            raise RegistryAway(f"{self.place}: {one_line(error)}") from None
 
     # --- who writes ---
 
@@ -330,7 +325,18 @@ class PostgresJobRegistry(JobRegistry):
             orphans += self._all(f"{SELECT} WHERE {_DESERTED} ORDER BY number", unseen)
         return Heard(list(map(record_of, orphans)), lost > 0, seen_now)
 
+    def instances(self) -> frozenset[str]:
+        """See `JobRegistry`."""
+        alive = "SELECT name FROM instances WHERE expires_at > clock_timestamp()"
+        return frozenset(name for (name,) in self._all(alive))
+
     # --- what is shared ---
+
+    def add_lines(self, job: str, lines: Iterable[LogLine]) -> None:
+        """See `JobRegistry`: followers at other instances hear of it."""
+        if added := list(lines):
+            super().add_lines(job, added)
+            self._do("SELECT pg_notify(?, ?)", CHANNEL, f"{self.schema} {job}")
 
     def begin(self, record: JobRecord, lines: Sequence[LogLine] = (), *, most: int | None = None) -> None:
         """See `JobRegistry`: over all instances."""
@@ -353,10 +359,10 @@ class PostgresJobRegistry(JobRegistry):
     def changes(self, after: int | None) -> Changes:
         """What has changed since, in a transaction; None: all that is open or held."""
         (last,) = next(iter(self._all("SELECT coalesce(max(change), 0) FROM jobs")))
-        what, values = (_OPEN_OR_HELD, ()) if after is None else ("change > ?", (after,))
+        what, values = (OPEN_OR_HELD, ()) if after is None else ("change > ?", (after,))
         chosen = SELECT.replace(" FROM", ", cancel_wanted FROM")
         rows = list(self._all(f"{chosen} WHERE {what} ORDER BY change", *values))
-        ids = frozenset(id_ for (id_,) in self._all(f"SELECT id FROM jobs WHERE {_OPEN_OR_HELD}"))
+        ids = frozenset(id_ for (id_,) in self._all(f"SELECT id FROM jobs WHERE {OPEN_OR_HELD}"))
         records = [record_of(row[: len(COLUMNS)]) for row in rows]
         unwanted = frozenset(one.id for one, row in zip(records, rows, strict=True) if row[-1])
         return Changes(records, unwanted, max(last, after or 0), ids)

@@ -24,7 +24,7 @@ _UPDATE: Final = f"UPDATE jobs SET {', '.join(f'{one} = ?' for one in COLUMNS)} 
 SELECT: Final = f"SELECT {_LISTED} FROM jobs"  # noqa: S608
 ENDED: Final = ", ".join(f"'{state}'" for state in sorted(END_STATES))
 _OLD: Final = f"""
-{SELECT} WHERE state IN ({ENDED}) AND (ended_at < ? OR number <=
+{SELECT} WHERE state IN ({ENDED}) AND (ended_at < ? OR NOT coalesce(is_owed, false) AND number <=
 (SELECT number FROM jobs WHERE state IN ({ENDED}) ORDER BY number DESC LIMIT 1 OFFSET ?))
 """  # noqa: S608
 
@@ -71,11 +71,17 @@ class JobRegistry(ABC):
     transitions, and each writing of a record against its `seq`: whoever has not seen the last one is refused.
 
     Errors are those of the database's module.
+
+    Attributes:
+        place: where they are, for people.
     """
 
     # What the dialects disagree on.
     _like = "LIKE"
     _message_of_error = "json_extract(error, '$.message')"
+
+    def __init__(self, place: str) -> None:
+        self.place = place
 
     @abstractmethod
     def close(self) -> None:
@@ -85,8 +91,12 @@ class JobRegistry(ABC):
         """Have a connection that works, where the database is not in this process."""
         return
 
+    def instances(self) -> frozenset[str]:
+        """The names of those that share it and live; none where it is one instance's alone."""
+        return frozenset()
+
     def abort(self) -> None:
-        """End the connection, if there is one, whatever it waits for."""
+        """Let it be used no more, from any thread: what another one is at, and what is asked later, fails."""
         return
 
     @abstractmethod
@@ -149,7 +159,10 @@ class JobRegistry(ABC):
         return list(map(record_of, self._all(query, *values, limit)))
 
     def old_jobs(self, ended_before: float, keep: int) -> list[JobRecord]:
-        """The jobs that ended before this time, and the oldest beyond `keep`; never an open one."""
+        """The jobs that ended before this time, and the oldest beyond `keep`; never an open one.
+
+        One whose end is still owed is not old by number.
+        """
         return list(map(record_of, self._all(_OLD, ended_before, keep)))
 
     def owed_jobs(self, limit: int, after: str | None = None) -> list[JobRecord]:

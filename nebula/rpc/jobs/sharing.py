@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import anyio
-import anyio.to_thread
 import structlog
 
+from nebula.rpc.in_thread import call_in_daemon
 from nebula.rpc.jobs.board import JobBoard
 from nebula.rpc.jobs.callers import News
 from nebula.rpc.jobs.effects import Effects
@@ -218,15 +219,16 @@ class Sharing:
 
         while True:
             try:
-                listener = await anyio.to_thread.run_sync(
-                    PostgresListener, self._database, self._registry.schema, abandon_on_cancel=True
-                )
-                with listener:
+                listen = partial(PostgresListener, self._database, self._registry.schema)
+                with await call_in_daemon(listen) as listener:
                     # What came before that was not heard.
                     self._bell.set()
                     while True:
-                        await listener.wait(lambda: self._registry.backend)
-                        self._bell.set()
+                        told = await listener.wait(lambda: self._registry.backend)
+                        for job in told.grown:
+                            self._effects.callers.tell(job, News.LINES)
+                        if told.has_changes:
+                            self._bell.set()
             except RegistryAway as error:
                 _log.info("news of jobs not heard, looking now and then", error=str(error))
             await anyio.sleep(_RETRY_SECONDS)

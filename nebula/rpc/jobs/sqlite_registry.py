@@ -84,6 +84,7 @@ class SqliteJobRegistry(JobRegistry):
         is_read_only: bool = False,
         connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
     ) -> None:
+        super().__init__(str(path))
         mode = "ro" if is_read_only else "rwc"
         # Calls come from worker threads, one at a time.
         self._db = connect(

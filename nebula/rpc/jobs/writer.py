@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import anyio
-import anyio.to_thread
 
 from nebula.errors import NebulaError
+from nebula.rpc.in_thread import call_in_daemon
 from nebula.rpc.jobs.postgres import RegistryAway
 from nebula.rpc.jobs.registry import JobRegistry
 
@@ -20,6 +22,9 @@ _FIRST_RETRY: Final = 0.05
 _LAST_RETRY: Final = 1.0
 
 _T = TypeVar("_T")
+
+# What work gave, or what it raised.
+_Outcome = tuple[Any, Exception | None]
 
 
 class RegistryClosed(NebulaError):
@@ -48,16 +53,15 @@ class RegistryWriter:
     its batch waits, and is done again: nothing in it may have an effect beyond the registry.
 
     Attributes:
-        deadline: on anyio's clock; by then the registry has to have answered. None: it may take for ever.
+        deadline: on anyio's clock; by then the registry has to have answered.
     """
 
     def __init__(self, registry: JobRegistry) -> None:
-        self.deadline: float | None = None
+        self.deadline = math.inf
         self._registry = registry
         self._waiting: list[_Work[Any]] = []
         self._has_work = anyio.Event()
         self._is_closed = False
-        self._limiter = anyio.CapacityLimiter(1)
 
     def post(self, do: Callable[[JobRegistry], _T], then: Callable[[_T], None] | None = None) -> None:
         """Do this, and call `then` with its result, on the loop, once it is on the disk.
@@ -116,13 +120,13 @@ class RegistryWriter:
         if not batch:
             return
         try:
-            await self._apply_in_time(batch)
+            outcomes = await self._apply_in_time(batch)
         except Exception as error:
             for work in batch:
                 work.error = error
                 work.is_over.set()
             raise
-        for work in batch:
+        for work, (work.result, work.error) in zip(batch, outcomes, strict=True):
             if work.error is None and work.then is not None:
                 work.then(work.result)
             work.is_over.set()
@@ -130,45 +134,33 @@ class RegistryWriter:
             if work.error is not None and not work.is_awaited:
                 raise work.error
 
-    async def _apply_in_time(self, batch: list[_Work[Any]]) -> None:
-        delay = _FIRST_RETRY
-        while (error := await self._try(batch)) is not None:
-            if not isinstance(error, RegistryAway):
-                raise error
-            if self.deadline is None or anyio.current_time() + delay > self.deadline:
-                raise RegistryLost(f"the job registry does not answer: {error}") from error
-            await anyio.sleep(delay)
+    async def _apply_in_time(self, batch: Sequence[_Work[Any]]) -> Sequence[_Outcome]:
+        delay, reason = _FIRST_RETRY, self._registry.place
+        while anyio.current_time() < self.deadline:
+            with anyio.CancelScope(deadline=self.deadline):
+                try:
+                    return await call_in_daemon(partial(self._apply, batch))
+                except RegistryAway as error:
+                    reason = str(error)
+                await anyio.sleep(delay)
             delay = min(2 * delay, _LAST_RETRY)
-
-    async def _try(self, batch: list[_Work[Any]]) -> Exception | None:
-        """Do it, or say why it was not done. At the deadline nothing is waited for any more."""
-        async with anyio.create_task_group() as tasks:
-            if self.deadline is not None:
-                tasks.start_soon(self._abort_at, self.deadline)
-            try:
-                await anyio.to_thread.run_sync(self._apply, batch, limiter=self._limiter)
-            except Exception as error:
-                return error
-            finally:
-                tasks.cancel_scope.cancel()
-        return None
-
-    async def _abort_at(self, deadline: float) -> None:
-        await anyio.sleep_until(deadline)
+        # A thread may hang, in the look-up of a name or amid a statement: what it comes to later is refused.
         self._registry.abort()
+        raise RegistryLost(f"the job registry does not answer: {reason}")
 
-    def _apply(self, batch: list[_Work[Any]]) -> None:
+    def _apply(self, batch: Sequence[_Work[Any]]) -> Sequence[_Outcome]:
         self._registry.reconnect()
         with self._registry.transaction():
-            for work in batch:
-                work.error = None
-                try:
-                    with self._registry.part():
-                        work.result = work.do(self._registry)
-                except RegistryAway:
-                    raise
-                except Exception as error:  # told to whoever asked
-                    work.error = error
+            return [self._do_part(work.do) for work in batch]
+
+    def _do_part(self, do: Callable[[JobRegistry], Any]) -> _Outcome:
+        try:
+            with self._registry.part():
+                return do(self._registry), None
+        except RegistryAway:
+            raise
+        except Exception as error:  # told to whoever asked
+            return None, error
 
     def _give_up(self) -> None:
         self._is_closed = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nebula.errors import SettingsError
+from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.postgres import Database, database_of_environment
 from nebula.rpc.responder import Responder
 
@@ -14,15 +15,21 @@ _URL = "postgresql://nebula:open%2Fsesame@db.example:6432/jobs"
 def test_password_is_in_no_text_about_it() -> None:
     database = Database(_URL)
 
-    assert database.place == "PostgreSQL at db.example:6432, database jobs"
+    assert database.place == "Responder(jobs=…): PostgreSQL at db.example:6432, database jobs"
     assert "sesame" not in repr(database) + str(database) + database.place
+
+
+def test_hosts_may_be_several_without_ports() -> None:
+    database = Database("postgresql://db1,db2/jobs?target_session_attrs=read-write", "NEBULA_JOBS")
+
+    assert database.place == "NEBULA_JOBS: PostgreSQL at db1,db2, database jobs"
 
 
 @pytest.mark.parametrize("password", ["open:sesame", "open#sesame", "open?sesame", "%40sesame%2F"])
 def test_password_with_signs_that_need_no_code_is_in_no_text_either(password: str) -> None:
     database = Database(f"postgresql://nebula:{password}@h1:1,h2:2/jobs?connect_timeout=3")
 
-    assert database.place == "PostgreSQL at h1,h2:1,2, database jobs"
+    assert database.place == "Responder(jobs=…): PostgreSQL at h1,h2:1,2, database jobs"
     assert "sesame" not in repr(database)
 
 
@@ -63,3 +70,10 @@ def test_environment_may_name_a_database(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_responder_refuses_nonsense_at_once() -> None:
     with pytest.raises(SettingsError, match="jobs=…"):
         Responder("reports", jobs="mysql://root@localhost")
+
+
+def test_lease_that_leaves_no_time_to_connect_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"lease is 3 s or more, not 2\.5: .* 2 s to connect"):
+        JobLimits(lease=2.5)
+
+    assert JobLimits(lease=3.0).lease == 3.0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -130,6 +132,7 @@ class Away(SqliteJobRegistry):
     """A database that is away for some transactions: each is lost when it is all but done."""
 
     times = 2
+    at_last: Callable[[], None] = staticmethod(lambda: None)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -137,6 +140,8 @@ class Away(SqliteJobRegistry):
             yield
             if self.times > 0:
                 self.times -= 1
+                if self.times == 0:
+                    self.at_last()
                 raise RegistryAway("PostgreSQL at nowhere: gone")
 
 
@@ -154,11 +159,10 @@ async def test_what_was_lost_with_a_connection_is_done_again_once_and_in_order(t
 
 async def test_database_that_stays_away_beyond_the_deadline_ends_the_writer(tmp_path: Path) -> None:
     registry = Away(tmp_path / "jobs.sqlite")
-    registry.times = 10**9
 
     async def write() -> None:
         async with writing(registry) as writer:
-            writer.deadline = anyio.current_time()
+            registry.at_last = lambda: setattr(writer, "deadline", -math.inf)
             writer.post(insert(1))
             await anyio.sleep_forever()
 
@@ -166,4 +170,43 @@ async def test_database_that_stays_away_beyond_the_deadline_ends_the_writer(tmp_
         await write()
 
     assert caught.group_contains(RegistryLost, match="PostgreSQL at nowhere: gone")
+    assert registry.open_jobs() == []
+
+
+class Hanging(SqliteJobRegistry):
+    """A database to which no connection comes about, as while a host's name is looked up."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.may_go_on, self.is_over = threading.Event(), threading.Event()
+        self.is_aborted = False
+
+    def reconnect(self) -> None:
+        self.may_go_on.wait(5)
+        self.is_over.set()
+        if self.is_aborted:
+            raise RegistryAway("it is used no more")
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+async def test_connection_that_does_not_come_about_is_not_waited_for_beyond_the_deadline(
+    tmp_path: Path,
+) -> None:
+    registry = Hanging(tmp_path / "jobs.sqlite")
+
+    async def write() -> None:
+        async with writing(registry) as writer:
+            writer.deadline = anyio.current_time() + 0.05
+            writer.post(insert(1))
+            await anyio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await write()
+
+    assert caught.group_contains(RegistryLost, match="does not answer: .*jobs.sqlite")
+    assert not registry.is_over.is_set()
+    registry.may_go_on.set()
+    assert await anyio.to_thread.run_sync(registry.is_over.wait, 5)
     assert registry.open_jobs() == []
