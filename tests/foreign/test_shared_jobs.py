@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -12,12 +13,14 @@ import anyio
 import psycopg
 import pytest
 
+from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.postgres import Database
-from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.runner import JobOutput, JobTask
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.writer import RegistryLost
-from tests.foreign.postgresql import PostgresServer
+from tests.foreign.postgresql import PostgresServer, SlowDatabase
 from tests.rpc.jobs.harness import House, ask
 
 # The first one waits for PostgreSQL to be installed.
@@ -81,6 +84,46 @@ async def test_each_job_runs_once_whoever_accepted_it(new_house: Callable[..., H
         begun = [task.job for house in houses for task in house.runner.submitted]
 
     assert states == ["done"] * 30
+    assert sorted(begun) == sorted(accepted)
+
+
+@pytest.mark.slow
+async def test_each_job_runs_once_while_requests_are_refused(new_house: Callable[..., House]) -> None:
+    houses = [new_house(name) for name in "ab"]
+    accepted, refused = list[str](), Counter[str]()
+    for house in houses:
+        house.limits = JobLimits(max_queued=4)
+
+    async def ask_for(house: House, service: JobService, jobs: int) -> None:
+        while jobs > 0:
+            try:
+                accepted.append((await house.accept(service))["job"].partition("/")[2])
+                jobs -= 1
+            except VerbError as error:
+                refused[error.code] += 1
+                await anyio.sleep(0.001)
+
+    async def work(house: House, job: str) -> None:
+        # As long as others wait, so that both instances are after the same ones.
+        await anyio.sleep(0.01)
+        _finish(house, job)
+
+    async with living(*houses) as services, anyio.create_task_group() as tasks:
+
+        def begin(house: House, task: JobTask) -> None:
+            tasks.start_soon(work, house, task.job)
+
+        for house in houses:
+            house.runner.on_submit = partial(begin, house)
+        async with anyio.create_task_group() as asking:
+            for house, service in zip(houses, services, strict=True):
+                for _ in range(4):
+                    asking.start_soon(ask_for, house, service, 8)
+        states = [await _wait(services[0], f"counting/{job}") for job in accepted]
+        begun = [task.job for house in houses for task in house.runner.submitted]
+
+    assert refused["busy"] > 0
+    assert states == ["done"] * 64
     assert sorted(begun) == sorted(accepted)
 
 
@@ -150,6 +193,71 @@ async def test_running_job_is_cancelled_by_way_of_another_instance(new_house: Ca
         second.runner.listener.on_cancelled(task.job, 1, slots_free=True)
 
         assert await _wait(asked, receipt["job"]) == "cancelled"
+
+
+async def test_follower_at_another_instance_hears_of_a_line_when_it_is_written(
+    new_house: Callable[..., House],
+) -> None:
+    first, second = new_house("a"), new_house("b")
+    second.runner.max_running = 0
+    answers: list[dict[str, Any]] = []
+    async with living(first, second) as (one, other):
+        receipt = await first.accept(one)
+        task = await first.runner.next_task()
+        first.runner.listener.on_started(task.job, 1)
+        await first.published.until(task.job, "running")
+
+        async def follow() -> None:
+            # Longer than the houses live.
+            answers.append(await ask(other, "job.log", {"job": receipt["job"], "after": 0, "timeout": 25}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow)
+            while not other.inquiries.callers._waiting:
+                await anyio.sleep(0.01)
+            first.runner.listener.on_log(task.job, 1, "hello")
+            first.pass_time(one, 1.0)
+
+    assert [line["text"] for line in answers[0]["lines"]] == ["hello"]
+
+
+async def test_result_is_forgotten_by_who_made_it_while_that_one_lives_and_then_by_any(
+    new_house: Callable[..., House],
+) -> None:
+    first, second = new_house("a"), new_house("b")
+    second.runner.max_running = 0
+    for house in (first, second):
+        house.limits = JobLimits(keep_for=100.0)
+    made: list[Path] = []
+
+    async def run_one(service: JobService, number: int) -> None:
+        await first.accept(service)
+        task = await first.runner.next_task(number)
+        made.append(next((first.root / "counting").iterdir()) / "results" / f"{task.job}.parquet")
+        made[-1].mkdir(parents=True)
+        first.runner.listener.on_started(task.job, 1)
+        first.runner.listener.on_done(task.job, 1, JobOutput(path=str(made[-1])))
+        await first.published.until(task.job, "done")
+
+    async def forgotten(service: JobService) -> list[bool]:
+        known = [await service.read(partial(JobRegistry.find, job=path.stem)) for path in made]
+        return [record is None and not path.exists() for record, path in zip(known, made, strict=True)]
+
+    async with living(second) as (other,):
+        async with living(first) as (one,):
+            await run_one(one, 1)
+            first.time.seconds += 101.0
+            second.time.seconds += 101.0
+            await other.housekeeping.prune()
+            by_another = await forgotten(other)
+            await one.housekeeping.prune()
+            by_its_maker = await forgotten(other)
+            await run_one(one, 2)
+        second.time.seconds += 101.0
+        await other.housekeeping.prune()
+        when_it_is_gone = await forgotten(other)
+
+    assert (by_another, by_its_maker, when_it_is_gone) == ([False], [True], [True, True])
 
 
 async def test_waiting_job_is_cancelled_by_any_instance(new_house: Callable[..., House]) -> None:
@@ -365,6 +473,61 @@ async def test_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(
 
     assert states == ["done", "done"]
     assert [(task.job, task.attempt) for task in second.runner.submitted] == [(task.job, 1), (again.job, 1)]
+
+
+def _allow_writing(postgres: PostgresServer, database: Database, is_allowed: str) -> None:
+    name = database.url.rpartition("/")[2]
+    with psycopg.connect(postgres.url("postgres"), autocommit=True) as db:
+        db.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = {is_allowed}".encode())
+
+
+async def test_server_that_is_read_only_for_a_while_ends_nothing(
+    postgres: PostgresServer, database: Database, new_house: Callable[..., House]
+) -> None:
+    house, met = new_house("a"), postgres.log().count("read-only transaction")
+    async with living(house) as (service,):
+        first = await house.accept(service)
+        task = await house.runner.next_task()
+        await anyio.to_thread.run_sync(_allow_writing, postgres, database, "on")
+        await anyio.to_thread.run_sync(_cut, postgres)
+        _finish(house, task.job)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(house.accept, service)
+            while postgres.log().count("read-only transaction") == met:
+                await anyio.sleep(0.02)
+            await anyio.to_thread.run_sync(_allow_writing, postgres, database, "off")
+        again = await house.runner.next_task(2)
+        _finish(house, again.job)
+        states = [await _wait(service, job) for job in (first["job"], f"counting/{again.job}")]
+
+    assert states == ["done", "done"]
+    assert [task.attempt for task in house.runner.submitted] == [1, 1]
+
+
+async def test_instance_that_cannot_even_connect_ends_its_runs_in_time(
+    postgres: PostgresServer, new_house: Callable[..., House]
+) -> None:
+    house, database = new_house("a"), SlowDatabase(postgres.new_database())
+    house.options["database"], house.limits = database, JobLimits(lease=3.0)
+    ended: list[bool] = []
+
+    async def live() -> None:
+        async with living(house) as (service,):
+            await house.accept(service)
+            await house.runner.next_task()
+            house.runner.on_stop = lambda: ended.append(database.gate.is_set())
+            database.shut()
+            await anyio.to_thread.run_sync(_cut, postgres)
+            await anyio.sleep_forever()
+
+    try:
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await live()
+    finally:
+        database.gate.set()
+
+    assert caught.group_contains(RegistryLost, match=f"PostgreSQL at 127.0.0.1:{postgres.port}")
+    assert ended == [False]
 
 
 @pytest.mark.parametrize("fault", ["kill", "freeze"])

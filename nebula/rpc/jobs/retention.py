@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import anyio.to_thread
+import structlog
 
 from nebula.errors import NebulaError
 from nebula.rpc.jobs.limits import JobLimits
@@ -15,6 +16,8 @@ from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
 
 __all__ = ["forget_old_jobs"]
+
+_log = structlog.get_logger()
 
 _T = TypeVar("_T")
 
@@ -33,33 +36,46 @@ async def forget_old_jobs(
     A crash on the way leaves jobs that the next time forgets, or files that nobody knows of; never a job
     without its result, and never the status of a job that is forgotten.
 
+    Where the registry is shared, a job whose result an instance made that lives is that one's to forget: it
+    can reach the files. What those made that are gone is anybody's, with the files where they can be reached.
+
     Args:
         do: on the registry.
         tell: deletes the last statuses of these jobs. Where it cannot, they are kept till the next time.
-        folder: the instance's: only results in there are ours to remove.
+        folder: our instance's.
         limits: say how long and how many.
         now: seconds since the epoch.
     """
-    found = await do(lambda registry: registry.old_jobs(now - limits.keep_for, limits.keep_jobs))
-    # Where the registry is shared: whoever has the result forgets the job.
-    old = [record for record in found if not _is_of_another(record, folder)]
-    ulids = [record.id for record in old]
+    found, alive = await do(
+        lambda registry: (registry.old_jobs(now - limits.keep_for, limits.keep_jobs), registry.instances())
+    )
+    others = alive - {folder.name}
+    made = {record.id: _made(record, folder.parent.name) for record in found}
+    ulids = [job for job, result in made.items() if result is None or result.instance not in others]
     try:
         tell(ulids)
     except NebulaError:
         return
     await do(lambda registry: registry.forget(ulids))
-    paths = [record.output.path for record in old if record.output is not None]
-    ours = [path for path in map(Path, filter(None, paths)) if path.is_relative_to(folder)]
-    if ours:
-        await anyio.to_thread.run_sync(_remove, ours)
+    if untold := [record.id for record in found if record.is_owed and record.id in set(ulids)]:
+        _log.warning("job ends given up", jobs=len(untold), first=untold[0])
+    paths = [result.path for job in ulids if (result := made[job]) is not None]
+    if paths:
+        await anyio.to_thread.run_sync(_remove, paths)
 
 
-def _is_of_another(record: JobRecord, folder: Path) -> bool:
-    path = None if record.output is None else record.output.path
-    if path is None or Path(path).is_relative_to(folder):
-        return False
-    return Path(path).is_relative_to(folder.parent)
+class _Made(NamedTuple):
+    instance: str
+    path: Path
+
+
+def _made(record: JobRecord, service: str) -> _Made | None:
+    """The result in an instance's folder; None: there is none, or it is where the job chose."""
+    path = Path("" if record.output is None else record.output.path or "")
+    match path.parts:
+        case (*_, home, instance, "results", name) if home == service and name.startswith(record.id):
+            return _Made(instance, path)
+    return None
 
 
 def _remove(paths: Iterable[Path]) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import structlog
 
-from nebula.errors import ConnectionLost
+from nebula.errors import ConnectionLost, Rejected
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.runner import JobFailure, JobOutput
 from tests.rpc.jobs.harness import House, ask
@@ -137,12 +138,14 @@ async def test_old_jobs_are_forgotten_with_results_of_our_own_making(house: Hous
     elsewhere.write_text("the user's")
     async with house.living() as service:
         folder = house.registry_file.parent / "results"
-        (folder / "a.parquet").mkdir(parents=True)
-        ended = []
-        for number, path in enumerate((folder / "a.parquet", elsewhere), start=1):
+        ended, made = [], []
+        for number in (1, 2):
             ended.append((await house.accept(service))["job"])
             task = await house.runner.next_task(number)
+            made.append(folder / f"{task.job}.parquet")
+            made[-1].mkdir(parents=True)
             house.runner.listener.on_started(task.job, 1)
+            path = made[0] if number == 1 else elsewhere
             house.runner.listener.on_done(task.job, 1, JobOutput(path=str(path)))
             await house.published.until(task.job, "done")
     house.time.seconds += 101.0
@@ -152,25 +155,34 @@ async def test_old_jobs_are_forgotten_with_results_of_our_own_making(house: Hous
         assert sorted(house.published.deleted) == sorted(map(house.published.destination, ended))
 
     assert listed["jobs"] == []
-    assert not (folder / "a.parquet").exists()
-    assert elsewhere.exists()
+    assert [path.exists() for path in (*made, elsewhere)] == [False, True, True]
 
 
-async def test_job_whose_result_another_instance_has_is_left_for_that_one_to_forget(
-    house: House, tmp_path: Path
+async def test_end_that_nobody_has_confirmed_outlives_the_number_and_is_not_given_up_silently(
+    house: House,
 ) -> None:
-    house.limits = JobLimits(keep_for=100.0)
-    async with house.living() as service:
-        receipt = await house.accept(service)
-        task = await house.runner.next_task()
-        path = tmp_path / "counting" / "another" / "results" / "a.parquet"
-        house.runner.listener.on_started(task.job, 1)
-        house.runner.listener.on_done(task.job, 1, JobOutput(path=str(path)))
-        await house.published.until(task.job, "done")
-        house.time.seconds += 101.0
-        await service.housekeeping.prune()
+    async def be_full(destination: str) -> None:
+        raise Rejected("rejected-full", destination)
 
-        assert (await ask(service, "job.status", {"job": receipt["job"]}))["state"] == "done"
+    house.limits, house.on_deliver = JobLimits(keep_for=100.0, keep_jobs=1), be_full
+    async with house.living() as service:
+        jobs = [(await house.accept(service, neb_job_notify="/queue/full"))["job"] for _ in range(2)]
+        for number, job in enumerate(jobs, start=1):
+            task = await house.runner.next_task(number)
+            house.runner.listener.on_failed(task.job, 1, JobFailure("data", "bad"))
+            await house.published.until(job, "failed")
+        await service.housekeeping.prune()
+        assert [one["job"] for one in (await ask(service, "job.list"))["jobs"]] == jobs[::-1]
+
+        house.time.seconds += 101.0
+        with structlog.testing.capture_logs() as logs:
+            await service.housekeeping.prune()
+        listed = await ask(service, "job.list")
+
+    assert listed["jobs"] == []
+    assert [(line["event"], line["log_level"], line["jobs"]) for line in logs] == [
+        ("job ends given up", "warning", 2)
+    ]
 
 
 async def test_job_whose_status_cannot_be_deleted_is_remembered(house: House) -> None:
