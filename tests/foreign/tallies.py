@@ -11,7 +11,7 @@ from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.responder import Responder
 
-app = Responder("tallies", job_limits=JobLimits(lease=3.0))
+app = Responder("tallies", job_limits=JobLimits(lease=float(os.environ["TALLIES_LEASE"])))
 
 
 def _note(ctx: Job, what: str) -> None:

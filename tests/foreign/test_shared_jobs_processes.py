@@ -24,7 +24,7 @@ from tests.rpc.conftest import RunningBroker
 # The first one waits for PostgreSQL to be installed.
 pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.slow, pytest.mark.timeout(300)]
 
-Start = Callable[[str], AbstractContextManager[tuple[subprocess.Popen[str], dict[str, Any]]]]
+Start = Callable[..., AbstractContextManager[tuple[subprocess.Popen[str], dict[str, Any]]]]
 
 
 @pytest.fixture
@@ -51,9 +51,12 @@ def start(postgres: PostgresServer, broker_url: str, tmp_path: Path, ledger: Pat
     """Starts an instance with a folder of its own, as on a machine of its own."""
     shared = {"NEBULA_JOBS": postgres.new_database(), "TALLIES_LEDGER": str(ledger)}
 
-    def make(name: str) -> AbstractContextManager[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    def make(
+        name: str, lease: float = 3.0
+    ) -> AbstractContextManager[tuple[subprocess.Popen[str], dict[str, Any]]]:
         words = ["run", "tests.foreign.tallies:app", "--broker", broker_url]
-        return running(*words, env={**shared, "NEBULA_STATE": str(tmp_path / name)})
+        own = {"NEBULA_STATE": str(tmp_path / name), "TALLIES_LEASE": str(lease)}
+        return running(*words, env={**shared, **own})
 
     return make
 
@@ -153,6 +156,29 @@ def _check_one_at_a_time(lines: Sequence[Sequence[str]]) -> None:
             latest[target] = job, attempt
         else:
             assert latest[target] == (job, attempt), "it went on while another one wrote the same target"
+
+
+async def test_each_job_is_done_once_while_the_database_is_killed_and_comes_back(
+    postgres: PostgresServer, client: Client, start: Start, ledger: Path
+) -> None:
+    # Longer than all of this: nobody is given up.
+    with anyio.fail_after(120), start("a", lease=300.0), start("b", lease=300.0):
+        handles = []
+        for _ in range(3):
+            handles += [
+                await client.start("tallies", "write", {"target": str(number % 3)}) for number in range(12)
+            ]
+            postgres.kill()
+            await anyio.to_thread.run_sync(postgres.start)
+        values = [await handle.result(str) for handle in handles]
+
+    assert values == [str(number % 3) for number in range(12)] * 3
+    lines = [line.split() for line in ledger.read_text().splitlines()]
+    jobs = [handle.id.partition("/")[2] for handle in handles]
+    assert sorted((job, attempt) for job, attempt, what, _ in lines if what == "begun") == sorted(
+        (job, "1") for job in jobs
+    )
+    _check_one_at_a_time(lines)
 
 
 async def test_password_is_in_nothing_that_an_instance_says(

@@ -8,9 +8,10 @@ from pathlib import Path
 import anyio
 
 from nebula.rpc.jobs.context import Job
+from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.responder import Responder
 
-app = Responder("tallies")
+app = Responder("tallies", job_limits=JobLimits(adopt_every=0.1))
 
 
 @app.job(engine=None)

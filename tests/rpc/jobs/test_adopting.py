@@ -10,8 +10,10 @@ import pytest
 import structlog
 
 from nebula.rpc.jobs.adopting import Orphans
+from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.record import LogLine
 from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobState
@@ -220,3 +222,39 @@ async def test_same_request_made_anew_meanwhile_does_not_stand_in_the_way(house:
         task = await house.runner.next_task()
 
     assert task.job == job(1).id
+
+
+async def test_instance_looks_for_such_folders_by_itself(house: House, left: Path) -> None:
+    house.limits = JobLimits(adopt_every=0.01)
+    lock = StateFolder.lock(left)
+    assert lock is not None
+    async with house.living():
+        lock.close()
+        for number in (1, 2):
+            await house.runner.next_task(number)
+
+    assert sorted(task.job for task in house.runner.submitted) == [job(1).id, job(2).id]
+
+
+async def test_job_that_somebody_was_still_to_be_told_of_is_forgotten_with_its_result(
+    house: House, left: Path
+) -> None:
+    house.limits = JobLimits(keep_for=100.0)
+    path = left / "results" / f"{job(5).id}.parquet"
+    path.mkdir(parents=True)
+    registry = SqliteJobRegistry(left / "jobs.sqlite")
+    output = JobOutput(path=str(path))
+    registry.insert(
+        job(5, state=JobState.DONE, ended_at=1.0, notify="/queue/mine", is_owed=True, output=output)
+    )
+    registry.close()
+    lock = StateFolder.lock(left)
+    assert lock is not None
+    async with house.living() as service:
+        lock.close()
+        await service.housekeeping.adopt()
+        await house.published.until_told("/queue/mine", "done")
+        await service.housekeeping.prune()
+
+        assert (await ask(service, "job.list", {"state": "done"}))["jobs"] == []
+    assert not path.exists()

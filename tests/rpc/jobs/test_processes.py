@@ -107,3 +107,24 @@ async def test_job_that_kills_its_service_is_lost_after_its_retries(
             end = await client.job(handle.id).wait()
 
     assert (first, second.returncode, end.state) == (9, 9, "lost")
+
+
+async def test_open_jobs_of_a_killed_process_are_adopted_by_one_that_was_there(
+    client: Client, service: Callable[[], Process]
+) -> None:
+    async with started(client, service, "hold_once") as (again, process):
+        lost = await client.start("tallies", "hold")
+        async for status in lost.watch():
+            if status.state == "running":
+                break
+        before = await again.status()
+        with service():
+            await _kill(process)
+
+            assert await again.result(int) == 2
+            with pytest.raises(JobEnded) as caught:
+                await client.job(lost.id).result()
+            after = await client.job(again.id).status()
+
+    assert (caught.value.state, caught.value.code) == ("lost", "engine-lost")
+    assert after.via != before.via
