@@ -1,7 +1,9 @@
-"""Messages as a client hands them out, and what was recorded of them."""
+"""Messages as a client hands them out, what was recorded of them, and a broker's word on its ACKs."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +68,23 @@ def records(path: Path) -> list[Any]:
 def recorded(folder: Path) -> list[Any]:
     """What all files hold, in the order of their names."""
     return [record for path in files(folder) for record in records(path)]
+
+
+class Acks:
+    """The ids that were ACKed, in a file. A broker takes an ACK or not, and nobody hears of it at once.
+
+    The process may be killed while it writes: a word that was cut is no ACK.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "acks"
+        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
+        path.write_text(whole and f"{whole}\n")
+        self.ids = whole.split()
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+
+    def send(self, ids: Iterable[str]) -> None:
+        os.write(self._file, "".join(f"{each}\n" for each in ids).encode())
+
+    def close(self) -> None:
+        os.close(self._file)

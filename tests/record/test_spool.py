@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +13,8 @@ from nebula.errors import LocalProtocolError, SettingsError
 from nebula.record.ledger import LedgerDamaged
 from nebula.record.message import encode_message
 from nebula.record.spool import Spool, Synced
-from tests.record.messages import records
+from tests.dying import deaths
+from tests.record.messages import Acks, records
 from tests.record.test_container import files_of_at_most
 
 MESSAGES = [f"m-{number}" for number in range(30)]
@@ -196,39 +195,24 @@ def test_segments_without_their_ledger_are_left_alone(tmp_path: Path) -> None:
 
 def live(folder: Path) -> None:
     """Take all messages as from a broker that gives out again what was not acked; the ACKs are in a file."""
-    acks = folder / "acks"
-    acked = acks.read_text().split() if acks.exists() else []
-    log = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    acks = Acks(folder)
     with Spool(folder / "spool", codec="null", segment_bytes=_SMALL) as spool:
-        left = [each for each in MESSAGES if each not in acked]
+        left = [each for each in MESSAGES if each not in acks.ids]
         while left:
             batch, left = left[:_BATCH], left[_BATCH:]
             synced = add(spool, *batch)
-            # A broker takes an ACK or not, and nobody hears of it at once. A word that was cut is no ACK.
-            os.write(log, "".join(f"{each}\n" for each in batch).encode())
+            acks.send(batch)
             spool.acked(synced)
             spool.delete(spool.end - 10)
-    os.close(log)
+    acks.close()
 
 
 def test_killed_at_any_step_it_has_each_message_once(tmp_path: Path) -> None:
-    here = f"{__name__}:live"
-    steps = int(
-        subprocess.run(
-            [sys.executable, "-m", "tests.record.dying", here, str(tmp_path)],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=50,
-        ).stdout
-    )
+    steps = deaths(f"{__name__}:live", tmp_path)
 
     assert steps > 50
     for step in range(steps):
         folder = tmp_path / str(step)
-        acks = folder / "acks"
-        if acks.exists() and not acks.read_text().endswith("\n"):
-            acks.write_text(acks.read_text().rpartition("\n")[0] + "\n")
         with Spool(folder / "spool") as spool:
             # Some ACKs never reached the broker, though they were written.
             before = bodies(spool, spool.start)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from shutil import rmtree
@@ -18,7 +16,18 @@ from nebula.record.parts import Rotation
 from nebula.record.sorting import Sorter
 from nebula.record.store import RecordStore
 from nebula.stomp.client import Message
-from tests.record.messages import NEWER_READING, READING, SCHEMAS, files, hidden, message, recorded, records
+from tests.dying import deaths
+from tests.record.messages import (
+    NEWER_READING,
+    READING,
+    SCHEMAS,
+    Acks,
+    files,
+    hidden,
+    message,
+    recorded,
+    records,
+)
 from tests.record.test_container import files_of_at_most
 
 HOUR_MS = 3_600_000
@@ -300,36 +309,30 @@ _ALL = [f"m{number}" for number in range(12)]
 def live(folder: Path) -> None:
     """Record all messages, as from a broker that gives out again what it has no ACK of."""
     clock = Clock()
-    acks = folder / "acks"
-    acked = acks.read_text().split() if acks.exists() else []
-    log = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    acks = Acks(folder)
     rotation = Rotation(size_bytes=1200, seconds=60)
     with RecordStore(
         folder / "recorded", Sorter(SCHEMAS.get), codec="null", rotation=rotation, now=clock
     ) as store:
-        left = [each for each in _ALL if each not in acked]
+        left = [each for each in _ALL if each not in acks.ids]
         while left:
             batch, left = left[:3], left[3:]
             store.take([*texts(*batch), *readings(*(int(each[1:]) for each in batch))])
             group = store.sync()
-            os.write(log, "".join(f"{each}\n" for each in batch).encode())
+            acks.send(batch)
             if group is not None:
                 store.confirm([group])
             store.rotate()
         store.finish()
-    os.close(log)
+    acks.close()
 
 
 def test_killed_at_any_step_each_message_is_recorded_once(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "tests.record.dying", f"{__name__}:live", str(tmp_path)]
-    steps = int(subprocess.run(words, check=True, capture_output=True, text=True, timeout=50).stdout)
+    steps = deaths(f"{__name__}:live", tmp_path)
 
     assert steps > 50
     for step in range(steps):
         folder = tmp_path / str(step)
-        acks = folder / "acks"
-        if acks.exists() and not acks.read_text().endswith("\n"):  # that word never left
-            acks.write_text(acks.read_text().rpartition("\n")[0] + "\n")
         live(folder)
         found = recorded(folder / "recorded")
         assert sorted(each["id"] for each in found if "id" in each) == sorted(_ALL), step

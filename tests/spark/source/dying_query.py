@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,12 +23,16 @@ from nebula.record.spool import Spool
 from nebula.spark.source.options import stream_options
 from nebula.spark.source.stream import StreamReader
 from nebula.stomp.messages import Message
+from tests.dying import calls_of_os, has_died, start
 
 ROWS_PER_BATCH = 4
 
 _AT_ONCE = 8
 
-_CHANGING = ("pwrite", "fdatasync", "fsync", "ftruncate", "replace", "unlink", "mkdir")
+_STEPS = [
+    *calls_of_os("pwrite", "fdatasync", "fsync", "ftruncate", "replace", "unlink", "mkdir"),
+    *((Message, "ack"), (Spool, "acked"), (Spool, "sync")),
+]
 
 
 def query(url: str, folder: Path, queue: str) -> None:
@@ -84,47 +86,12 @@ def _write(path: Path, what: Any) -> None:
     os.replace(draft, path)  # noqa: PTH105  # by the name that dies
 
 
-def _arm(step: int) -> None:
-    """Die at the step of this number from now on."""
-    left = step
-
-    def dying(call: Callable[..., Any], *, is_write: bool) -> Callable[..., Any]:
-        def counted(*args: Any, **named: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                if is_write:
-                    call(args[0], args[1][: len(args[1]) // 2], *args[2:])
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*args, **named)
-
-        return counted
-
-    for name in _CHANGING:
-        setattr(os, name, dying(getattr(os, name), is_write=name == "pwrite"))
-    for owner, name in ((Message, "ack"), (Spool, "acked"), (Spool, "sync")):
-        setattr(owner, name, dying(getattr(owner, name), is_write=False))
-
-
 def _start(url: str, folder: Path, step: int, *, dies: bool) -> int:
-    child = os.fork()
-    if child == 0:
-        try:
-            logs.configure(logs.Level.ERROR)
-            if dies:
-                _arm(step)
-            query(url, folder / str(step), f"/queue/r{step}")
-            os._exit(0)
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-            os._exit(1)
-    return child
+    def work() -> None:
+        logs.configure(logs.Level.ERROR)
+        query(url, folder / str(step), f"/queue/r{step}")
 
-
-def _died(child: int) -> bool:
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "a query failed"
-    return os.WIFSIGNALED(status)
+    return start(work, step if dies else None, _STEPS)
 
 
 def main(url: str, folder: Path) -> None:
@@ -133,13 +100,13 @@ def main(url: str, folder: Path) -> None:
     while True:
         # Most of the time they wait for messages that do not come.
         steps = range(step, step + _AT_ONCE)
-        died = [_died(child) for child in [_start(url, folder, each, dies=True) for each in steps]]
+        died = [has_died(child) for child in [_start(url, folder, each, dies=True) for each in steps]]
         restarted = [
             _start(url, folder, each, dies=False)
             for each, is_dead in zip(steps, died, strict=True)
             if is_dead
         ]
-        outcomes = [_died(child) for child in restarted]
+        outcomes = [has_died(child) for child in restarted]
         assert not any(outcomes), "a restarted query died"
         if not all(died):
             print(steps[died.index(False)])
