@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from nebula.errors import JobError
 from nebula.rpc.errors import VerbError
@@ -30,6 +31,9 @@ _JAVA_CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]*(?:Exception|Error)\w*:\s*")
 
 # What our readers say of data, in a worker's traceback: the name of the file is in it.
 _DATA_ERROR = re.compile(r"^nebula\.spark\.reading\.errors\.\w+: (.+)$", re.MULTILINE)
+
+# What Spark's own readers say of a file; what is wrong with it says the deepest cause.
+_UNREADABLE = re.compile(r"Encountered error while reading file (?:file:(?://)?)?(\S+)\.\s")
 
 # The ways in which py4j says that the JVM does not answer; only then it is worth asking whether it lives.
 _CONNECTION_ERRORS = ("Py4JNetworkError", "Py4JError")
@@ -92,6 +96,8 @@ def _code(error: BaseException, texts: list[str], sqlstate: str | None) -> str:
         return "out-of-memory"
     if type(error).__name__ == "PythonException" or sqlstate == "38000":
         return "python"
+    if _unreadable(error, texts):
+        return "data"
     if sqlstate is not None:
         return _code_of_sqlstate(sqlstate)
     return "job"
@@ -115,6 +121,8 @@ def _sqlstate(error: BaseException, texts: list[str]) -> str | None:
 def _message(error: BaseException, code: str, texts: list[str]) -> str:
     if code == "data" and (told := _DATA_ERROR.search("\n".join(texts))):
         return told[1]
+    if code == "data" and (path := _unreadable(error, texts)):
+        return f"{path}: {texts[-1]}"
     if code == "python":
         return _python_message(texts)
     if code == "worker-crashed":
@@ -127,6 +135,12 @@ def _message(error: BaseException, code: str, texts: list[str]) -> str:
         return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     # The deepest cause that has a text is what went wrong; what stands above it tells the way there.
     return _HINT.sub("", _CONDITION.sub("", texts[-1]))
+
+
+def _unreadable(error: BaseException, texts: list[str]) -> str | None:
+    """The file that one of Spark's own readers could not read."""
+    named = _UNREADABLE.search("\n".join(texts)) if _is_from_spark(error) else None
+    return None if named is None else unquote(named[1])
 
 
 def _python_message(texts: list[str]) -> str:

@@ -68,6 +68,10 @@ DEAD_WORKER = JavaThrowable(
     "Job aborted due to stage failure: Task 0 failed",
     JavaThrowable("Python worker exited unexpectedly (crashed)", JavaThrowable(None)),
 )
+DAMAGED_FILE = JavaThrowable(
+    "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a%20b.avro. SQLSTATE: KD001",
+    JavaThrowable("invalid distance too far back", JavaThrowable(None)),
+)
 TOO_LARGE = JavaThrowable(
     "Total size of serialized results (20.0 MiB) is bigger than spark.driver.maxResultSize (16.0 MiB)"
 )
@@ -139,6 +143,7 @@ TOO_LARGE = JavaThrowable(
             "Job 2 failed.",
             "XXKDA",
         ),
+        (Py4JJavaError(DAMAGED_FILE), "data", "/a b.avro: invalid distance too far back", "KD001"),
         (JobError("no readings", code="empty"), "empty", "no readings", None),
         (VerbError("not-found", "no such meter"), "not-found", "no such meter", None),
         (ResultError("too long", code="result-too-large"), "result-too-large", "too long", None),

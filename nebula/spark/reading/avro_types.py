@@ -6,7 +6,7 @@ write a nullable type are dealt with once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -108,6 +108,11 @@ class Union:
     branches: tuple[AvroType, ...]
     inner: AvroType
 
+    @property
+    def some(self) -> tuple[AvroType, ...]:
+        """The branches but null."""
+        return tuple(each for each in self.branches if each != NULL)
+
 
 AvroType: TypeAlias = Primitive | Enum | Fixed | Array | Map | Record | Union | Unsupported
 
@@ -129,6 +134,22 @@ def parse_record(parsed: Any) -> Record:
     if not isinstance(tree, Record):
         raise UnsupportedTypeError("the schema is no record, and so has no columns")
     return tree
+
+
+def parts(each: AvroType) -> Iterator[AvroType]:
+    """A type, and behind it all types within it; not the null that only says that another may be missing."""
+    yield each
+    match each:
+        case Array():
+            yield from parts(each.items)
+        case Map():
+            yield from parts(each.values)
+        case Record():
+            for field in each.fields:
+                yield from parts(field.type)
+        case Union():
+            for branch in each.some:
+                yield from parts(branch)
 
 
 def unwrap(each: AvroType) -> tuple[AvroType, bool]:

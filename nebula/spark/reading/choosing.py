@@ -5,13 +5,18 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from nebula.spark.reading.avro_types import Record
+from nebula.avro import Schema
+from nebula.errors import AvroError
+from nebula.spark.reading.avro_types import Enum, Fixed, Primitive, Record, parse_record, parts
+from nebula.spark.reading.blocks import read_header
 from nebula.spark.reading.columns import why_not_polars
-from nebula.spark.reading.errors import DataError
+from nebula.spark.reading.errors import CorruptFileError, DataError
 from nebula.spark.reading.files import File
 from nebula.spark.reading.hive import has_hive, why_not_hive
+from nebula.spark.reading.resolution import Resolution
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +25,9 @@ Name: TypeAlias = Literal["spark-avro", "polars", "hive", "fastavro"]
 
 ORDER: Final[tuple[Name, ...]] = ("spark-avro", "polars", "hive", "fastavro")
 """By what was measured, the quickest first (decision 0030); spark-avro first, as it is Spark's own."""
+
+# The class is in Spark's own jars; the name `avro` comes with the jar spark-avro, or from who sells Spark.
+_SPARKS_NAMES: Final = ("org.apache.spark.sql.avro.AvroFileFormat", "avro")
 
 # A path that is nowhere: whoever knows the format says so, and who does not says that.
 _NOWHERE: Final = "file:///nebula/asks/for/spark-avro"
@@ -33,6 +41,7 @@ class Wanted:
         record: the reader's schema.
         files: all of them.
         folder_types: the columns in the names of folders.
+        columns: of the record, those that are wanted.
         unpacks: envelopes are to be unpacked.
         why_no_polars: why polars cannot be had, or not for these; None: it can.
     """
@@ -40,6 +49,7 @@ class Wanted:
     record: Record
     files: Sequence[File]
     folder_types: Mapping[str, str]
+    columns: Sequence[str]
     unpacks: bool
     why_no_polars: str | None
 
@@ -97,23 +107,77 @@ def _why_not(spark: SparkSession, wanted: Wanted, name: Name) -> str | None:
 
 
 def _why_not_spark_avro(spark: SparkSession, wanted: Wanted) -> str | None:
-    if not has_spark_avro(spark):
-        return "the spark-avro jar is not configured (set spark.jars to it)"
+    if sparks_name(spark) is None:
+        return "this Spark has no reader of Avro (set spark.jars to the jar spark-avro)"
     if wanted.unpacks:
         return "spark-avro unpacks no envelopes"
-    if {field.name for field in wanted.record.fields} & {
-        name for file in wanted.files[:1] for name, _ in file.parts
-    }:
+    fields = [field.name.lower() for field in wanted.record.fields]
+    if len({*fields}) < len(fields):
+        return "spark-avro knows no capital letters, and two columns have the same name without them"
+    folders = {name.lower() for file in wanted.files[:1] for name, _ in file.parts}
+    if folders & {*fields}:
         return "spark-avro takes a column of a folder's name for one of the data"
+    roots = {root_of(file) for file in wanted.files}
+    if folders and (None in roots or len(roots) > 1):
+        return "spark-avro takes columns from the names of folders below one folder only"
+    others = (_resolved_otherwise(path, text, wanted) for text, path in _written(wanted.files).items())
+    return next(filter(None, others), None)
+
+
+def root_of(file: File) -> Path | None:
+    """The folder above those whose names are columns; None: there are none, or others lie between them."""
+    folders = Path(file.path).parents
+    depth = len(file.parts)
+    return folders[depth] if depth and all("=" in each.name for each in folders[:depth]) else None
+
+
+def _written(files: Sequence[File]) -> dict[str, str]:
+    """The schemas that files were written with, each with the path of one."""
+    return {read_header(file.path).schema: file.path for file in reversed(files)}
+
+
+def _resolved_otherwise(path: str, text: str, wanted: Wanted) -> str | None:
+    """What Java's Avro makes something else of than we do, without a word; None: nothing.
+
+    Raises:
+        DataError: what the file was written with cannot be read so. Names the file.
+    """
+    try:
+        writer = parse_record(Schema.from_text(text).parsed)
+        Resolution(writer, wanted.record, wanted.columns)
+    except AvroError as error:
+        raise CorruptFileError(path, str(error)) from error
+    except DataError as error:
+        raise DataError(f"{path}: {error.message}") from error
+    if writer == wanted.record:
+        return None
+    if len(_times(writer) | _times(wanted.record)) > 1:
+        return "spark-avro takes times that were written in another unit for those of the reader's schema"
+    if _names(writer) - _names(wanted.record):
+        return "spark-avro knows no enum or fixed by another namespace"
     return None
 
 
-def has_spark_avro(spark: SparkSession) -> bool:
-    """Whether Spark knows the format `avro`. It takes some hundredths of a second to find out."""
+def _times(record: Record) -> set[str]:
+    logical = (each.logical for each in parts(record) if isinstance(each, Primitive))
+    return {each for each in logical if each and "timestamp" in each}
+
+
+def _names(record: Record) -> set[str]:
+    return {each.name for each in parts(record) if isinstance(each, Enum | Fixed)}
+
+
+def sparks_name(spark: SparkSession) -> str | None:
+    """What Spark calls its own reader of Avro; None: it has none. Takes some hundredths of a second."""
+    return next((name for name in _SPARKS_NAMES if _is_known(spark, name)), None)
+
+
+def _is_known(spark: SparkSession, name: str) -> bool:
     from pyspark.errors import AnalysisException
 
     try:
-        spark.read.format("avro").schema("a int").load(_NOWHERE)
+        # Of a server of Spark Connect nothing is asked before the schema is.
+        _ = spark.read.format(name).schema("a int").load(_NOWHERE).schema
     except AnalysisException as error:
         return error.getCondition() == "PATH_NOT_FOUND"
     return True

@@ -14,7 +14,6 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import types as spark
 
 from nebula.spark.reading.avro_types import (
-    NULL,
     Array,
     AvroType,
     Enum,
@@ -24,6 +23,7 @@ from nebula.spark.reading.avro_types import (
     Record,
     Union,
     Unsupported,
+    parts,
     unwrap,
 )
 from nebula.spark.reading.errors import UnsupportedTypeError
@@ -210,22 +210,17 @@ def _decimal(each: Primitive | Fixed) -> dict[str, Any]:
 
 def why_not_polars(each: AvroType) -> str | None:
     """What polars cannot decode in this type, even by its raw schema; None: nothing."""
+    return next(filter(None, map(_foreign_to_polars, parts(each))), None)
+
+
+def _foreign_to_polars(each: AvroType) -> str | None:
     match each:
         case Primitive(kind="null"):
             return "a field that is always null"
-        case Union():
-            some = [branch for branch in each.branches if branch != NULL]
-            # One branch alone is no nullable type to polars.
-            if len(some) != 1 or len(each.branches) != 2:
-                return "a union that is not of null and one type"
-            return why_not_polars(some[0])
-        case Array():
-            return why_not_polars(each.items)
-        case Map():
-            return why_not_polars(each.values)
+        # One branch alone is no nullable type to polars.
+        case Union() if len(each.some) != 1 or len(each.branches) != 2:
+            return "a union that is not of null and one type"
         case Record() if not each.fields:
             return "a record without fields"
-        case Record():
-            return next(filter(None, (why_not_polars(field.type) for field in each.fields)), None)
         case _:
             return None

@@ -28,6 +28,9 @@ _SYNC: Final = b"nebula made this"
 _FASTAVRO_ROWS: Final = 16_384
 
 
+_MORE_OR_LESS: Final = "a block holds more or less than the data that it says it has: it is damaged"
+
+
 class Decoder(Protocol):
     """Decodes data of one writer's schema."""
 
@@ -74,7 +77,7 @@ class PolarsDecoder:
         """See `Decoder`."""
         table = self._read(data + self._last, count + 1)
         if not table.slice(count, 1).equals(self._expected):
-            raise AvroError("its data do not end where the block does")
+            raise AvroError(_MORE_OR_LESS)
         rows = table.slice(0, count).combine_chunks()
         return {name: _one(rows.column(name)) for name in self._needed}
 
@@ -88,7 +91,7 @@ class PolarsDecoder:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
                 raise
-            raise AvroError(f"its data are none of its schema ({_first_line(error)})") from error
+            raise _undecodable(error) from error
         return frame.select(self._needed).to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
@@ -114,7 +117,7 @@ class FastavroDecoder:
             with _no_collection():
                 chunks.append(self._rows(stream, rows))
         if stream.tell() != len(data):
-            raise AvroError("its data do not end where the block does")
+            raise AvroError(_MORE_OR_LESS)
         records = pa.concat_arrays(chunks) if chunks else pa.array([], self._type)
         return dict(zip([field.name for field in self._type], records.flatten(), strict=True))
 
@@ -124,7 +127,7 @@ class FastavroDecoder:
             return pa.array([read(stream, writer, reader) for _ in range(count)], self._type)
         # It raises what it comes upon: an index, a key, a struct that is too short.
         except Exception as error:
-            raise AvroError(f"its data are none of its schema ({_first_line(error)})") from error
+            raise _undecodable(error) from error
 
 
 @contextmanager
@@ -172,5 +175,6 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).partition("\n")[0][:120]
+def _undecodable(error: BaseException) -> AvroError:
+    said = (str(error) or type(error).__name__).partition("\n")[0][:120]
+    return AvroError(f"a block cannot be decoded by the file's schema: it is damaged ({said})")

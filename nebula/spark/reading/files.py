@@ -17,8 +17,9 @@ from nebula.spark.reading.errors import DataError
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 Value: TypeAlias = "str | int | dt.date | None"
 
-# As Hive and Spark write a column's null into a folder's name.
-_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+NULL_NAME: Final = "__HIVE_DEFAULT_PARTITION__"
+"""As Hive and Spark write a column's null into a folder's name."""
+
 _INTEGER: Final = re.compile(r"-?\d{1,18}")
 _INT_LIMIT: Final = 1 << 31
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
@@ -44,17 +45,18 @@ def list_files(paths: Paths) -> list[File]:
 
     A path is a file, a folder (with all below it) or a glob. In folders, names that begin with `.` or `_`
     are left out, as unfinished files have them, and so is what ends otherwise than in `.avro`, unless
-    it has no ending at all, as what Hive writes.
+    it has no ending at all, as what Hive writes. Links are followed.
 
     Raises:
-        DataError: nothing is there, or folders disagree about the columns in their names.
+        DataError: nothing is there, a link leads nowhere or up again, or folders disagree about the
+            columns in their names.
     """
     files: dict[str, File] = {}
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
         for root in _roots(_local(os.fspath(path))):
             for found in _below(root):
                 parts = _parts(Path(found).parent.relative_to(root)) if root != found else ()
-                files.setdefault(found, File(found, Path(found).stat().st_size, parts))
+                files.setdefault(found, File(found, _size_bytes(found), parts))
     ordered = [files[path] for path in sorted(files)]
     for file in ordered[1:]:
         if [name for name, _ in file.parts] != [name for name, _ in ordered[0].parts]:
@@ -108,16 +110,34 @@ def _below(root: str) -> Iterator[str]:
     if not Path(root).is_dir():
         yield root
         return
-    for folder, folders, names in os.walk(root):
+    # Links are followed, as Hadoop does.
+    for folder, folders, names in os.walk(root, followlinks=True):
+        _check_ends_somewhere(folder, root)
         folders[:] = sorted(each for each in folders if not each.startswith((".", "_")))
         for name in names:
             if not name.startswith((".", "_")) and Path(name).suffix in (".avro", ""):
                 yield str(Path(folder, name))
 
 
+def _check_ends_somewhere(folder: str, root: str) -> None:
+    path = Path(folder)
+    if path.is_symlink() and folder != root:
+        target = path.resolve()
+        above = [each for each in path.parents if each.is_relative_to(root)]
+        if any(each.resolve() == target for each in above):
+            raise DataError(f"{folder} is a link to a folder above it ({target}): its files would never end")
+
+
+def _size_bytes(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError as error:
+        raise DataError(f"{path}: it cannot be read: {error.strerror}") from error
+
+
 def _parts(folder: Path) -> tuple[tuple[str, str | None], ...]:
     pairs = (part.split("=", 1) for part in folder.parts if "=" in part)
-    return tuple((unquote(name), None if value == _NULL else unquote(value)) for name, value in pairs)
+    return tuple((unquote(name), None if value == NULL_NAME else unquote(value)) for name, value in pairs)
 
 
 def _type_of(values: set[str]) -> str:

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nebula.spark.reading.avro_types import Array, AvroType, Fixed, Map, Primitive, Record, Union, Unsupported
-from nebula.spark.reading.files import File
+from nebula.spark.reading.avro_types import AvroType, Fixed, Primitive, Record, Union, parts
+from nebula.spark.reading.files import NULL_NAME, File
 from nebula.spark.reading.plan import Plan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
 # The column that tells folders apart whose names have no columns.
 _FOLDER: Final = "nebula_folder"
@@ -34,7 +35,7 @@ def why_not_hive(record: Record, files: Sequence[File], folder_types: Mapping[st
     if len(set(names)) < len(names):
         return "Hive knows no capital letters, and two columns have the same name without them"
     for field in record.fields:
-        if why := _why_not(field.type):
+        if why := next(filter(None, map(_foreign, parts(field.type))), None):
             return f"Hive cannot read {why} ({field.name})"
     wanted = {file.path for file in files}
     for folder in _folders(files):
@@ -49,11 +50,17 @@ def read(spark: SparkSession, plan: Plan) -> DataFrame:
     from pyspark.sql import functions
 
     name = _table(spark, plan)
-    table = spark.table(name)
-    return table.select(
+    nullable = {name for file in plan.files for name, value in file.parts if value is None}
+
+    def column(field: StructField) -> Column:
         # Hive's names are in small letters, those within structs too.
-        *(functions.col(f.name.lower()).cast(f.dataType).alias(f.name) for f in plan.table())
-    )
+        found = functions.col(field.name.lower()).cast(field.dataType)
+        if field.name in nullable and field.name in plan.folder_types:
+            # A null among texts comes out as it is written in a folder's name.
+            found = functions.when(found.cast("string") != NULL_NAME, found)
+        return found.alias(field.name)
+
+    return spark.table(name).select(*map(column, plan.table()))
 
 
 def _table(spark: SparkSession, plan: Plan) -> str:
@@ -91,7 +98,7 @@ def _text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _why_not(each: AvroType) -> str | None:
+def _foreign(each: AvroType) -> str | None:
     match each:
         case Primitive(logical=logical) if logical in _FOREIGN_LOGICAL:
             return logical
@@ -99,16 +106,7 @@ def _why_not(each: AvroType) -> str | None:
             return "a field that is always null"
         case Fixed(precision=precision) if precision:
             return "a decimal of a fixed size"
-        case Union():
-            some = [branch for branch in each.branches if branch != Primitive("null")]
-            return _why_not(some[0]) if len(some) == 1 else "a union of several types"
-        case Array():
-            return _why_not(each.items)
-        case Map():
-            return _why_not(each.values)
-        case Record():
-            return next(filter(None, (_why_not(field.type) for field in each.fields)), None)
-        case Unsupported():
-            return "such a union"
+        case Union() if len(each.some) != 1:
+            return "a union of several types"
         case _:
             return None

@@ -6,13 +6,14 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 from pyspark.sql import types as spark
 
 from nebula.avro import Schema
+from nebula.errors import AvroError
 from nebula.spark.reading.avro_types import Record, parse_record
 from nebula.spark.reading.columns import spark_type
 from nebula.spark.reading.errors import DataError
@@ -76,6 +77,22 @@ class Plan:
                 for name in self.columns
             ]
         )
+
+    def stored(self) -> spark.StructType:
+        """All that the files have of the table, and all that their folders' names have. Raises as `table`."""
+        columns = [*self.data_columns, *self.folder_types]
+        return replace(self, columns=columns).table()
+
+    def narrowed(self) -> str:
+        """The reader's schema with no other fields than the wanted ones, if it is one without the others."""
+        definition = json.loads(self.schema)
+        fields = [field for field in definition.get("fields", ()) if field["name"] in self.data_columns]
+        narrow = json.dumps({**definition, "fields": fields})
+        try:
+            Schema.from_text(narrow)
+        except AvroError:  # one of the others defines a type that a wanted one has, too
+            return self.schema
+        return narrow
 
     def to_text(self) -> str:
         """As an option of Spark's."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
@@ -15,18 +15,26 @@ from pyspark.sql import datasource
 from pyspark.sql import types as spark_types
 
 from nebula.spark.reading import hive
-from nebula.spark.reading.choosing import Name, choose
+from nebula.spark.reading.blocks import walk
+from nebula.spark.reading.choosing import Name, choose, root_of, sparks_name
 from nebula.spark.reading.errors import CorruptFileError, DataError
 from nebula.spark.reading.files import File, Paths, column_types, list_files, typed
 from nebula.spark.reading.plan import SPARK_TYPES, Plan
 from nebula.spark.reading.request import Envelopes, Request, SchemaLike
 from nebula.spark.reading.source import PUSHDOWN_CONF, AvroSource, CheckSource
+from nebula.spark.reading.splits import Part
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # The host's log. By its own stream: what goes to `sys.stderr` in a job is put into that job's log, too.
 _log = structlog.wrap_logger(structlog.PrintLogger(sys.__stderr__))
+
+# Up to here it takes less than a Spark job does to go from block to block.
+_MOST_HERE_BYTES = 64 << 20
+
+# Spark takes every path for a glob.
+_IN_GLOBS, _ESCAPED = re.compile(r"[{}\[\]*?\\]"), r"\\\g<0>"
 
 # A name that no column has.
 _NUMBER = "nebula number"
@@ -109,20 +117,22 @@ class Reader:
         """
         _check("envelope", envelope, ("content", "raw"))
         _check("corrupt", corrupt, ("fail", "skip"))
-        files = list_files(path)
-        types = column_types(files)
-        if where is not None:
-            files = self._in_folders(files, types, where)
+        everything = list_files(path)
+        types = column_types(everything)
+        files = everything if where is None else self._in_folders(everything, types, where)
         skips = corrupt == "skip"
-        slots = self._slots()
-        plan, wanted = Request(files, types, schema, columns, envelope, schemas, skips, slots).settle()
+        # Where no folder meets the condition, the table is empty and has its columns all the same.
+        samples, slots = files or everything, self._slots()
+        plan, wanted = Request(
+            files, samples, types, schema, columns, envelope, schemas, skips, slots
+        ).settle()
         plan.table()  # what Spark cannot hold is told before anything is read
         if skips:
             plan = self._without_damaged(plan)
             wanted = replace(wanted, files=plan.files)
         name, why = choose(self._spark, wanted, reader)
         self._tell(path, plan, name, why)
-        if name == "hive" and not skips:
+        if name in ("spark-avro", "hive") and not skips:
             self._check_ends(plan)
         return self._load(plan, name)
 
@@ -163,10 +173,15 @@ class Reader:
         return replace(plan, files=[file for file in plan.files if file.path not in found])
 
     def _check_ends(self, plan: Plan) -> None:
-        # Hive leaves out the end of a file that was cut, and says nothing.
-        found = self._damaged(plan, "blocks")
-        if found:
-            raise CorruptFileError(*min(found.items()))
+        # Java's Avro leaves out the end of a file that was cut, and says nothing.
+        if sum(file.size_bytes for file in plan.files) > _MOST_HERE_BYTES:
+            found = self._damaged(plan, "blocks")
+            if found:
+                raise CorruptFileError(*min(found.items()))
+            return
+        for file in plan.files:
+            for _ in walk(Part(file, 0, file.size_bytes)):
+                pass
 
     def _damaged(self, plan: Plan, depth: Literal["data", "blocks"]) -> dict[str, str]:
         self._register(CheckSource)
@@ -200,18 +215,13 @@ class Reader:
                 raise
 
     def _load_by_spark(self, plan: Plan) -> DataFrame:
-        source = self._spark.read.format("avro").option("avroSchema", plan.schema)
-        root = _root(plan.files)
+        source = self._spark.read.format(str(sparks_name(self._spark))).schema(plan.stored())
+        source = source.option("avroSchema", plan.narrowed()).option("datetimeRebaseMode", "CORRECTED")
+        root = root_of(plan.files[0])
         if root is not None:
-            source = source.option("basePath", root)
-        table = source.load([f"file://{file.path}" for file in plan.files])
-        return table.select(*(table[field.name].cast(field.dataType) for field in plan.table()))
-
-
-def _root(files: Sequence[File]) -> str | None:
-    """The folder above those whose names have columns."""
-    depth = len(files[0].parts)
-    return f"file://{Path(files[0].path).parents[depth]}" if depth else None
+            source = source.option("basePath", f"file://{root}")
+        table = source.load([f"file://{_IN_GLOBS.sub(_ESCAPED, file.path)}" for file in plan.files])
+        return table.select(*(f"`{name}`" for name in plan.columns))
 
 
 def _check(name: str, value: str, choices: Sequence[str]) -> None:

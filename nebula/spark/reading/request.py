@@ -31,12 +31,15 @@ class Request:
     """What `Reader.avro` was asked for; see there.
 
     Attributes:
-        files: with their folders' types, those that are left after `where`.
+        files: those that are left after `where`.
+        samples: those that a schema is taken from, where none is given.
+        folder_types: the columns in the names of folders.
         skips: damaged files are no error.
         slots: how many tasks run side by side.
     """
 
     files: Sequence[File]
+    samples: Sequence[File]
     folder_types: Mapping[str, str]
     schema: SchemaLike | None
     columns: Sequence[str] | None
@@ -67,10 +70,10 @@ class Request:
         lacks = why_no_polars(None if writer is None else _record(writer))
         decoder = "polars" if lacks is None else "fastavro"
         plan = Plan(decoder, self.files, folders, reader, columns, self.slots, contents)
-        return plan, Wanted(record, self.files, folders, contents is not None, lacks)
+        return plan, Wanted(record, self.files, folders, plan.data_columns, contents is not None, lacks)
 
     def _last_schema(self) -> tuple[str | None, str | None]:
-        for file in reversed(self.files):
+        for file in reversed(self.samples):
             try:
                 text = read_header(file.path).schema
             except CorruptFileError:
@@ -81,7 +84,7 @@ class Request:
         return None, None
 
     def _content_schema(self, contents: Mapping[int, str]) -> str:
-        for file in reversed(self.files):
+        for file in reversed(self.samples):
             try:
                 fingerprint = _first_content(file)
             except CorruptFileError:

@@ -152,7 +152,7 @@ def _cast(target: pa.DataType, path: str, *, is_safe: bool = True) -> Convert:
         try:
             return column.cast(target, safe=is_safe)
         except pa.ArrowInvalid as error:
-            raise DataError(f"{path}: a value is no {target} ({_first_line(error)})") from error
+            raise DataError(f"{path}: a value cannot be read as {target} ({_first_line(error)})") from error
 
     return cast
 
@@ -235,7 +235,7 @@ def _enum(writer: Enum, reader: Enum, path: str) -> Convert:
         try:
             texts = symbols.take(column)
         except pa.ArrowIndexError as error:
-            raise DataError(f"{path}: a value is none of the enum's symbols") from error
+            raise DataError(f"{path}: a value is not one of the enum's symbols") from error
         if unknown and texts.null_count != column.null_count:
             raise DataError(f"{path}: the reader's schema lacks one of the symbols {', '.join(unknown)}")
         return texts
@@ -248,7 +248,7 @@ def _constant(default: Any, field: AvroType, path: str) -> Convert:
     try:
         raw = pa.array([_raw_default(default, field)], raw_type(field))
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
-        raise DataError(f"{path}: its default {default!r} is none of its type") from error
+        raise DataError(f"{path}: the default {default!r} is not of the field's type") from error
     value = converter(field, field, path)(raw)
 
     def repeat(column: pa.Array) -> pa.Array:

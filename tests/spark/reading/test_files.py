@@ -51,6 +51,28 @@ def test_paths_may_be_files_globs_and_several(tmp_path: Path) -> None:
     assert _names(tmp_path, [tmp_path / "a1.avro", f"file://{tmp_path}/a?.avro"]) == ["a1.avro", "a2.avro"]
 
 
+def test_links_are_followed_unless_they_lead_nowhere_or_up_again(tmp_path: Path) -> None:
+    data, other = tmp_path / "data", tmp_path / "other"
+    _touch(tmp_path, "other/a.avro", "other/n=1/b.avro", "c.avro", "data/d.avro")
+    (data / "n=2").symlink_to(other / "n=1")
+    (data / "e.avro").symlink_to(tmp_path / "c.avro")
+    (data / "d.avro").unlink()
+
+    assert [file.parts for file in list_files(data / "n=2")] == [()]
+    with pytest.raises(DataError, match="different columns"):
+        list_files(data)
+    (data / "e.avro").unlink()
+    assert [(file.path, file.parts) for file in list_files(data)] == [(f"{data}/n=2/b.avro", (("n", "2"),))]
+
+    (other / "n=1" / "back").symlink_to(data)
+    with pytest.raises(DataError, match="a link to a folder above it"):
+        list_files(data)
+    (other / "n=1" / "back").unlink()
+    (data / "n=2" / "gone.avro").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"gone\.avro: it cannot be read: No such file"):
+        list_files(data)
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [

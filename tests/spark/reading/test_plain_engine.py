@@ -32,9 +32,10 @@ def _rows(spark: Engine, path: Path, **options: Any) -> Any:
     return spark.told.wait(job, "done", "failed", seconds=_PATIENCE_SECONDS)
 
 
-def test_fastavro_reads_what_polars_cannot_decode(spark: Engine, tmp_path: Path) -> None:
+def test_fastavro_reads_what_the_others_cannot(spark: Engine, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"a": 1}, {"a": None}]
-    write(tmp_path / "a.avro", fields(a=["null", "int", "long"]), rows)
+    # A folder's column that the data have is too much for spark-avro, and such a union for polars.
+    write(tmp_path / "a=5" / "a.avro", fields(a=["null", "int", "long"]), rows)
 
     end = _rows(spark, tmp_path)
 

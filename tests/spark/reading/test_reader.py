@@ -14,7 +14,8 @@ import pytest
 
 from nebula.avro import Registry, encode, tombstone
 from nebula.avro.envelope import SCHEMA as ENVELOPE
-from nebula.record.container import ContainerWriter
+from nebula.avro.varints import write_long
+from nebula.record.container import ContainerReader, ContainerWriter
 from nebula.rpc.jobs.runner import JobFailure, JobOutput
 from nebula.spark.reading import HIVE_CONF
 from tests.spark.engine import CONF, Engine, engine
@@ -25,7 +26,7 @@ from tests.spark.told import task
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 _PATIENCE_SECONDS = 240.0
 
-READERS = ("polars", "hive", "fastavro")
+READERS = ("spark-avro", "polars", "hive", "fastavro")
 
 TABLE = (
     "struct<machine:int,sensor:string,at:timestamp,value:double,quality:int,note:string,date:date,hour:int>"
@@ -55,6 +56,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 _NUMBERS = count()
+
+
+def _timestamp(unit: str) -> dict[str, str]:
+    return {"type": "long", "logicalType": f"timestamp-{unit}"}
+
+
+def _choice(name: str) -> dict[str, Any]:
+    return {"type": "enum", "name": name, "symbols": ["A"]}
 
 
 class Ended:
@@ -127,26 +136,28 @@ def test_every_reader_gives_the_same_rows(reader: str, spark: Engine, tmp_path: 
 def test_quickest_reader_that_is_there_is_taken_and_told(spark: Engine, data: Path, state: Path) -> None:
     log = _run(spark, "sums", data).log
 
-    why = "the spark-avro jar is not configured (set spark.jars to it)"
-    assert log == [f"{data}: 6 Avro files are read by polars ({why})"]
+    assert log == [f"{data}: 6 Avro files are read by spark-avro"]
     hosts = (state / "engine" / "default" / "engine.err").read_text()
-    assert re.search(r"Avro reader chosen .*reader=polars", hosts)
+    assert re.search(r"Avro reader chosen .*reader=spark-avro", hosts)
 
 
-def test_what_polars_cannot_decode_goes_to_the_next_reader_and_is_told(spark: Engine, tmp_path: Path) -> None:
-    write(tmp_path / "a.avro", fields(a=["null", "int", "long"]), [{"a": 1}, {"a": None}])
+def test_what_a_reader_cannot_read_goes_to_the_next_one_and_is_told(spark: Engine, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"a": 1}, {"a": None}]
+    write(tmp_path / "a=5" / "a.avro", fields(a="int"), rows[:1])
+    write(tmp_path / "a=6" / "a.avro", fields(a=["null", "int", "long"]), rows)
 
-    ended = _run(spark, "rows", tmp_path)
+    first, both = (_run(spark, "rows", path) for path in (tmp_path / "a=5", tmp_path))
 
-    assert ended.value == [{"a": 1}, {"a": None}]
-    assert "are read by fastavro" in ended.log[0]
-    assert "polars cannot decode a union" in ended.log[0]
+    assert (first.value, both.value) == (rows[:1], [*rows, rows[0]])
+    assert first.log == [f"{tmp_path / 'a=5'}: 1 Avro files are read by spark-avro"]
+    assert "are read by fastavro (spark-avro takes a column of a folder's name for one of" in both.log[0]
+    assert "polars cannot decode a union" in both.log[0]
 
 
 @pytest.mark.parametrize(
     ("reader", "said"),
     [
-        ("spark-avro", "the spark-avro jar is not configured (set spark.jars to it)"),
+        ("spark-avro", "spark-avro takes a column of a folder's name for one of the data"),
         ("polars", "polars cannot decode a union that is not of null and one type"),
         ("hive", "Hive cannot read a union of several types (a)"),
         ("excel", "there is no reader 'excel': take auto, spark-avro, polars, hive, fastavro"),
@@ -155,7 +166,7 @@ def test_what_polars_cannot_decode_goes_to_the_next_reader_and_is_told(spark: En
 def test_reader_that_cannot_be_had_is_an_error_that_says_why(
     reader: str, said: str, spark: Engine, tmp_path: Path
 ) -> None:
-    write(tmp_path / "a.avro", fields(a=["null", "int", "long"]), [])
+    write(tmp_path / "a=1" / "a.avro", fields(a=["null", "int", "long"]), [])
 
     failure = _run(spark, "rows", tmp_path, options={"reader": reader}).failure
 
@@ -178,7 +189,7 @@ def test_filters_on_folders_open_nothing_else(reader: str, spark: Engine, data: 
     assert len(asked) == 1_000
     assert {row["hour"] for row in asked} == {1, 2}
     assert list(asked[0]) == ["hour", "value"]
-    if reader != "hive":  # which looks for cut files before
+    if reader not in ("spark-avro", "hive"):  # which look for cut files before
         options["columns"] = ["date", "hour", "value"]
         del options["where"]
         filtered = _run(
@@ -237,7 +248,7 @@ def test_schema_is_that_of_the_last_file_and_what_does_not_fit_is_told(spark: En
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("harm", ["cut", "empty", "other", "garbled"])
+@pytest.mark.parametrize("harm", ["cut", "empty", "other", "garbled", "too long"])
 def test_damaged_file_fails_the_job_with_its_name(
     harm: str, reader: str, spark: Engine, data: Path, tmp_path: Path
 ) -> None:
@@ -277,6 +288,12 @@ def _harm(path: Path, harm: str) -> Path:
         case "garbled":
             middle = len(whole) // 2
             path.write_bytes(whole[:middle] + bytes(40) + whole[middle + 40 :])
+        case "too long":  # a block that would reach beyond the end, which Java takes for the end
+            with ContainerReader(path) as reader:
+                block = list(reader.blocks())[1]
+            size = write_long(8_000)
+            assert block.end < len(whole) < block.data_offset + 8_000
+            path.write_bytes(whole[: block.data_offset - len(size)] + size + whole[block.data_offset :])
     return path
 
 
@@ -286,6 +303,13 @@ def test_folder_without_files_is_a_table_without_rows_if_the_schema_is_known(
     assert _run(spark, "rows", tmp_path, options={"schema": READING}).value == []
     assert "there is no Avro file" in _run(spark, "rows", tmp_path).failure.message
     assert "no such file" in _run(spark, "rows", tmp_path / "none").failure.message
+
+
+def test_condition_that_no_folder_meets_gives_a_table_without_rows(spark: Engine, data: Path) -> None:
+    options = {"where": "date = '2026-11-22'"}
+
+    assert _run(spark, "rows", data, options=options).value == []
+    assert _run(spark, "sums", data, options=options).value["schema"] == TABLE
 
 
 def test_file_without_rows_is_a_table_without_rows(spark: Engine, tmp_path: Path) -> None:
@@ -306,11 +330,57 @@ def test_large_file_is_split_between_its_blocks(spark: Engine, tmp_path: Path) -
     assert read["tasks"] > 1
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", READERS[1:])
 def test_column_of_the_data_wins_over_a_folders(reader: str, spark: Engine, tmp_path: Path) -> None:
     write(tmp_path / "kind=a/hour=05/a.avro", fields(hour="int"), [{"hour": 23}])
 
     assert _run(spark, "rows", tmp_path, options={"reader": reader}).value == [{"hour": 23, "kind": "a"}]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_strange_names_are_the_same_to_every_reader(reader: str, spark: Engine, tmp_path: Path) -> None:
+    part = {"type": "record", "name": "Part", "fields": [{"name": "x", "type": "int"}]}
+    schema = fields(a=part, b="Part")
+    rows = [{"a": {"x": 1}, "b": {"x": 2}}]
+    write(tmp_path / "kind=1.50" / "n=05" / "a [1]%20{b}.avro", schema, rows)
+    write(tmp_path / "kind=__HIVE_DEFAULT_PARTITION__" / "n=6" / "b.avro", schema, rows)
+    options = {"reader": reader, "columns": ["n", "b", "kind"]}
+
+    read = _run(spark, "rows", tmp_path, options=options).value
+
+    assert sorted(read, key=lambda row: row["n"]) == [
+        {"n": 5, "b": "Row(x=2)", "kind": "1.50"},
+        {"n": 6, "b": "Row(x=2)", "kind": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted", "why"),
+    [
+        (_timestamp("millis"), _timestamp("micros"), "times that were written in another unit"),
+        (_choice("old.E"), _choice("new.E"), "no enum or fixed by another namespace"),
+    ],
+)
+def test_what_java_would_take_for_something_else_goes_to_another_reader(
+    written: Any, wanted: Any, why: str, spark: Engine, tmp_path: Path
+) -> None:
+    write(tmp_path / "a.avro", fields(a=written), [{"a": "A"} if "E" in str(written) else {"a": 1}])
+    options = {"schema": fields(a=wanted)}
+
+    ended = _run(spark, "rows", tmp_path, options=options)
+
+    assert ended.value in ([{"a": "A"}], [{"a": "1970-01-01 00:00:00.001000"}])
+    assert f"are read by polars (spark-avro takes {why}" in ended.log[0] or f"knows {why}" in ended.log[0]
+
+
+def test_folders_below_two_roots_are_not_for_spark_avro(spark: Engine, tmp_path: Path) -> None:
+    for root in ("one", "two"):
+        write(tmp_path / root / "n=1" / "a.avro", fields(a="int"), [{"a": 7}])
+
+    ended = _run(spark, "rows", tmp_path / "*")
+
+    assert ended.value == [{"a": 7, "n": 1}] * 2
+    assert "are read by polars (spark-avro takes columns" in ended.log[0]
 
 
 def test_sessions_of_one_engine_do_not_disturb_each_other(spark: Engine, data: Path) -> None:

@@ -148,5 +148,5 @@ def test_value_that_the_reader_has_no_place_for_is_told() -> None:
         read_as("polars", fields(a=["null", "int"]), [{"a": None}], fields(a="int"))
     with pytest.raises(DataError, match="lacks one of the symbols A"):
         read_as("polars", _with(ENUM), [{"a": "A"}], _with(_wider()))
-    with pytest.raises(DataError, match="a: a value is no string"):
+    with pytest.raises(DataError, match="a: a value cannot be read as string"):
         read_as("polars", fields(a="bytes"), [{"a": b"\xff"}], fields(a="string"))
