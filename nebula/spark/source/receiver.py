@@ -38,6 +38,9 @@ _FULL_SECONDS: Final = 0.2
 
 _SUBSCRIBE_SECONDS: Final = 30.0
 
+# A query that follows at once waits a little longer for the spool.
+_DISCONNECT_SECONDS: Final = 2.0
+
 
 class Receiver:
     """Receives into a spool, from a thread of its own, and connects again for ever.
@@ -72,7 +75,7 @@ class Receiver:
             self._arrived = portal.call(anyio.Event)
             self._stored = portal.call(anyio.Event)
             broker = self._options.read.broker
-            make = partial(StompClient, client_id=broker.client_id)
+            make = partial(StompClient, client_id=broker.client_id, disconnect_timeout=_DISCONNECT_SECONDS)
             make(broker.url)  # what is wrong with it for good is said now, not tried for ever
             connections = Connections(make, [broker.url], self._live, waits=True)
             self._running = portal.start_task_soon(connections.run)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Final
 
@@ -108,13 +112,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a part. In a process of a worker, which sees the spool's folder and no more."""
+        """The rows of a part. In a process of a worker, which sees the spool's folder and no more.
+
+        Raises:
+            SettingsError: it does not see it.
+            Unreadable, ContainerError: what is there cannot be read.
+        """
         assert isinstance(partition, Part)
         read = self._options.read
         schema = None if self._definition is None else Schema(self._definition)
         bodies = Bodies(read.content, schema, Writers(read.content, read.broker), skips=read.skips_corrupt)
         rows = MessageRows()
         for each in partition.slices:
+            if not Path(each.path).exists():
+                where = "the spool has to lie where the driver and all workers see it"
+                raise SettingsError(f"{each.path} is not seen here: {where}")
             for messages in rows.of_slice(each):
                 yield from bodies.rows(messages)
 
@@ -142,6 +154,7 @@ class _Running:
     def __init__(self, options: StreamOptions) -> None:
         if not structlog.is_configured():
             logs.configure()  # this process is Spark's, and nobody else does
+        _end_by_exception()
         with ExitStack() as opened:
             self.spool = opened.enter_context(_opened(options))
             self.bookmark = Bookmark(options.spool)
@@ -174,6 +187,19 @@ class _Running:
 
     def close(self) -> None:
         self._opened.close()
+
+
+def _end_by_exception() -> None:
+    """Spark ends this process by SIGTERM: let the reader be stopped then, so that the broker is told."""
+    is_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if is_default and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(*_: object) -> None:
+    # It comes twice, and the second one is not to disturb the stop.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit()
 
 
 def _opened(options: StreamOptions) -> Spool:

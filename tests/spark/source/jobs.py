@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from nebula.rpc.jobs.context import Job
@@ -24,6 +25,18 @@ def read_stream(
     query = stream.writeStream.format("parquet").trigger(availableNow=True)
     query.option("checkpointLocation", checkpoint).start(out).awaitTermination()
     return [row.asDict(recursive=True) for row in ctx.spark.read.parquet(out).selectExpr(*columns).collect()]
+
+
+def read_some(ctx: Job, options: dict[str, str], checkpoint: str, out: str) -> int:
+    """Stream into Parquet, and stop the query in the midst of it; how many rows it had by then."""
+    stream = ctx.spark.readStream.format("nebula").options(**options).load()
+    query = stream.writeStream.format("parquet").option("checkpointLocation", checkpoint).start(out)
+    while not (rows := sum(progress["numInputRows"] for progress in query.recentProgress)):
+        if not query.isActive:
+            query.awaitTermination()  # raises what ended it
+        time.sleep(0.01)
+    query.stop()
+    return int(rows)
 
 
 def forward(ctx: Job, source: dict[str, str], sink: dict[str, str], checkpoint: str) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import count
 from operator import itemgetter
@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from structlog.testing import capture_logs
 
 from nebula import sync
 from nebula.avro import Schema
 from nebula.rpc.jobs.runner import JobFailure
 from nebula.testing import RunningBroker
-from tests.spark.engine import PATIENCE_SECONDS, Engine, engine
+from tests.spark.engine import PATIENCE_SECONDS, Engine, engine, until
 from tests.spark.told import task
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -32,6 +33,8 @@ READING = Schema({
 })  # fmt: skip
 
 Run: TypeAlias = Callable[..., Any]
+
+_NUMBERS = count()
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +54,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def run(running: Engine) -> Run:
-    numbers = count()
-
     def run_one(function: str, **parameters: Any) -> Any:
-        job = f"{function}-{next(numbers)}-{id(numbers)}"
+        job = f"{function}-{next(_NUMBERS)}"
         running.submit(task(job, f"tests.spark.source.jobs:{function}", **parameters))
         told = running.told.wait(job, "done", "failed", seconds=3 * PATIENCE_SECONDS)
         return told if isinstance(told, JobFailure) else told.value
@@ -87,10 +88,10 @@ def test_rows_that_were_written_are_streamed_once_over_restarts(
     assert first[0]["content_type"] == "application/json"
 
 
-def test_rows_come_back_in_the_columns_of_their_schema(
-    run: Run, broker: RunningBroker, tmp_path: Path
+@pytest.mark.parametrize("named", [{"schemaName": READING.name, "content": "envelope"}, {}])
+def test_rows_come_back_in_the_columns_of_their_schema_named_or_bound(
+    named: dict[str, str], run: Run, broker: RunningBroker, tmp_path: Path
 ) -> None:
-    named = {"schemaName": READING.name, "content": "envelope"}
     sink = {"broker": broker.url, "destination": "/queue/checked", **named}
     run("write_rows", count=3, options=sink)
     rows = run(
@@ -135,6 +136,27 @@ def test_stream_is_forwarded_in_batches_of_the_size_that_was_asked_for(
 
     assert [each for each in batches if each] == [20, 20, 10]
     assert bodies == set(range(50))
+
+
+def test_stream_that_is_stopped_takes_leave_of_the_broker(
+    run: Run, broker: RunningBroker, tmp_path: Path
+) -> None:
+    run("write_rows", count=100, options={"broker": broker.url, "destination": "/queue/left"})
+    options = stream(broker, tmp_path, "/queue/left", maxRowsPerBatch="10", clientId="reader")
+    with capture_logs() as logs:
+        run("read_some", options=options, checkpoint=str(tmp_path / "checkpoint"), out=str(tmp_path / "out"))
+        until(lambda: ends_of("reader", logs), "the session has ended")
+
+    assert ends_of("reader", logs) == ["disconnected"]
+
+
+def ends_of(session: str, logs: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Why the broker has closed a session, each time."""
+    return [
+        entry["reason"]
+        for entry in logs
+        if entry["event"] == "session closed" and entry["session"] == session
+    ]
 
 
 def test_last_values_are_a_table_of_what_is_there_now(run: Run, broker: RunningBroker) -> None:

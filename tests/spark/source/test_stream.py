@@ -138,6 +138,16 @@ def test_spool_that_another_query_holds_is_refused(
         Query(broker.url, tmp_path)
 
 
+def test_worker_that_does_not_see_the_spool_says_so(broker: RunningBroker, tmp_path: Path) -> None:
+    publish(broker.url, ["a"])
+    with Query(broker.url, tmp_path) as query:
+        end = query.until(1)
+        (tmp_path / "spool").rename(tmp_path / "elsewhere")
+
+        with pytest.raises(SettingsError, match="is not seen here"):
+            query.rows(end)
+
+
 def test_full_spool_takes_no_more_until_spark_has_committed(broker: RunningBroker, tmp_path: Path) -> None:
     publish(broker.url, [str(number) for number in range(10)])
     with Query(broker.url, tmp_path, maxSpoolRows="4", prefetch="2") as query:
@@ -261,7 +271,7 @@ def test_durable_subscription_gets_what_came_while_the_query_was_away(
     with Query(broker.url, tmp_path, **said) as query:
         query.reader.prepareForTriggerAvailableNow()
         publish(broker.url, ["a"], "/topic/readings")
-        query.until(0)
+        until(query.reader.reportLatestOffset, lambda offset: query.size(offset) == 1)
     publish(broker.url, ["b"], "/topic/readings")
     with Query(broker.url, tmp_path, **said) as query:
         assert query.rows(query.until(2)) == ["a", "b"]
