@@ -237,4 +237,4 @@ def results_root() -> Path | None:
 
 def spark_place() -> str:
     """Where an engine runs that declares neither master nor remote: `NEBULA_SPARK`, else on this machine."""
-    return os.environ.get("NEBULA_SPARK") or "local[*]"
+    return os.environ.get("NEBULA_SPARK", "").strip() or "local[*]"

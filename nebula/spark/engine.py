@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from nebula.settings import spark_place
 from nebula.spark.lines import MAX_LINE_BYTES
+from nebula.spark.masters import check_master
 from nebula.spark.remote import parse_remote
 
 if TYPE_CHECKING:
@@ -83,13 +86,17 @@ class Spark:
     operators: Collection[str] | None = None
 
     def __post_init__(self) -> None:
-        if not self.master and self.remote is None:
+        object.__setattr__(self, "master", self.master.strip())
+        is_declared = bool(self.master) or self.remote is not None
+        if not is_declared:
             at = spark_place()
             object.__setattr__(self, "remote" if at.startswith("sc://") else "master", at)
         if self.remote is not None:
-            check_remote(self)
+            check_remote(self, "remote=" if is_declared else "NEBULA_SPARK=sc://…")
         elif self.master.startswith("sc://"):
             raise ValueError("a Spark Connect server is not a master: write Spark(remote=…)")
+        else:
+            check_master(self.master, "master" if is_declared else "NEBULA_SPARK")
         if self.ui and not self.remote and not self.master.startswith("local"):
             check_pages(self)
         if self.max_running < 1:
@@ -133,24 +140,28 @@ class Spark:
         return SparkRunner(self, state, service, name, is_shared=is_shared)
 
 
-def check_remote(spark: Spark) -> None:
+def check_remote(spark: Spark, source: str) -> None:
     """Check what is declared beside a Connect server.
+
+    Args:
+        spark: the declaration.
+        source: what says that there is one, for the error.
 
     Raises:
         ValueError: what a client of it has no say in.
     """
     assert spark.remote is not None
     if spark.master:
-        raise ValueError(f"both master={spark.master} and a remote are given: Spark runs at one of them")
-    parse_remote(spark.remote)
+        raise ValueError("both a master and a remote are given: Spark runs at one of them")
+    parse_remote(spark.remote, source.partition("=")[0])
     if spark.memory != _MEMORY:
-        raise ValueError("with remote= the driver's memory is set where the Connect server is started")
+        raise ValueError(f"with {source} the driver's memory is set where the Connect server is started")
     if spark.ui:
-        raise ValueError("with remote= Spark's pages are the Connect server's, and switched on there")
+        raise ValueError(f"with {source} Spark's pages are the Connect server's, and switched on there")
     for name in spark.conf:
         if not name.startswith("spark.sql."):
             raise ValueError(
-                f"{name} is set where the Connect server is started: with remote= only settings of a "
+                f"{name} is set where the Connect server is started: with {source} only settings of a "
                 "session can be given, whose names begin with spark.sql."
             )
 
@@ -161,8 +172,17 @@ def check_pages(spark: Spark) -> None:
     Raises:
         ValueError: it would name the loopback to its workers.
     """
-    if "spark.driver.host" not in spark.conf:
+    if "spark.driver.host" not in spark.conf and not _is_in_defaults("spark.driver.host"):
         raise ValueError(
             "ui=True keeps Spark's pages to the loopback, and its driver with them: on a cluster give the "
             'address of this machine as well, conf={"spark.driver.host": …}'
         )
+
+
+def _is_in_defaults(name: str) -> bool:
+    """Whether Spark's own file of settings has this one, where there is such a file."""
+    try:
+        text = Path(os.environ["SPARK_CONF_DIR"], "spark-defaults.conf").read_text(errors="replace")
+    except (KeyError, OSError):
+        return False
+    return re.search(rf"^\s*{re.escape(name)}[\s=:]", text, re.MULTILINE) is not None

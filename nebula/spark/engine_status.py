@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from time import monotonic
 from typing import Any
 
 from nebula.spark.engine import Spark
 from nebula.spark.host_run import HostRun
 
-# Settings whose values say how an engine runs, and never a secret: others may be passwords and keys.
+# Settings whose values say how an engine runs: others may be passwords and keys.
 _TOLD = (
     "spark.sql.",
     "spark.default.parallelism",
@@ -22,6 +23,13 @@ _TOLD = (
     "spark.shuffle.",
     "spark.task.",
 )
+
+
+# Of these the names are whatever a catalog takes, and one of them is a password.
+_CATALOGS = "spark.sql.catalog."
+
+# What Spark itself keeps off its pages (spark.redaction.regex), and two words more.
+_SECRET = re.compile("secret|password|token|access[.-]?key|credential|passphrase", re.IGNORECASE)
 
 
 def status_of(spark: Spark, host: HostRun | None) -> dict[str, Any]:
@@ -50,4 +58,10 @@ def status_of(spark: Spark, host: HostRun | None) -> dict[str, Any]:
 
 def told_conf(spark: Spark) -> dict[str, str | None]:
     """The declared Spark settings by name; None in place of a value that may be a secret."""
-    return {name: value if name.startswith(_TOLD) else None for name, value in spark.conf.items()}
+    return {name: value if _may_be_told(name, value) else None for name, value in spark.conf.items()}
+
+
+def _may_be_told(name: str, value: str) -> bool:
+    if not name.startswith(_TOLD) or name.startswith(_CATALOGS):
+        return False
+    return not _SECRET.search(name) and not _SECRET.search(str(value))

@@ -6,6 +6,8 @@ import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote, urlsplit
 
+from nebula.spark.masters import shown
+
 DEFAULT_PORT = 15002
 
 
@@ -32,34 +34,46 @@ class Remote:
         return f"{self}/;" + ";".join(f"{name}={quote(value, safe='')}" for name, value in told.items())
 
 
-def parse_remote(url: str) -> Remote:
+def parse_remote(url: str, source: str = "remote") -> Remote:
     """Check the address and take it apart.
 
+    Args:
+        url: the address.
+        source: who says so, for the error.
+
     Raises:
-        ValueError: what is wrong with it, in a sentence without its token.
+        ValueError: what is wrong with it, in a sentence without its token, wherever that stands.
     """
     scheme, _, rest = url.partition("://")
     if scheme != "sc":
-        raise ValueError(f"remote begins with {scheme}: give a Connect server as sc://host:{DEFAULT_PORT}")
+        raise ValueError(f"{source} is {shown(url)}: give a Connect server as sc://host:{DEFAULT_PORT}")
     address, _, parameters = rest.partition(";")
-    try:
-        parts = urlsplit(f"//{address.removesuffix('/')}")
-        host, port = parts.hostname, parts.port or DEFAULT_PORT
-    except ValueError as error:
-        raise ValueError(f"remote sc://{address} is no address: {error}") from error
-    if not host or parts.path or parts.query:
-        raise ValueError(f"remote sc://{address} is no address: give sc://host:{DEFAULT_PORT}")
-    remote = Remote(host, port, _parameters(parameters))
+    host, port = _host_and_port(address.removesuffix("/"), source)
+    remote = Remote(host, port, _parameters(parameters, source))
     if "session_id" in remote.parameters:
-        raise ValueError("remote has a session_id: each job gets a session of its own, leave it out")
+        raise ValueError(f"{source} has a session_id: each job gets a session of its own, leave it out")
     _check_token(remote)
     return remote
 
 
-def _parameters(text: str) -> dict[str, str]:
+def _host_and_port(address: str, source: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{address}")
+        host, port = parts.hostname, parts.port or DEFAULT_PORT
+    except ValueError:
+        host = None
+    if not host or parts.netloc != address or "@" in address:
+        raise ValueError(
+            f"{source} is no address of a Connect server: give sc://host:{DEFAULT_PORT}, with "
+            "/;token=… behind it where it wants one"
+        ) from None
+    return host, port
+
+
+def _parameters(text: str, source: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(";") if part]
     if not all(equals and value for _, equals, value in pairs):
-        raise ValueError("the parameters of remote are name=value, with a semicolon between them")
+        raise ValueError(f"the parameters of {source} are name=value, with a semicolon between them")
     return {name: unquote(value) for name, _, value in pairs}
 
 

@@ -131,6 +131,10 @@ def test_job_has_a_fair_pool_with_the_weight_of_its_priority(
     assert output.value == {"level": level, "weight": weight, "mode": "FAIR"}
 
 
-def test_pages_on_a_cluster_want_the_drivers_address() -> None:
+def test_pages_on_a_cluster_want_the_drivers_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"spark\.driver\.host"):
         Spark(master="spark://host:7077", ui=True)
+
+    (tmp_path / "spark-defaults.conf").write_text("spark.ui.port 0\nspark.driver.host  10.1.2.3\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert Spark(master="spark://host:7077", ui=True).ui

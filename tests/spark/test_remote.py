@@ -18,8 +18,25 @@ from nebula.spark.remote import parse_remote
     ("declared", "reason"),
     [
         ({"master": "sc://host"}, r"not a master: write Spark\(remote=…\)"),
-        ({"master": "local[2]", "remote": "sc://host"}, r"both master=local\[2\] and a remote"),
-        ({"remote": "spark://host:7077"}, r"begins with spark: give a Connect server as sc://host:15002"),
+        ({"master": "local[2]", "remote": "sc://host"}, "both a master and a remote"),
+        ({"remote": "spark://host:7077"}, r"remote is 'spark://…': give a Connect server as sc://host:15002"),
+        ({"remote": "host:15002/;token=secret"}, "remote is 'host:…': give a Connect server"),
+        ({"remote": "sc:/host;token=secret"}, "remote is 'sc:/…': give a Connect server"),
+        ({"remote": "sc://host/?token=secret"}, "no address of a Connect server"),
+        ({"remote": "sc://host?token=secret"}, "no address of a Connect server"),
+        ({"remote": "sc://host#token=secret"}, "no address of a Connect server"),
+        ({"remote": "sc://host:token=secret"}, "no address of a Connect server"),
+        ({"remote": "sc://host/token=secret"}, "no address of a Connect server"),
+        ({"remote": "sc://me:secret@host"}, "no address of a Connect server"),
+        ({"master": "sc:/host;token=secret"}, "master is 'sc:/…', which is no master of Spark's: give local"),
+        ({"master": "https://me:secret@host"}, "master is 'https://…', which is no master"),
+        ({"master": "k8s://https://me:secret@host"}, "master is 'k8s://…', which is no master"),
+        ({"master": "garbage"}, "master is 'garbage', which is no master of Spark's: give local"),
+        ({"master": "Local[2]"}, r"master is 'Local\[2\]', which is no master"),
+        ({"master": "local[x]"}, r"master is 'local\[x\]', which is no master"),
+        ({"master": "local[0]"}, r"master is 'local\[0\]', which is no master"),
+        ({"master": "local[2"}, r"master is 'local\[2', which is no master"),
+        ({"master": "spark://host"}, "master is 'spark://…', which is no master"),
         ({"remote": "sc://"}, "no address"),
         ({"remote": "sc://host:many"}, "no address"),
         ({"remote": "sc://host/path"}, "no address"),
@@ -108,7 +125,41 @@ def test_dead_master_is_told_by_its_name(master: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "address"), [("spark://host:7", "spark://host:7"), ("sc://host", "sc://host:15002")]
+    "master",
+    [
+        *("local", "local[*]", "local[4,2]", "local[*, 3]", "local-cluster[2, 1, 1024]", "yarn"),
+        *("spark://a:7077", "spark://a:7077,b-1.example:7077", "spark://[::1]:7077"),
+        *("k8s://api", "k8s://https://api:6443", "k8s://https://api.example/clusters/one"),
+    ],
+)
+def test_masters_that_spark_knows_are_taken(master: str) -> None:
+    assert Spark(master=f" {master} ").address == master
+
+
+@pytest.mark.parametrize(
+    ("said", "declared", "reason"),
+    [
+        (
+            "spark:/host",
+            {},
+            "NEBULA_SPARK is 'spark:/…', which is no master .* a Connect server is sc://host:15002",
+        ),
+        ("sc://host:token=secret", {}, "NEBULA_SPARK is no address of a Connect server"),
+        ("sc://host", {"memory": "4g"}, "with NEBULA_SPARK=sc://… the driver's memory"),
+    ],
+)
+def test_place_that_the_environment_names_is_refused_under_its_name(
+    monkeypatch: pytest.MonkeyPatch, said: str, declared: dict[str, Any], reason: str
+) -> None:
+    monkeypatch.setenv("NEBULA_SPARK", said)
+
+    with pytest.raises(ValueError, match=reason):
+        Spark(**declared)
+
+
+@pytest.mark.parametrize(
+    ("said", "address"),
+    [("spark://host:7", "spark://host:7"), (" sc://host ", "sc://host:15002"), (" ", "local[*]")],
 )
 def test_engine_that_says_nothing_is_where_the_environment_says(
     monkeypatch: pytest.MonkeyPatch, said: str, address: str

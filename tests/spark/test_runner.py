@@ -421,12 +421,16 @@ async def test_engines_of_one_service_have_folders_of_their_own_and_share_result
 
 
 async def test_status_tells_no_setting_that_may_be_secret(tmp_path: Path) -> None:
-    conf = {"spark.sql.shuffle.partitions": "7", "spark.hadoop.fs.s3a.secret.key": "hush"}
-    runner = fake_runner(tmp_path, conf=conf)
+    secret = {
+        "spark.hadoop.fs.s3a.secret.key": "hush",
+        "spark.sql.catalog.pg.password": "hush",
+        "spark.sql.catalog.pg.url": "jdbc:postgresql://hush@host",
+        "spark.sql.some.accessKey": "hush",
+        "spark.sql.warehouse.dir": "s3://host/?token=hush",
+    }
+    runner = fake_runner(tmp_path, conf={"spark.sql.shuffle.partitions": "7", **secret})
 
-    assert runner.status()["conf"] == {
-        "spark.sql.shuffle.partitions": "7", "spark.hadoop.fs.s3a.secret.key": None,
-    }  # fmt: skip
+    assert runner.status()["conf"] == {"spark.sql.shuffle.partitions": "7", **dict.fromkeys(secret)}
     assert "hush" not in str(runner.status())
 
 
