@@ -16,7 +16,7 @@ from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress
 from nebula.rpc.jobs.states import JobState
 from nebula.rpc.jobs.steps import with_steps_over
-from nebula.rpc.jobs.turns import Turns, nothing
+from nebula.rpc.jobs.turns import Turns
 from nebula.rpc.jobs.verb import ENGINE_LOST, JobVerb
 from nebula.rpc.jobs.waiting import Standing
 from nebula.rpc.jobs.work import Cancel, Effect, Ended, Keep, Moment, Submit, Work
@@ -46,7 +46,7 @@ class JobBoard:
         *,
         cancel_grace: float,
         instance: str | None = None,
-        left_to_others: Callable[[], Collection[str]] = nothing,
+        left_to_others: Callable[[], Collection[str]] = tuple,
         is_shared: bool = False,
     ) -> None:
         self._instance, self._is_shared = instance, is_shared

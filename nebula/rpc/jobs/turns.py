@@ -9,15 +9,10 @@ from typing import Final
 from nebula.rpc.jobs.open_job import OpenJob
 from nebula.rpc.jobs.waiting import Places, Standing, WaitingLine
 
-__all__ = ["Turns", "nothing"]
+__all__ = ["Turns"]
 
 # Of each line: who stands further back need not hear of each step.
 _MOST_TOLD: Final = 5
-
-
-def nothing() -> Collection[str]:
-    """No verb is left to others."""
-    return ()
 
 
 class Turns:
@@ -70,7 +65,7 @@ class Turns:
         if (rival := self.places.rival(job.record)) is not None:
             return Standing(position, rival=rival)
         if not self.places.may_begin(verb, job.record):
-            return Standing(position, f"waits for another {verb.name}: {verb.max_running} run at a time")
+            return Standing(position, f"waits for jobs of {verb.name}: {verb.max_running} run at a time")
         if verb.name in self._left_to_others():
             return Standing(position, "waits for another instance: the engine of this one is broken")
         return Standing(position)

@@ -229,7 +229,7 @@ def test_job_that_waits_says_what_for(table: Table) -> None:
         "",
         "waits for reports/j1, which has the same exclusive key",
         "",
-        "waits for another lone: 1 run at a time",
+        "waits for jobs of lone: 1 run at a time",
         "waits until 2096-10-02 07:06:40 UTC",
     ]
 
