@@ -33,3 +33,10 @@ def endless(ctx: Job, folder: str) -> None:
         return number
 
     ctx.spark.range(0, 1, 1, 1).select(functions.udf(work, "long")("id")).collect()
+
+
+def again(ctx: Job, folder: str) -> int:
+    """Endless at first; after that the number of the attempt."""
+    if ctx.attempt == 1:
+        endless(ctx, folder)
+    return ctx.attempt
