@@ -10,6 +10,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from typing import Final, TextIO
 
@@ -45,11 +46,21 @@ def configure(level: Level = Level.INFO, *, stream: TextIO | None = None) -> Non
     structlog.configure(
         processors=[*shared, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.PrintLoggerFactory(out),
+        logger_factory=lambda *_: _Printer(out),
         # Modules hold loggers from their import on; a cached one would outlive a second call of this.
         cache_logger_on_first_use=False,
     )
     _adopt_standard_library(out, threshold, shared, renderers)
+
+
+class _Printer(structlog.PrintLogger):
+    """Prints what can be printed: who logs that a disk is full has to go on though the log is on it."""
+
+    def msg(self, message: str) -> None:
+        with suppress(OSError):
+            super().msg(message)
+
+    log = debug = info = warning = error = critical = exception = msg
 
 
 def _for_terminals() -> list[structlog.typing.Processor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -20,6 +21,11 @@ class Terminal(io.StringIO):
         return True
 
 
+class FullDisk(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", text)
+
+
 @pytest.fixture(autouse=True)
 def _restore_logging() -> Iterator[None]:
     root = logging.getLogger()
@@ -32,6 +38,14 @@ def _restore_logging() -> Iterator[None]:
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("name", ["debug", "info", "warning", "error", "critical", "exception"])
+def test_log_on_a_full_disk_disturbs_nobody(name: str) -> None:
+    logs.configure(logs.Level.DEBUG, stream=FullDisk())
+
+    getattr(structlog.get_logger(), name)("no room")
+    getattr(logging.getLogger("library"), name)("no room")
 
 
 def test_off_a_terminal_each_event_is_a_json_line_with_its_facts() -> None:

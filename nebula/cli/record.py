@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -135,7 +136,8 @@ class _Shown:
             self._line.update(_sentence(status))
         elif status.told - self._told >= _LINE_SECONDS:
             self._told = status.told
-            self._output.json_line({"event": "status", **status.as_dict()})
+            with suppress(OSError):  # it may be on the disk that is full
+                self._output.json_line({"event": "status", **status.as_dict()})
 
     def end(self) -> None:
         if self._line is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import resource
@@ -18,6 +20,9 @@ import pytest
 
 from nebula import sync
 from nebula.avro import encode
+from nebula.cli.record import _Shown
+from nebula.cli.render import Output
+from nebula.record.status import RecorderStatus
 from nebula.stomp.client import StompClient
 from tests.cli.programs import DEADLINE, nebula, running
 from tests.record.messages import QUEUE, READING, hidden, recorded
@@ -213,6 +218,18 @@ def test_a_full_disk_stops_the_taking_and_room_or_a_new_start_lets_it_go_on(
     assert shown["state"] == "full"
     assert why in shown["failure"]
     assert numbers(tmp_path) == list(range(200))
+
+
+class FullDisk(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", text)
+
+
+def test_output_that_is_on_a_full_disk_ends_no_recorder() -> None:
+    output = Output(as_json=True)
+    output.console.file = FullDisk()
+
+    _Shown(output).tell(RecorderStatus("one", told=100.0))
 
 
 def test_a_recorder_that_stands_still_holds_up_nobody_else(tmp_path: Path) -> None:
