@@ -14,11 +14,15 @@ import psycopg
 import pytest
 
 from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.adopting import Orphans
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.postgres import Database
+from nebula.rpc.jobs.postgres_registry import PostgresJobRegistry
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.runner import JobOutput, JobTask
 from nebula.rpc.jobs.service import JobService
+from nebula.rpc.jobs.sqlite_registry import peek
+from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.writer import RegistryLost
 from tests.foreign.postgresql import PostgresServer, SlowDatabase
 from tests.rpc.jobs.harness import House, ask
@@ -380,6 +384,38 @@ async def test_open_jobs_of_folders_go_on_where_a_service_changes_to_the_databas
     assert [one["parameters"] for one in shown] == [{"up_to": n} for n in (1, 2, 1, 2)]
     assert [one["attempt"] for one in shown] == [2, 1, 2, 1]
     assert (len(again["jobs"]), house.runner.submitted) == (4, [])
+
+
+async def test_job_that_is_in_a_folder_and_in_the_database_after_a_crash_runs_once(
+    tmp_path: Path, database: Database
+) -> None:
+    house = House(tmp_path, "a", on_lost="rerun")
+    house.runner.max_running = 1
+    async with living(house) as (service,):
+        accepted = [(await house.accept(service))["job"] for _ in range(2)]
+        task = await house.runner.next_task()
+        house.runner.on_stop = partial(house.runner.listener.on_lost, task.job, 1, "the service stopped")
+    folder = StateFolder.take("counting", str, tmp_path)
+    with folder:
+        orphans = Orphans.of(folder.path, folder, None)
+        assert orphans is not None
+        registry = PostgresJobRegistry(database, "counting")
+        with registry.transaction():
+            orphans.add_to(registry)
+        # Killed here, before they are removed from the folder.
+        registry.close()
+        orphans.close()
+    house.options["database"] = database
+    house.runner.max_running = 4
+    async with living(house) as (service,):
+        for number in (1, 2):
+            task = await house.runner.next_task(number)
+            _finish(house, task.job, task.attempt)
+        assert {await _wait(service, job) for job in accepted} == {"done"}
+        await service.housekeeping.adopt()
+
+        assert len(house.runner.submitted) == 2
+    assert peek(folder.path, JobRegistry.open_jobs) == []
 
 
 async def test_job_whose_engine_is_broken_waits_for_an_instance_that_has_it_working(
