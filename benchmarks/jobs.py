@@ -75,9 +75,8 @@ def submitted(broker: Broker, seconds: float) -> Measurement:  # noqa: ARG001  #
     """One run of the same code by spark-submit, from the command to its end."""
     import benchmarks.spark.alone as program
 
-    submit = str(Path(sys.executable).with_name("spark-submit"))
     began = time.perf_counter()
-    _ran([submit, str(program.__file__), "submit", str(seconds)])
+    _ran([program.SUBMIT, str(program.__file__), "submit", str(seconds)])
     took = time.perf_counter() - began
     return Measurement(1 / took, p50=took, p99=took)
 

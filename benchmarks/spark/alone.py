@@ -14,12 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from benchmarks.processes import free_port, running, wait_until
 from benchmarks.spark.work import CONF, MASTER, MEMORY, small, timed
 
 _WARM_UP_SECONDS = 3.0
+# Beside this Python there is one only if Spark was installed for it alone.
+SUBMIT = str(Path(pyspark.__file__).with_name("bin") / "spark-submit")
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -47,7 +50,7 @@ def _server() -> Iterator[str]:
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
     }
-    command = [str(Path(sys.executable).with_name("spark-submit")), "--master", MASTER]
+    command = [SUBMIT, "--master", MASTER]
     command += ["--driver-memory", MEMORY, "--class", _SERVER]
     command += [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     with TemporaryDirectory(prefix="nebula-") as folder:
