@@ -15,7 +15,7 @@ import structlog
 
 from nebula.settings import cache_root
 from nebula.spark import lines
-from nebula.spark.cds import is_set_aside, set_aside
+from nebula.spark.cds import is_set_aside, set_aside, why_distrusted
 from nebula.spark.child import environment_of
 from nebula.spark.engine import Spark
 from nebula.spark.processes import kill_engine
@@ -50,8 +50,9 @@ class Archivist:
 
     Attributes:
         folder: of the archives; None: the engine wants none.
-        state: for `engine.status`: `off`, `missing`, `unused`, `used`, `refused` as the engine says; then
-            `making`, and `made` (for the next start), `elsewhere` (another service makes it) or `failed`.
+        state: for `engine.status`: `off`, `distrusted`, `missing`, `unused`, `used`, `refused` as the engine
+            says; then `making`, and `made` (for the next start), `elsewhere` (another service makes it) or
+            `failed`.
     """
 
     def __init__(
@@ -88,6 +89,8 @@ class Archivist:
             self._refused = (archive, "Java refused it")
         elif ready.archive_state == "unused" and failures:
             self._refused = (archive, "the engine started without it, and not with it")
+        elif ready.archive_state == "distrusted":
+            _log.warning("archive of classes not used", archive=ready.archive, reason=why_distrusted(archive))
         elif ready.archive_state == "missing":
             self._missing = archive
         self._is_wanted.set()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -81,8 +82,32 @@ def is_used_by(pid: int, archive: Path) -> bool:
         return not Path("/proc/self/maps").exists()
 
 
+def why_distrusted(archive: Path) -> str | None:
+    """Why this archive must be neither used nor made, as a sentence, or None.
+
+    It is code: whoever else could write it, or exchange it in its folder, would have engines run his.
+    """
+    files = (archive, base_of(archive))
+    for path, is_kind in ((archive.parent, stat.S_ISDIR), *((file, stat.S_ISREG) for file in files)):
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return f"{path} cannot be looked at: {error.strerror}"
+        if not is_kind(found.st_mode):
+            return f"{path} is a link, or not of its kind"
+        if found.st_uid not in (0, os.geteuid()):
+            return f"{path} belongs to another user"
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return f"others can write to {path}: chmod go-w"
+    return None
+
+
 def set_aside(archive: Path, reason: str) -> None:
     """Have nobody use or make this archive for a day. Blocks; does nothing where it may not write."""
+    if why_distrusted(archive):
+        return
     with suppress(OSError):
         archive.unlink(missing_ok=True)
         _mark(archive).write_text(f"{reason}\n")

@@ -113,7 +113,7 @@ class Ready:
     jvm_pid: int | None
     seconds: float
     archive: str | None = None  # where it is, or where it is missed
-    archive_state: str = "off"  # or missing, unused, used, refused
+    archive_state: str = "off"  # or distrusted, missing, unused, used, refused
     ui: str | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from nebula.spark import Spark, lines
-from nebula.spark.archivist import Archivist
+from nebula.spark.archivist import MAKER_COMMAND, Archivist
 from nebula.spark.cds import is_set_aside
 from nebula.spark.processes import MARKER
 
@@ -74,6 +76,43 @@ async def test_archive_that_is_not_missed_is_not_made(tmp_path: Path, state: str
 
     assert one.state == state
     assert not archive.exists()
+
+
+async def test_archive_that_others_could_have_written_is_neither_used_nor_made_and_the_log_says_why(
+    tmp_path: Path,
+) -> None:
+    archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES)
+    archive.write_text("whose?")
+    archive.chmod(0o666)
+    with capture_logs() as log:
+        async with at_work(one):
+            one.hear(ready(archive, "distrusted"))
+            await anyio.wait_all_tasks_blocked()
+
+    assert one.state == "distrusted"
+    assert [entry["reason"] for entry in log] == [f"others can write to {archive}: chmod go-w"]
+    assert archive.read_text() == "whose?"
+
+
+def test_maker_writes_to_no_folder_that_others_can_write_to(tmp_path: Path) -> None:
+    folder, victim = tmp_path / "spark", tmp_path / "victim"
+    victim.write_text("dear")
+    folder.mkdir()
+    folder.chmod(0o777)
+    (folder / "some.lock").symlink_to(victim)
+    configure = lines.Configure("a", "none", "", "", "local[1]", "1g", {}, 0, 0, 0.0)
+    command = [*MAKER_COMMAND, "0", str(folder / "some.jsa")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as maker:
+        assert maker.stdin is not None
+        assert maker.stderr is not None
+        maker.stdin.write(lines.LineWriter().encode(configure))
+        maker.stdin.flush()
+        said = maker.stderr.read().decode()
+
+    assert maker.returncode == 1
+    assert f"others can write to {folder}: chmod go-w" in said
+    assert victim.read_text() == "dear"
+    assert [path.name for path in folder.iterdir()] == ["some.lock"]
 
 
 async def test_nothing_is_made_while_the_engine_works(tmp_path: Path) -> None:

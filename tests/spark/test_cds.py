@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,50 @@ def test_archive_in_a_folder_that_cannot_be_written_is_set_aside_without_a_word(
     cds.set_aside(tmp_path / "missing" / "some.jsa", "because")
 
     assert not cds.is_set_aside(tmp_path / "missing" / "some.jsa")
+
+
+def _others_write(path: Path) -> None:
+    path.chmod(0o777 if path.is_dir() else 0o664)
+
+
+def _is_a_link(path: Path) -> None:
+    other = path.with_name("other")
+    path.rename(other)
+    path.symlink_to(other)
+
+
+@pytest.mark.parametrize("harm", [_others_write, _is_a_link])
+@pytest.mark.parametrize("what", [".", "some.jsa", "some.base"])
+def test_archive_that_others_could_have_written_is_distrusted(
+    tmp_path: Path, what: str, harm: Callable[[Path], None]
+) -> None:
+    archive = tmp_path / "spark" / "some.jsa"
+    archive.parent.mkdir(mode=0o700)
+    for file in (archive, cds.base_of(archive)):
+        file.touch(mode=0o644)
+    before = cds.why_distrusted(archive)
+    harm(archive.parent / what)
+
+    assert before is None
+    assert str(archive.parent / what) in str(cds.why_distrusted(archive))
+    cds.set_aside(archive, "Java refused it")
+    assert archive.exists()
+    assert not cds.is_set_aside(archive)
+
+
+def test_archive_of_another_user_is_distrusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "some.jsa"
+    archive.touch()
+    if os.getuid() == 0:
+        # What is root's is trusted by all.
+        os.chown(tmp_path, 12345, 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+
+    assert cds.why_distrusted(archive) == f"{tmp_path} belongs to another user"
+
+
+def test_archive_that_is_not_there_is_trusted(tmp_path: Path) -> None:
+    assert cds.why_distrusted(tmp_path / "missing" / "some.jsa") is None
 
 
 def test_archives_that_were_used_last_are_kept(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from nebula.errors import SettingsError
-from nebula.settings import state_root
+from nebula.settings import make_private, state_root
 
 __all__ = ["StateFolder"]
 
@@ -22,6 +22,8 @@ _TRIES: Final = 100
 
 class StateFolder:
     """One instance's folder, `<root>/<service>/<instance>`, which nobody else uses until it is closed.
+
+    It is made for this user alone: parameters, results and logs of jobs are in it.
 
     An instance's name is its folder's: a service that is started again takes a folder that an earlier
     process left, and answers under the name that its callers remember.
@@ -59,13 +61,13 @@ class StateFolder:
 
     @classmethod
     def _take(cls, home: Path, new_name: Callable[[], str]) -> StateFolder:
-        home.mkdir(parents=True, exist_ok=True)
+        make_private(home)
         for path in _folders(home):
             if (lock := _try_lock(path)) is not None:
                 return cls(path, lock)
         for _ in range(_TRIES):
             path = home / new_name()
-            path.mkdir(exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
             if (lock := _try_lock(path)) is not None:
                 return cls(path, lock)
         raise OSError(f"no folder could be locked under {home}")

@@ -18,8 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
+from nebula.settings import make_private
 from nebula.spark import lines
-from nebula.spark.cds import base_of, forget_old
+from nebula.spark.cds import base_of, forget_old, why_distrusted
 from nebula.spark.failures import describe
 from nebula.spark.host.classic import ClassicSession
 from nebula.spark.java import find_java
@@ -66,22 +67,26 @@ def _leave_with_service(incarnation: str) -> None:
 
 
 def _make_once(archive: Path, config: lines.Configure) -> None:
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with archive.with_suffix(".lock").open("w") as lock:
-        try:
-            # It ends with the process, however that ends.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        if not archive.is_file():
-            _make(archive, config)
-            forget_old(archive.parent)
+    make_private(archive.parent)
+    if reason := why_distrusted(archive):
+        raise RuntimeError(reason)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    lock = os.open(archive.with_suffix(".lock"), flags, 0o600)
+    try:
+        # It ends with the process, however that ends.
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    if not archive.is_file():
+        _make(archive, config)
+        forget_old(archive.parent)
 
 
 def _make(archive: Path, config: lines.Configure) -> None:
     work = archive.with_suffix(".work")  # one at a time has the lock
     shutil.rmtree(work, ignore_errors=True)
-    (work / "scratch").mkdir(parents=True)
+    work.mkdir(mode=0o700)
+    (work / "scratch").mkdir()
     unfinished = work / archive.name
     try:
         base = _base_options(archive, work)

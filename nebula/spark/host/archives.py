@@ -20,11 +20,13 @@ class Archive:
         path: where it is, or would be; None: the engine wants none.
         is_there: it is, and the JVM is to start from it.
         is_wanted: False: the last start with it failed.
+        is_trusted: False: others could have written it.
     """
 
     path: Path | None = None
     is_there: bool = False
     is_wanted: bool = True
+    is_trusted: bool = True
 
     @classmethod
     def of(cls, config: Configure, java: Java) -> Archive:
@@ -34,10 +36,11 @@ class Archive:
         heap = heap_bytes(config.conf.get("spark.driver.memory", config.memory))
         version = importlib.metadata.version("pyspark")
         path = cds.archive_path(Path(config.archives), java, spark_jars(), version, config.conf, heap)
-        is_there = config.with_archive and path.is_file()
+        is_trusted = cds.why_distrusted(path) is None
+        is_there = is_trusted and config.with_archive and path.is_file()
         if is_there:
             cds.note_use(path)
-        return cls(path, is_there, config.with_archive)
+        return cls(path, is_there, config.with_archive, is_trusted)
 
     def options(self) -> str:
         """Flags for the JVM."""
@@ -47,6 +50,8 @@ class Archive:
         """What became of it, once this JVM runs."""
         if self.path is None:
             return "off"
+        if not self.is_trusted:
+            return "distrusted"
         if not self.is_wanted:
             return "unused"
         if not self.is_there:

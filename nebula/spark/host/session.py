@@ -67,7 +67,7 @@ class Session(Protocol):
         jvm_pid: of the JVM, if it is a child of ours.
         ui: the address of Spark's own pages, if they are switched on.
         archive: of Java's classes, where it is or where it is missed; see `nebula.spark.cds`.
-        archive_state: `off`, `missing`, `unused`, `used` or `refused`.
+        archive_state: `off`, `distrusted`, `missing`, `unused`, `used` or `refused`.
     """
 
     version: str

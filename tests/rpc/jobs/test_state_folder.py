@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,19 @@ def test_next_process_takes_the_folder_and_its_name(tmp_path: Path, new_name: Ca
     with StateFolder.take("reports", new_name, tmp_path) as second:
         assert (second.instance, second.path) == ("n1", tmp_path / "reports" / "n1")
         assert (second.path / "jobs").read_text() == "kept"
+
+
+def test_folders_are_for_this_user_alone_whatever_the_umask(
+    tmp_path: Path, new_name: Callable[[], str]
+) -> None:
+    before = os.umask(0)
+    try:
+        with StateFolder.take("reports", new_name, tmp_path / "state" / "nebula") as folder:
+            made = [folder.path, *folder.path.parents[:3]]
+    finally:
+        os.umask(before)
+
+    assert [oct(path.stat().st_mode & 0o777) for path in made] == ["0o700"] * 4
 
 
 def test_folder_in_use_is_left_alone(tmp_path: Path, new_name: Callable[[], str]) -> None:
