@@ -145,6 +145,7 @@ class ClassicPlace:
 
     def open(self, verb: str) -> None:
         """See `Place`. Threads of the job's own are not marked, unless they are `InheritableThread`s."""
+        # A millisecond, and its first query takes no longer than a later one: none is made in advance.
         self._spark = self._session.spark.newSession()
         use_in_thread(self._spark)
         context = self._session.context
