@@ -14,7 +14,7 @@ from typing import Any
 from pydantic_core import to_json
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 _ENDED_WELL = "done"
@@ -111,7 +111,8 @@ class JobView:
             TextColumn("{task.fields[state]}"),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[note]}", markup=False),
+            # Where there is no room for all of it, it is the note that has less of it.
+            TextColumn("{task.fields[note]}", markup=False, table_column=Column()),
             console=output.console,
             disable=not output.is_for_people,
         )

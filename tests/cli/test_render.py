@@ -172,6 +172,16 @@ def test_waiting_job_shows_its_place_and_what_it_waits_for() -> None:
     assert "place 3 in the queue; waits for reports/1" in text_of(output)
 
 
+def test_long_note_leaves_its_room_to_the_state_of_a_job() -> None:
+    output = Output(console=Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80))
+
+    with JobView(output) as view:
+        view.show({"state": "queued", "note": "waits for " + "reports " * 12})
+
+    assert "queued" in text_of(output)
+    assert text_of(output).split("queued")[1].count("reports") == 12
+
+
 def test_ended_job_shows_why_it_failed() -> None:
     output = terminal()
 
