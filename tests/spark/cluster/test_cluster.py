@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nebula.testing import RunningBroker
 from services.cluster.machines import Cluster, cluster
 from tests.spark.cluster.flights import ask_delays, expected_delays
 from tests.spark.engine import CONF, Engine, engine, until
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 PATIENCE_SECONDS = 150.0
 
 STEADY = "tests.spark.cluster.jobs:steady"
+SOURCE = "tests.spark.source.jobs"
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,26 @@ def start_steady(spark: Engine, job: str) -> None:
 
 def test_cluster_answers_as_a_table_made_without_spark_does(spark: Engine) -> None:
     assert ask_delays(spark, "F").value == expected_delays()
+
+
+def test_stream_goes_over_a_spool_that_all_see_to_the_workers_and_back(spark: Engine, tmp_path: Path) -> None:
+    # More than one task of each batch.
+    count = 25_000
+    with RunningBroker(transport="tcp") as broker:
+        options = {"broker": broker.url, "destination": "/queue/readings"}
+        spark.submit(task("T1", f"{SOURCE}:write_rows", count=count, options=options))
+        spark.told.wait("T1", "done")
+        spark.submit(
+            task(
+                "T2",
+                f"{SOURCE}:read_stream",
+                options={**options, "spool": str(tmp_path / "spool"), "content": "text", "partitions": "2"},
+                checkpoint=str(tmp_path / "checkpoint"),
+                out=str(tmp_path / "out"),
+                columns=["count(*) as rows", "count(distinct get_json_object(body, '$.id')) as ids"],
+            )
+        )
+        assert spark.told.wait("T2", "done").value == [{"rows": count, "ids": count}]
 
 
 def test_cancelled_job_frees_the_workers(spark: Engine) -> None:
