@@ -3,7 +3,7 @@
 `python -m nebula.spark.host` speaks `nebula.spark.lines` on what were its stdin and stdout. Its main
 thread does nothing but read commands, so that the end of the input, which is the end of the service, is
 always noticed. It exits with status 0 after a `Stop`, 1 when the service is gone, 2 when no session can
-be had, 3 when Spark has died and 4 by a fault of its own; it says why.
+be had, 3 when Spark has died: it says why. After a fault of its own, which it prints, it exits with 4.
 """
 
 from __future__ import annotations
@@ -104,13 +104,15 @@ class Host:
         threading.Thread(target=run, name=target.__name__.strip("_"), daemon=True).start()
 
     def _fail(self, error: BaseException) -> NoReturn:
+        # The service finds it there, with its stack: see `nebula.spark.last_words`.
         traceback.print_exception(error)
-        self.leave(f"the engine host failed: {describe(error).message}", _STATUS_FAULT)
+        self.leave(None, _STATUS_FAULT)
 
-    def leave(self, reason: str, status: int) -> NoReturn:
+    def leave(self, reason: str | None, status: int) -> NoReturn:
         """Say why, end every process of this engine, and exit. The first reason counts."""
         self._leaving.acquire()  # never released: another thread waits here for its end
-        self._speaker.say(lines.Bye(reason))
+        if reason is not None:
+            self._speaker.say(lines.Bye(reason))
         if self._session is not None:
             self._session.kill()
         if self._config is not None:
