@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -31,12 +30,9 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def spark(machines: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with on(machines, tmp_path_factory.mktemp("state")) as running:
+    state, conf = tmp_path_factory.mktemp("state"), {**CONF, **machines.conf}
+    with engine(state, master=machines.master, conf=conf, patience=PATIENCE_SECONDS) as running:
         yield running
-
-
-def on(machines: Cluster, state: Path) -> AbstractContextManager[Engine]:
-    return engine(state, master=machines.master, conf={**CONF, **machines.conf}, patience=PATIENCE_SECONDS)
 
 
 def start_steady(spark: Engine, job: str) -> None:
@@ -95,19 +91,18 @@ def test_job_is_done_although_a_worker_dies_under_it(machines: Cluster, spark: E
     machines.add_worker().await_registered()
 
 
+# The last one: it leaves no cluster.
 def test_job_is_done_although_the_master_dies_under_it_and_the_next_start_says_that_it_is_gone(
-    tmp_path: Path,
+    machines: Cluster, spark: Engine
 ) -> None:
-    (tmp_path / "machines").mkdir()
-    with cluster(tmp_path / "machines", workers=1) as machines, on(machines, tmp_path / "state") as spark:
-        start_steady(spark, "M")
-        machines.head.kill()
+    start_steady(spark, "M")
+    machines.head.kill()
 
-        assert spark.told.wait("M", "done", "failed").value == 45
-        spark.restart()
-        until(lambda: spark.status()["broken"], "the engine was tried anew", PATIENCE_SECONDS)
-        spark.submit(task("N", STEADY))
-        failure = spark.told.wait("N", "done", "failed")
+    assert spark.told.wait("M", "done", "failed").value == 45
+    spark.restart()
+    until(lambda: spark.status()["broken"], "the engine was tried anew", PATIENCE_SECONDS)
+    spark.submit(task("N", STEADY))
+    failure = spark.told.wait("N", "done", "failed")
 
     assert failure.code == "engine-unavailable"
     assert failure.message == f"no Spark master answers at {machines.master}"

@@ -30,8 +30,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 @pytest.fixture(scope="module")
-def spark(server: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with reaching(server.address, tmp_path_factory.mktemp("state")) as running:
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture(scope="module")
+def spark(server: Machine, state: Path) -> Iterator[Engine]:
+    with reaching(server.address, state) as running:
         yield running
 
 
@@ -128,28 +133,15 @@ def test_cancelled_job_leaves_nothing_on_the_server(spark: Engine, tmp_path: Pat
 
 
 def test_job_of_a_killed_host_is_lost_and_ended_on_the_server_by_the_next_one(
-    server: Machine, tmp_path: Path
+    spark: Engine, state: Path, tmp_path: Path
 ) -> None:
-    with reaching(server.address, tmp_path / "state") as spark:
-        worker = start_endless(spark, "K", tmp_path)
-        psutil.Process(spark.status()["pid"]).kill()
-        spark.told.wait("K", "lost")
+    worker = start_endless(spark, "K", tmp_path)
+    psutil.Process(spark.status()["pid"]).kill()
+    spark.told.wait("K", "lost")
 
-        until(lambda: not is_running(worker), "the job's code has ended on the server", PATIENCE_SECONDS)
-        assert spark.run_job("K2", "count").value == 10
-    assert not list(tmp_path.rglob("connect/*"))
-
-
-def test_job_of_a_killed_server_is_lost_and_the_next_start_says_that_it_is_gone(tmp_path: Path) -> None:
-    with connect_server(tmp_path) as server, reaching(server.address, tmp_path / "state") as spark:
-        start_endless(spark, "S", tmp_path)
-        server.kill()
-
-        assert spark.told.wait("S", "lost") == f"the Spark Connect server at sc://{server.address} is gone"
-        failure = spark.run_job("S2", "count")
-
-    assert failure.code == "engine-unavailable"
-    assert failure.message == f"no Spark Connect server answers at sc://{server.address}"
+    until(lambda: not is_running(worker), "the job's code has ended on the server", PATIENCE_SECONDS)
+    assert spark.run_job("K2", "count").value == 10
+    until(lambda: not list(state.rglob("connect/*")), "no session is remembered")
 
 
 def test_setting_that_the_server_refuses_breaks_the_engine_in_a_sentence(
@@ -170,6 +162,20 @@ def test_what_listens_and_is_no_connect_server_breaks_the_engine_in_a_sentence(t
 
     assert failure.code == "engine-unavailable"
     assert failure.message.startswith(f"what listens at sc://{address} is no Spark Connect server for us")
+
+
+# The last one: it leaves no server.
+def test_job_of_a_killed_server_is_lost_and_the_next_start_says_that_it_is_gone(
+    server: Machine, spark: Engine, tmp_path: Path
+) -> None:
+    start_endless(spark, "S", tmp_path)
+    server.kill()
+
+    assert spark.told.wait("S", "lost") == f"the Spark Connect server at sc://{server.address} is gone"
+    failure = spark.run_job("S2", "count")
+
+    assert failure.code == "engine-unavailable"
+    assert failure.message == f"no Spark Connect server answers at sc://{server.address}"
 
 
 @contextmanager
