@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nebula.spark.host.archives import Archive
+from nebula.spark.host.home import settle_home
 from nebula.spark.host.launching import launch
 from nebula.spark.host.pools import POOLS_FILE, Pools
 from nebula.spark.host.probe import probe_master
@@ -69,6 +70,7 @@ class ClassicSession:
         probe_master(config.master)
         java = _java(Path(config.folder))
         _prepare_environment(config, java)
+        settle_home()
         archive = Archive.of(config, java)
         options = f"{_log_options(Path(config.folder))} {archive.options()}".strip()
 
