@@ -7,6 +7,7 @@ ASCII-only JSON, because the `nebulous_stomp` gem takes every octet for Latin-1 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -246,6 +247,15 @@ def dump_json(value: Any) -> bytes:
         ValueError: the value, or something in it, has no JSON form.
     """
     return ascii_json(to_json(value, bytes_mode="base64"))
+
+
+def load_json(document: bytes) -> Any:
+    """A document's value. NaN and infinity, which some write and JSON has not, are null.
+
+    Raises:
+        ValueError: it is none, or a number in it has thousands of digits.
+    """
+    return json.loads(document, parse_constant=lambda _constant: None)
 
 
 def ascii_json(document: bytes) -> bytes:

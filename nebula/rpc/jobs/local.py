@@ -15,10 +15,10 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 from anyio.from_thread import BlockingPortal
-from pydantic_core import from_json
 
 from nebula.errors import JobError
 from nebula.rpc.context import Surroundings
+from nebula.rpc.envelope import load_json
 from nebula.rpc.errors import VerbError
 from nebula.rpc.injection import Plan, Provided
 from nebula.rpc.jobs.context import JobCancelled
@@ -203,6 +203,7 @@ class _Run:
             return None
         try:
             data = verb.signature.dump(result)
+            value = load_json(data)
         except ValueError as error:
             return self.fail(JobError(f"the result has no JSON form: {error}"))
         if len(data) > _MAX_RESULT_BYTES:
@@ -212,7 +213,7 @@ class _Run:
             self.context.publish_outputs()
         except OSError as error:
             return self.fail(error)
-        return JobOutput(value=from_json(data))
+        return JobOutput(value=value)
 
     def fail(self, error: BaseException) -> _End:
         """Its code raised this. Blocks: files are removed."""

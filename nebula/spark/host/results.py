@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import shutil
 import typing
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from nebula.rpc.envelope import load_json
 from nebula.rpc.signature import Signature
 from nebula.spark.failures import ResultError
 from nebula.spark.host.parquet import data_files, first_rows, sign
@@ -104,6 +104,7 @@ class Results:
     def _value(self, result: Any, signature: Signature) -> Any:
         try:
             data = signature.dump(result)
+            value = load_json(data)
         except ValueError as error:
             raise ResultError(f"the result has no JSON form: {error}") from error
         if len(data) > self._max_bytes:
@@ -112,7 +113,7 @@ class Results:
                 "return a DataFrame, which is kept as Parquet",
                 code="result-too-large",
             )
-        return json.loads(data)
+        return value
 
     def _collected(self, table: DataFrame) -> list[dict[str, Any]]:
         # Arrow carries rows to Python several times as fast as collect() does.

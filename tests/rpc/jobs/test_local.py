@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import anyio
 import anyio.from_thread
 import pytest
+from pydantic import BaseModel, ConfigDict
 
 from nebula.errors import JobError
 from nebula.rpc.jobs.context import Job, JobCancelled
@@ -228,7 +230,9 @@ async def test_output_appears_at_the_end_and_replaces_what_was_there(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("result", "code"), [(object(), "job"), ("x" * 70_000, "result-too-large")], ids=["no JSON", "large"]
+    ("result", "code"),
+    [(object(), "job"), (10**5000, "job"), ("x" * 70_000, "result-too-large")],
+    ids=["no JSON", "no number", "large"],
 )
 async def test_result_that_cannot_travel_fails_the_job(tmp_path: Path, result: Any, code: str) -> None:
     def work() -> Any:
@@ -239,6 +243,26 @@ async def test_result_that_cannot_travel_fails_the_job(tmp_path: Path, result: A
 
     assert end.error is not None
     assert end.error.code == code
+
+
+class Writer(BaseModel):
+    """A model that writes what is no JSON."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+    mean: float
+
+
+@pytest.mark.parametrize("result", [{"mean": math.nan}, {"mean": -math.inf}, Writer(mean=math.nan)])
+async def test_number_that_json_has_not_is_null_in_a_result(tmp_path: Path, result: Any) -> None:
+    def work() -> Any:
+        return result
+
+    async with living(tmp_path, work) as (start, house, service):
+        job = await start()
+        await house.published.until(job, "done")
+        value = await _result(service, job)
+
+    assert value == {"mean": None}
 
 
 async def test_spark_is_not_to_be_had_and_the_error_says_why(tmp_path: Path) -> None:
