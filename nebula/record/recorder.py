@@ -160,8 +160,7 @@ class Recorder:
             ConnectFailed, Refused: no broker at the start, or it refuses a subscription.
         """
         self._on_recording = on_recording
-        store = await self._in_thread(self._open)
-        self._store = store
+        self._store = store = await self._in_thread(self._open)
         self.status.began, self.status.files = time.time(), len(store.recovered)
         try:
             await self._in_thread(self._tell)  # while there is room
@@ -265,9 +264,8 @@ class Recorder:
     # --- from the intake to the files ---
 
     async def _work(self) -> None:
-        recording = self._recording
         while True:
-            is_due = await self._intake.wait(_TICK_SECONDS, recording.sync_seconds)
+            is_due = await self._intake.wait(_TICK_SECONDS, self._recording.sync_seconds)
             is_last = self._is_stopping or self._is_idle()
             if is_due and (batch := self._intake.take()) is not None:
                 if not await self._record(batch):
@@ -275,7 +273,7 @@ class Recorder:
                 self._last_arrival = time.monotonic()
             if time.monotonic() >= self._next_tick:
                 self._next_tick = time.monotonic() + _TICK_SECONDS
-                await self._in_thread(self._tick)
+                await self._in_thread(partial(self._tick, self._take_confirmed()))
                 self._on_status(self.status)
             if is_last:
                 await self._await_receipts()
@@ -288,8 +286,7 @@ class Recorder:
 
     async def _record(self, batch: Batch) -> bool:
         """Write a batch, sync it, ACK it. False: it is to stop, and there is no room for it."""
-        confirmed, self._confirmed = self._confirmed, []
-        write: Callable[[], int | None] = partial(self._write, batch, confirmed)
+        write: Callable[[], int | None] = partial(self._write, batch, self._take_confirmed())
         while True:
             try:
                 group = await self._in_thread(write)
@@ -338,11 +335,15 @@ class Recorder:
             del self._unconfirmed[group]
             self._confirmed.append(group)
 
+    def _take_confirmed(self) -> list[int]:
+        confirmed, self._confirmed = self._confirmed, []
+        return confirmed
+
     async def _await_receipts(self) -> None:
         with anyio.move_on_after(_LAST_RECEIPTS_SECONDS):
             while self._unconfirmed:
                 await anyio.sleep(_LOOK_SECONDS)
-        await self._in_thread(partial(self._store.confirm, self._confirmed))
+        await self._in_thread(partial(self._store.confirm, self._take_confirmed()))
 
     # --- what is said ---
 
@@ -369,7 +370,8 @@ class Recorder:
             status.state = RecorderState.CONNECTING
             status.failure = str(self._connections.last_failure or "")
 
-    def _tick(self) -> None:
+    def _tick(self, confirmed: Sequence[int]) -> None:
+        self._store.confirm(confirmed)
         finished = self._store.rotate()
         self.status.files += len(finished)
         self._tell()
@@ -387,8 +389,6 @@ class Recorder:
         # For want of room this tells just that.
         with suppress(OSError):
             write_status(self._state_folder, status)
-
-    # --- others ---
 
     def _ask(self, fingerprint: int) -> Schema | None:
         """On the worker's thread."""
