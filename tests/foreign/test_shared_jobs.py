@@ -418,6 +418,21 @@ async def test_job_that_is_in_a_folder_and_in_the_database_after_a_crash_runs_on
     assert peek(folder.path, JobRegistry.open_jobs) == []
 
 
+async def test_job_whose_time_is_to_come_is_begun_then_by_an_instance_that_has_only_heard_of_it(
+    new_house: Callable[..., House],
+) -> None:
+    first, second = new_house("a"), new_house("b")
+    async with living(second) as (other,):
+        async with living(first) as (one,):
+            receipt = await first.accept(one, neb_job_not_before="1000000200")
+            while not other._board.queued:
+                await anyio.sleep(0.01)
+        second.time.seconds += 1.0
+        task = await second.runner.next_task()
+
+    assert receipt["job"] == f"counting/{task.job}"
+
+
 async def test_job_whose_engine_is_broken_waits_for_an_instance_that_has_it_working(
     new_house: Callable[..., House],
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
+import anyio
 import structlog
 
 from nebula.rpc.errors import VerbError
@@ -38,6 +39,7 @@ class Effects:
         writer: of the registry, while the service runs.
         notices: sends the ends that are owed.
         refused: gets work that was not done, as another instance has changed the job.
+        moved: set when the board has decided: what time alone will change may be something else now.
     """
 
     def __init__(
@@ -47,12 +49,14 @@ class Effects:
         self.writer: RegistryWriter | None = None
         self.notices: Notices | None = None
         self.refused: Callable[[Work], None] = lambda _work: None
+        self.moved = anyio.Event()
 
     def settle(self) -> None:
         """Have what the board has decided written, and told and done when that is on the disk."""
         for work in self._board.take_work():
             assert self.writer is not None, "the job service does not run"
             self.writer.post(partial(_keep, work), partial(self._on_kept, work))
+        self.moved.set()
 
     def tell_owed(self) -> None:
         """Something is owed, or there is a connection again: send the ends that are owed."""

@@ -102,7 +102,6 @@ class JobService:
             is_shared=database is not None,
         )
         self._accepting = 0
-        self._moved = anyio.Event()
         self.inquiries = Inquiries(service, self.read, self._flush, self._others, self.limits)
         teller = Teller(service, self.via, nobody_listens)
         self._effects = Effects(self._board, self.runners, self.inquiries.callers, teller)
@@ -320,11 +319,11 @@ class JobService:
     async def _keep_time(self) -> None:
         while True:
             self.advance()
-            self._moved = anyio.Event()
+            moved = self._effects.moved = anyio.Event()
             due = self._board.next_due()
             seconds = None if due is None else max(0.0, due - self._clock.steady())
             with anyio.move_on_after(seconds):
-                await self._moved.wait()
+                await moved.wait()
 
     def advance(self) -> None:
         """Do what is due by now. The service's own timer does it; who moves the clock by hand does it too."""
@@ -334,7 +333,6 @@ class JobService:
     def settle(self) -> None:
         """Do what the board has decided: write it, and when that is on the disk, tell it and act upon it."""
         self._effects.settle()
-        self._moved.set()
 
     def republish(self) -> None:
         """Tell the status of each open job again, and what is owed: for the time after a reconnect."""

@@ -77,6 +77,23 @@ async def test_jobs_of_a_dead_instance_go_on_by_their_verbs_rules_in_one_that_li
     assert _ids(left) == []
 
 
+async def test_adopted_job_whose_time_is_to_come_is_begun_then(house: House, left: Path) -> None:
+    registry = SqliteJobRegistry(left / "jobs.sqlite")
+    registry.forget(job(number).id for number in (1, 2, 3))
+    registry.insert(job(5, not_before=house.time.seconds + 0.05))
+    registry.close()
+    lock = StateFolder.lock(left)
+    assert lock is not None
+    async with house.living() as service:
+        lock.close()
+        await service.housekeeping.adopt()
+        house.time.seconds += 1.0
+        # Nothing happens but that time passes.
+        task = await house.runner.next_task()
+
+    assert task.job == job(5).id
+
+
 async def test_end_that_a_dead_instance_owes_is_told_by_one_that_lives(house: House, left: Path) -> None:
     registry = SqliteJobRegistry(left / "jobs.sqlite")
     registry.insert(job(5, state=JobState.DONE, verb="gone", notify="/queue/mine", is_owed=True))
