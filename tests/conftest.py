@@ -16,6 +16,8 @@ _ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
 _FOREIGN_BROKERS = ("rabbitmq", "activemq")
 # Workers that have Spark at a time.
 _MOST_SPARKS = 2
+# An engine may start beside another one on few cores.
+_SPARK_SECONDS = 240
 _MAKES_ARCHIVE = "test_archive.py"
 
 
@@ -107,10 +109,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files that take long go first where there are workers: else the last of them keeps one alone busy.
+    """Spark is given time. Where there are workers, files that take long go first: else one of them is last.
 
     The first one makes an archive of Java's classes, from which the other engines start in half the time.
     """
+    for one in items:
+        if one.get_closest_marker("spark") and not one.get_closest_marker("timeout"):
+            one.add_marker(pytest.mark.timeout(_SPARK_SECONDS))
     if hasattr(config, "workerinput"):
         spark, slow = (
             {one.path for one in items if one.get_closest_marker(mark)} for mark in ("spark", "slow")

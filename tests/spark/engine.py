@@ -21,7 +21,7 @@ from tests.spark.told import Told, task
 # Two partitions: less waiting. Other options of Java than all tests have would want another archive.
 CONF = {"spark.sql.shuffle.partitions": "2"}
 
-PATIENCE_SECONDS = 50.0
+PATIENCE_SECONDS = 110.0
 
 # Host, JVM, the daemon that forks Python workers, one worker for each of two slots.
 WITH_WORKERS = 5
