@@ -74,12 +74,12 @@ class Archivist:
         self._refused: tuple[Path, str] | None = None
         self._is_wanted = anyio.Event()
 
-    def hear(self, ready: lines.Ready, failures: int = 0) -> None:
+    def hear(self, ready: lines.Ready, *, suspects_it: bool = False) -> None:
         """An engine is up.
 
         Args:
             ready: what it says of its archive.
-            failures: starts that failed before it, the first of which had the archive.
+            suspects_it: the start before it had the archive, and Java died.
         """
         self.state = ready.archive_state
         if ready.archive is None:
@@ -87,7 +87,7 @@ class Archivist:
         archive = Path(ready.archive)
         if ready.archive_state == "refused":
             self._refused = (archive, "Java refused it")
-        elif ready.archive_state == "unused" and failures:
+        elif ready.archive_state == "unused" and suspects_it:
             self._refused = (archive, "the engine started without it, and not with it")
         elif ready.archive_state == "distrusted":
             _log.warning("archive of classes not used", archive=ready.archive, reason=why_distrusted(archive))

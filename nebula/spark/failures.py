@@ -75,6 +75,12 @@ def may_be_engine_loss(error: BaseException) -> bool:
     return isinstance(error, ConnectionError | EOFError) or not names.isdisjoint(_CONNECTION_ERRORS)
 
 
+def is_death_of_java(error: BaseException) -> bool:
+    """Whether this exception of a start says that the JVM has ended, and not that it refused something."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return "Py4JNetworkError" in names or "JAVA_GATEWAY_EXITED" in str(error)
+
+
 def may_be_server_loss(error: BaseException) -> bool:
     """Whether this exception may come from a Connect server that is gone, or that is another one by now."""
     is_clients = type(error).__module__ == "pyspark.errors.exceptions.connect"

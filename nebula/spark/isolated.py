@@ -54,7 +54,7 @@ class IsolatedRuns:
         plan: EnginePlan,
         listener: JobListener,
         back_off: Sequence[float],
-        on_ready: Callable[[lines.Ready, int], None],
+        on_ready: Callable[[lines.Ready, bool], None],
     ) -> None:
         self._plan, self._listener, self._back_off, self._on_ready = plan, listener, back_off, on_ready
         self._runs: dict[Key, _Run] = {}
@@ -118,7 +118,7 @@ class _Run:
         plan: EnginePlan,
         task: JobTask,
         listener: JobListener,
-        on_ready: Callable[[lines.Ready, int], None],
+        on_ready: Callable[[lines.Ready, bool], None],
     ) -> None:
         self._plan, self._task, self._on_ready = plan, task, on_ready
         self._key = (task.job, task.attempt)
@@ -128,7 +128,7 @@ class _Run:
         self._cancelled_at: float | None = None
         self._is_cancelled = anyio.Event()
         self._broken: str | None = None
-        self._failures = 0
+        self._suspects_archive = False
 
     def cancel(self) -> None:
         """End it."""
@@ -156,7 +156,6 @@ class _Run:
     async def live(self, back_off: Sequence[float]) -> str | None:
         """Start a host, run the job, end the host: None, or why no host can be started."""
         for number in range(_TRIES):
-            self._failures = number
             if not self._book.has_waiting or await self._run_one():
                 return None
             if self._broken is not None or number + 1 == _TRIES:
@@ -185,8 +184,7 @@ class _Run:
         log.info("isolated engine host started", pid=host.pid)
         end = End("the service stopped")
         try:
-            # After a start that failed with the archive: that may be what it failed by.
-            configuration = plan.configuration(host.incarnation, with_archive=self._failures == 0)
+            configuration = plan.configuration(host.incarnation, with_archive=not self._suspects_archive)
             end = await host.converse(configuration, self._hear, self._why_end)
         finally:
             has_ended = not self._book.has_open and host.ready is not None
@@ -195,6 +193,8 @@ class _Run:
                 (log.warning if ended.is_sudden else log.info)("isolated engine host ended", **ended.facts())
                 await anyio.to_thread.run_sync(_clear, plan, self._key, has_ended)
             self._host = None
+            # As in an engine that all share: it may be what Java died by.
+            self._suspects_archive |= host.ready is None and ended.status == lines.STATUS_SPARK_DIED
             # Only now: what this host still did must not overlap with the job's next attempt.
             self._book.lose_all(ended.reason)
         return host.ready is not None
@@ -203,7 +203,7 @@ class _Run:
         assert self._host is not None  # it is what speaks
         match line:
             case lines.Ready():
-                self._on_ready(line, self._failures)
+                self._on_ready(line, self._suspects_archive)
                 for task in self._book.hand_over(self._host.incarnation):
                     if (failed := self._host.submit(task)) is not None:
                         self._book.hear(failed)

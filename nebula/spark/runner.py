@@ -102,6 +102,7 @@ class SparkRunner:
         self._stuck_since: float | None = None
         self._idle_since = math.inf
         self._starts = self._failures = 0
+        self._suspects_archive = False
         self._last_end: str | None = None
 
     @property
@@ -147,7 +148,12 @@ class SparkRunner:
             started: set as soon as jobs are taken; the engine may need seconds more.
         """
         book = self._book = JobBook(listener)
-        self._isolated = IsolatedRuns(self._plan, listener, self._back_off, self._archivist.hear)
+        self._isolated = IsolatedRuns(
+            self._plan,
+            listener,
+            self._back_off,
+            lambda line, suspects: self._archivist.hear(line, suspects_it=suspects),
+        )
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._take_commands, book, self._isolated, group)
@@ -206,7 +212,9 @@ class SparkRunner:
     async def _after_failure(self, book: JobBook) -> None:
         self._failures += 1
         self._state = EngineState.WAITING
-        if self._failures >= _BROKEN_AFTER and self._broken is None:
+        # Starts on a cluster fail after Spark's own minute: to wait for more of them would be silence.
+        most = _BROKEN_AFTER if self._spark.master.startswith("local") else 1
+        if self._failures >= most and self._broken is None:
             where = self._plan.folder / ERRORS
             self._broken = f"Spark's engine cannot start, {self._last_end}; see {where}"
         if self._broken:
@@ -222,7 +230,7 @@ class SparkRunner:
             await self._has_work.wait()
 
     async def _run_one(self, book: JobBook) -> End | None:
-        """One host from start to end: why it ended; None if it never became ready."""
+        """One host from start to end: why it ended; None if it could not start."""
         plan = self._plan
         try:
             await anyio.to_thread.run_sync(plan.prepare)
@@ -236,8 +244,7 @@ class SparkRunner:
         self._stuck_since, self._idle_since = None, math.inf
         end = End("the service stopped")
         try:
-            # After a failed start without the archive: that may be what it failed by.
-            configuration = plan.configuration(host.incarnation, with_archive=self._failures == 0)
+            configuration = plan.configuration(host.incarnation, with_archive=not self._suspects_archive)
             end = await host.converse(
                 configuration,
                 lambda line: self._hear(line, book),
@@ -250,18 +257,20 @@ class SparkRunner:
                 ended = await host.close(end)
                 await anyio.to_thread.run_sync(plan.remove_unfinished, book.held())
             self._host, self._last_end = None, ended.reason
+            # A Java that has died at its start may have died by the archive.
+            self._suspects_archive |= host.ready is None and ended.status == lines.STATUS_SPARK_DIED
             (log.warning if ended.is_sudden else log.info)("engine host ended", **ended.facts())
             # Only now: what this host still did must not overlap with a job's next attempt.
             book.lose_all(ended.reason)
-        return end if host.ready is not None else None
+        return end if host.ready is not None or self._wants_restart.is_set() else None
 
     def _hear(self, line: lines.Line, book: JobBook) -> None:
         service, engine = self._plan.service, self._plan.name
         match line:
             case lines.Ready():
                 self._state = EngineState.READY
-                self._archivist.hear(line, self._failures)
-                self._failures, self._broken = 0, None
+                self._archivist.hear(line, suspects_it=self._suspects_archive)
+                self._failures, self._broken, self._suspects_archive = 0, None, False
                 facts = {"spark": line.spark, "java": line.java, "seconds": line.seconds}
                 _log.info("engine ready", service=service, engine=engine, archive=line.archive_state, **facts)
                 self._hand_over(book)

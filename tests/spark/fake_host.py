@@ -76,8 +76,14 @@ class FakeHost:
                 assert self.folder is not None
                 if line.with_archive:
                     (self.folder / "died").touch()
-                    self.leave(134)
+                    self.leave(lines.STATUS_SPARK_DIED)
                 self.say(SESSION)
+            case "hangs once":
+                assert self.folder is not None
+                with (self.folder / "archives").open("a") as starts:
+                    starts.write(f"{line.with_archive}\n")
+                if (self.folder / "archives").read_text().count("\n") > 1:
+                    self.say(SESSION)
             case "mended":
                 # The first start fails, those after it do not.
                 assert self.folder is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,14 @@ def fake_command(mode: str, folder: Path) -> list[str]:
     return [sys.executable, str(_FAKE_HOST), mode, str(folder)]
 
 
-def fake_runner(folder: Path, mode: str = "good", *, is_shared: bool = True, **declared: Any) -> SparkRunner:
+def fake_runner(
+    folder: Path,
+    mode: str = "good",
+    *,
+    is_shared: bool = True,
+    back_off: Sequence[float] | None = None,
+    **declared: Any,
+) -> SparkRunner:
     """A runner that starts a failed host again at once, and isolated jobs' engine is broken for a while."""
     return SparkRunner(
         Spark(**declared),
@@ -24,5 +32,5 @@ def fake_runner(folder: Path, mode: str = "good", *, is_shared: bool = True, **d
         "reports",
         is_shared=is_shared,
         command=fake_command(mode, folder),
-        back_off=(0.01, 0.02 if is_shared else 20.0),
+        back_off=back_off or (0.01, 0.02 if is_shared else 20.0),
     )

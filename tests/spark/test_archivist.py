@@ -170,7 +170,7 @@ async def test_archive_without_which_alone_the_engine_starts_is_set_aside(tmp_pa
     archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES)
     archive.write_text("deadly")
     async with at_work(one):
-        one.hear(ready(archive, "unused"), 1)
+        one.hear(ready(archive, "unused"), suspects_it=True)
         while archive.exists():
             await anyio.sleep(0.01)
 

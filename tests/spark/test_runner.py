@@ -467,6 +467,30 @@ async def test_grandchild_that_holds_the_output_open_neither_hides_the_hosts_end
             await until_gone(incarnation)
 
 
+async def test_restart_of_an_engine_that_starts_is_no_failure_and_says_nothing_against_its_archive(
+    tmp_path: Path,
+) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "hangs once", back_off=[3600.0])
+    async with running(runner, told):
+        while not (tmp_path / "archives").exists():
+            await anyio.sleep(0.01)
+        runner.restart()
+        runner.submit(task("A", "done"))
+        await told.until("A", "done")
+
+    assert (tmp_path / "archives").read_text() == "True\nTrue\n"
+
+
+async def test_engine_of_a_cluster_that_does_not_start_is_broken_at_once(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "dies", master="spark://127.0.0.1:1", back_off=[3600.0])
+    async with running(runner, told):
+        runner.submit(task("A", "done"))
+        failure = await told.until("A", "failed")
+
+    assert failure.code == "engine-unavailable"
+    assert "Spark's engine cannot start" in failure.message
+
+
 async def test_results_appear_where_workers_reach_them_if_that_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

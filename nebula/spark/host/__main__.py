@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nebula.spark import lines
-from nebula.spark.failures import describe
+from nebula.spark.failures import describe, is_death_of_java
 from nebula.spark.host.forks import leave_to_forks
 from nebula.spark.host.hearing import listen, stop_listening
 from nebula.spark.host.session import CannotStart, Session
@@ -40,7 +40,7 @@ _PROGRESS_SECONDS = 0.25
 # After a Stop the service waits a few seconds: half of a second for the jobs, the rest for Spark.
 _STOP_JOBS_SECONDS = 0.5
 
-_STATUS_STOPPED, _STATUS_ALONE, _STATUS_NO_SESSION, _STATUS_SPARK_DIED, _STATUS_FAULT = range(5)
+_STATUS_STOPPED, _STATUS_ALONE, _STATUS_NO_SESSION, _STATUS_FAULT = 0, 1, 2, 4
 
 _PR_SET_PDEATHSIG = 1
 
@@ -164,7 +164,8 @@ class Host:
             self.leave(str(error), _STATUS_NO_SESSION)
         except BaseException as error:
             traceback.print_exc()
-            self.leave(describe(error).message, _STATUS_NO_SESSION)
+            status = lines.STATUS_SPARK_DIED if is_death_of_java(error) else _STATUS_NO_SESSION
+            self.leave(describe(error).message, status)
         self._begin(self._await_death, session)
         self._begin(self._report)
         seconds = round(time.monotonic() - began, 3)
@@ -175,7 +176,7 @@ class Host:
         """Leave when Spark has died; do nothing if it has not within this time."""
         why = session.await_death(seconds)
         if why is not None:
-            self.leave(why, _STATUS_SPARK_DIED)
+            self.leave(why, lines.STATUS_SPARK_DIED)
 
     def _report(self) -> None:
         """Tell each job's progress, and forget jobs that hold nothing any more."""
@@ -192,7 +193,7 @@ class Host:
             if session is not None and not session.is_alive:
                 self._await_death(session, _BEAT_SECONDS)
                 # The JVM lives, so a job has stopped the context that all share.
-                self.leave("Spark's context was stopped", _STATUS_SPARK_DIED)
+                self.leave("Spark's context was stopped", lines.STATUS_SPARK_DIED)
             pids = [os.getpid()] + ([session.jvm_pid] if session and session.jvm_pid else [])
             self._speaker.say(lines.Beat(sum(map(_rss_bytes, pids)), threading.active_count()))
             time.sleep(_BEAT_SECONDS)
