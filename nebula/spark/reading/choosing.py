@@ -29,6 +29,8 @@ ORDER: Final[tuple[Name, ...]] = ("spark-avro", "polars", "hive", "fastavro")
 # The class is in Spark's own jars; the name `avro` comes with the jar spark-avro, or from who sells Spark.
 _SPARKS_NAMES: Final = ("org.apache.spark.sql.avro.AvroFileFormat", "avro")
 
+_names_of: dict[str | None, str | None] = {}
+
 # A path that is nowhere: whoever knows the format says so, and who does not says that.
 _NOWHERE: Final = "file:///nebula/asks/for/spark-avro"
 
@@ -168,8 +170,12 @@ def _names(record: Record) -> set[str]:
 
 
 def sparks_name(spark: SparkSession) -> str | None:
-    """What Spark calls its own reader of Avro; None: it has none. Takes some hundredths of a second."""
-    return next((name for name in _SPARKS_NAMES if _is_known(spark, name)), None)
+    """What Spark calls its own reader of Avro; None: it has none."""
+    # To ask takes some hundredths of a second, and an engine always gives the same answer.
+    engine = spark.conf.get("spark.app.id", "")
+    if engine not in _names_of:
+        _names_of[engine] = next((name for name in _SPARKS_NAMES if _is_known(spark, name)), None)
+    return _names_of[engine]
 
 
 def _is_known(spark: SparkSession, name: str) -> bool:

@@ -101,8 +101,8 @@ class Reader:
             schema: what rows are read as, by Avro's rules of resolution: read from JSON, as text, or the
                 path of an `.avsc` file. None: the schema of the last file by name. Files may differ.
             columns: those that are wanted, in this order: what is not is not decoded. None: all.
-            where: a condition on the columns of folders, in SQL; `.where(…)` on the table does the same,
-                but opens the last file for its schema before.
+            where: a condition on the columns of folders, in SQL: no other file is opened, but for a schema
+                where no folder meets it. `.where(…)` on the table gives the same rows.
             envelope: of files of envelopes, `content` are the values in them, each by the schema of its
                 fingerprint, without deletions; `raw` are the envelopes.
             schemas: the folder of `.avsc` files for that.

@@ -30,7 +30,8 @@ class Part:
 def target_bytes(files: Iterable[File], slots: int) -> int:
     """What a task is to read: enough tasks for each slot to have two, within limits."""
     total = sum(file.size_bytes + _OPENING_BYTES for file in files)
-    return min(MOST_BYTES, max(LEAST_BYTES, total // (2 * max(1, slots))))
+    # A twentieth more, so that files of nearly one size need no task more for the larger ones.
+    return min(MOST_BYTES, max(LEAST_BYTES, total * 21 // (40 * max(1, slots))))
 
 
 def split(files: Iterable[File], most_bytes: int) -> list[list[Part]]:

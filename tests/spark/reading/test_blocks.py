@@ -213,10 +213,16 @@ def test_small_files_share_a_task_and_large_ones_are_split() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "slots", "target"), [([1], 2, 4), ([1 << 40], 8, 64), ([100 << 20], 2, 25)]
+    ("sizes", "slots", "target"), [([1], 2, 4), ([1 << 40], 8, 64), ([100 << 20], 2, 26)]
 )
 def test_each_slot_has_two_tasks_within_limits(sizes: list[int], slots: int, target: int) -> None:
     assert target_bytes(_sized(*sizes), slots) >> 20 == target
+
+
+def test_files_of_nearly_one_size_make_two_tasks_for_each_slot() -> None:
+    files = _sized(*(2_220_000 + 500 * (at % 3) for at in range(8)))
+
+    assert [len(task) for task in split(files, target_bytes(files, 2))] == [2, 2, 2, 2]
 
 
 def test_error_survives_the_way_from_a_worker() -> None:
