@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from nebula.errors import JobError
 from nebula.rpc.jobs.context import Job
-from nebula.rpc.signature import job_signature
+from nebula.rpc.signature import Signature, job_signature
 from nebula.spark import lines
 from nebula.spark.failures import Failure, describe, may_be_engine_loss, may_be_server_loss
 from nebula.spark.host.context import SparkJob
@@ -125,8 +126,7 @@ class RunningJob:
                 self._finish()
 
     def _call(self) -> lines.Done:
-        function = load_function(self._submit.function)
-        contract = job_signature(function, context=(Job,))
+        function, contract = _contract_of(self._submit.function)
         self._context = SparkJob(self._submit, self._place, self._results, self._cancelled, self._say)
         args, kwargs = contract.bind(self._submit.parameters)
         if contract.context_name is not None:
@@ -205,6 +205,13 @@ class RunningJob:
         self._results.discard()
         self._place.close()
         self._is_over.set()
+
+
+# Most jobs are of few functions, and a contract takes the better part of a millisecond.
+@lru_cache
+def _contract_of(address: str) -> tuple[Callable[..., Any], Signature]:
+    function = load_function(address)
+    return function, job_signature(function, context=(Job,))
 
 
 def load_function(address: str) -> Callable[..., Any]:
