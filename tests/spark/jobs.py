@@ -86,6 +86,11 @@ def long_lines(ctx: Job) -> str:
     raise JobError(long)
 
 
+def logs_in_a_loop(ctx: Job) -> None:
+    for number in range(20_000):
+        ctx.log(str(number))
+
+
 def no_numbers(ctx: Job) -> dict[str, float]:
     """The mean of nothing, and its like."""
     ctx.progress(float("nan"), 1.0)

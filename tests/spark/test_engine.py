@@ -74,6 +74,16 @@ def test_job_that_says_more_than_a_line_may_have_fails_alone(spark: Engine) -> N
     assert spark.status()["incarnation"] == incarnation
 
 
+def test_of_a_flood_of_logs_the_service_hears_the_last_lines_and_how_many_are_missing(spark: Engine) -> None:
+    spark.run_job("flood", "logs_in_a_loop")
+    told = spark.told.all("flood", "log")
+
+    left_out = [int(text.split()[1].replace(",", "")) for text in told if text.startswith("…")]
+    assert told[-1] == "19999"
+    assert left_out
+    assert sum(left_out) + len(told) - len(left_out) == 20_000
+
+
 def test_number_that_json_has_not_is_null_in_a_result(spark: Engine) -> None:
     assert spark.run_job("no numbers", "no_numbers") == JobOutput(
         value={"mean": None, "most": None, "sum": 0.0}

@@ -98,6 +98,27 @@ def test_of_a_flood_the_last_lines_are_given_on_and_the_others_counted() -> None
     assert log[1:] == [str(number) for number in range(500, 1500)]
 
 
+def test_text_that_is_logged_stays_whole_between_what_is_printed() -> None:
+    log: list[str] = []
+    hearer = Hearer(log.append)
+    hearer.write("printed before\n")
+    hearer.log("two\nlines")
+    hearer.write("printed after\n")
+    hearer.close()
+
+    assert log == ["printed before", "two\nlines", "printed after"]
+
+
+def test_of_a_long_line_no_more_is_held_than_a_log_keeps() -> None:
+    log: list[str] = []
+    hearer = Hearer(log.append)
+    hearer.write("x" * 10_000 + "\n")
+    hearer.log("y" * 10_000)
+    hearer.close()
+
+    assert [len(line) for line in log] == [4001, 4001]
+
+
 def test_line_without_end_is_cut() -> None:
     log: list[str] = []
     hearer = Hearer(log.append)
@@ -105,7 +126,7 @@ def test_line_without_end_is_cut() -> None:
         hearer.write("x" * 1000)
     hearer.close()
 
-    assert [len(line) for line in log] == [5000, 5000]
+    assert [len(line) for line in log] == [4001, 4001]
 
 
 def test_failure_of_the_job_leaves_its_last_words() -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from nebula.rpc.jobs.context import Job
 from nebula.spark import lines
-from nebula.spark.host.hearing import catch_up
+from nebula.spark.host.hearing import hearer_of_thread
 from nebula.spark.host.results import Results
 from nebula.spark.host.session import Place
 from nebula.spark.progress import Meter, Tasks
@@ -41,6 +41,9 @@ class SparkJob(Job):
         self._meter, self._lock = Meter(), threading.Lock()
         self._told = lines.Progressed(*self._key, None, "", None, None)
         self._has_reported = False
+        hearer = hearer_of_thread()
+        assert hearer is not None  # that is how a job is run
+        self._hearer = hearer
         place.open(submit.verb)
 
     @property
@@ -95,9 +98,8 @@ class SparkJob(Job):
             self._meter.report(done / total if total else None, note)
 
     def log(self, text: str) -> None:
-        """As `Job.log`. What was printed before comes before it."""
-        catch_up()
-        self._say(lines.Logged.of(*self._key, text))
+        """As `Job.log`, a thousand lines a look. What was printed before comes before it."""
+        self._hearer.log(text)
 
     def output(self, path: str | Path) -> Path:
         """As `Job.output`: for a folder that Spark writes as well as for a file.
@@ -112,7 +114,7 @@ class SparkJob(Job):
             self._has_reported = True
             counted = self._place.count()
             self._meter.see(counted.tasks)
-            self._tell(counted.counters, _counts(counted.tasks))
+            self._tell(counted.counters, _counts(counted.tasks), waits_for=counted.waits_for)
 
     def report_last(self) -> None:
         """Say what was counted last, where the host has said anything by now: most jobs are over sooner."""
@@ -120,10 +122,16 @@ class SparkJob(Job):
             self.report()
 
     def _tell(
-        self, counters: Mapping[str, int], tasks: tuple[int, int, int] | None, at: float | None = None
+        self,
+        counters: Mapping[str, int],
+        tasks: tuple[int, int, int] | None,
+        *,
+        at: float | None = None,
+        waits_for: str = "",
     ) -> None:
         meter = self._meter
-        seen = lines.Progressed(*self._key, meter.fraction, meter.note, meter.step, tasks, counters, at)
+        note = waits_for or meter.note
+        seen = lines.Progressed(*self._key, meter.fraction, note, meter.step, tasks, counters, at)
         if seen != self._told:
             self._told = seen
             self._say(seen)

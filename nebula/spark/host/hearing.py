@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TextIO, cast
 
-__all__ = ["Hearer", "catch_up", "heard", "listen", "stop_listening"]
+__all__ = ["Hearer", "heard", "hearer_of_thread", "listen", "stop_listening"]
 
 # Between two flushes; a log keeps no more. A job that prints in a loop must not keep its service busy.
 _MOST_LINES: Final = 1000
@@ -45,6 +45,15 @@ class Hearer:
             for line in complete:
                 self._add(line)
 
+    def log(self, text: str) -> None:
+        """Take a line, or several that belong together."""
+        with self._lock:
+            self._add(text)
+
+    def abandon(self) -> None:
+        """This process was forked, whatever another thread did then: what was not given on is another's."""
+        self._lock = threading.Lock()
+
     def flush(self) -> None:
         """Give on the lines that are complete."""
         with self._lock:
@@ -66,7 +75,8 @@ class Hearer:
     def _add(self, line: str) -> None:
         if line.strip():
             self._left_out += len(self._lines) == _MOST_LINES
-            self._lines.append(line.rstrip())
+            # One more than is kept of a line, to show that it was cut.
+            self._lines.append(line.rstrip()[-_MOST_CHARACTERS - 1 :])
 
 
 class _Heard:
@@ -90,14 +100,15 @@ def listen() -> None:
 
 
 def stop_listening() -> None:
-    """What this thread writes from now on is only written."""
+    """What this thread writes from now on is only written, in a process that was forked."""
+    if (hearer := _hearer.get()) is not None:
+        hearer.abandon()
     _hearer.set(None)
 
 
-def catch_up() -> None:
-    """What this thread's job wrote so far is given on before this returns: what follows comes after it."""
-    if (hearer := _hearer.get()) is not None:
-        hearer.flush()
+def hearer_of_thread() -> Hearer | None:
+    """Whoever hears what this thread writes."""
+    return _hearer.get()
 
 
 @contextmanager
