@@ -22,12 +22,16 @@ def main(url: str, folder: Path, *, to_the_end: bool) -> None:
         SparkSession.builder.master("local[2]")
         .config("spark.driver.memory", "512m")
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .getOrCreate()
     )
     source = spark.readStream.format("nebula").options(
-        broker=url, destination=QUEUE, spool=str(folder / "spool"), content="text", maxRowsPerBatch="50"
+        broker=url,
+        destination=QUEUE,
+        spool=str(folder / "spool"),
+        content="text",
+        maxRowsPerBatch="50",
+        prefetch="5",
     )
     sink = source.load().select("body").writeStream.format("parquet").option("path", str(folder / "out"))
     sink = sink.option("checkpointLocation", str(folder / "checkpoint"))
