@@ -50,10 +50,17 @@ class Tasks:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What Spark says of a job: the tasks of its present step, and counters of all its steps by name."""
+    """What Spark says of a job.
+
+    Attributes:
+        tasks: those of its present step.
+        counters: of all its steps, by name.
+        waits_for: what keeps its tasks from running, for people; empty where nothing does.
+    """
 
     tasks: Tasks
     counters: Mapping[str, int] = field(default_factory=dict)
+    waits_for: str = ""
 
 
 def count_tasks(jobs: Iterable[SparkJobSeen]) -> Tasks:

@@ -54,6 +54,8 @@ logger.pools.level = error
 # It does not exist, by an old convention.
 _NO_FOLDER = "/nonexistent/nebula"
 
+_NO_EXECUTORS = "waits for executors: the cluster has given this engine none yet"
+
 
 class ClassicSession:
     """A running driver and the processes behind it. See `Session`.
@@ -170,7 +172,12 @@ class ClassicPlace:
         """See `Place`: some milliseconds of asking."""
         tasks = self._counter.count(self._java)
         counters = zip(("rows_read", "rows_written"), self._all_rows(), strict=True)
-        return Counted(tasks, {name: rows for name, rows in counters if rows})
+        waits = tasks.known > tasks.done and not tasks.active and self._has_no_executors()
+        return Counted(tasks, {name: rows for name, rows in counters if rows}, _NO_EXECUTORS if waits else "")
+
+    def _has_no_executors(self) -> bool:
+        # The driver is among those that hold blocks; on one machine it is the executor, too.
+        return not self._java.isLocal() and bool(self._java.getExecutorMemoryStatus().size() < 2)
 
     def _all_rows(self) -> tuple[int, int]:
         read, written = self._counter.rows

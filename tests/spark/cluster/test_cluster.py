@@ -83,6 +83,20 @@ def test_cancelled_job_frees_the_workers(spark: Engine) -> None:
     assert spark.run_job("C2", "count").value == 10
 
 
+def test_job_of_an_engine_that_the_others_leave_no_worker_says_what_it_waits_for(
+    machines: Cluster, spark: Engine, tmp_path: Path
+) -> None:
+    assert spark.run_job("C3", "count").value == 10  # this engine has all cores there are
+    conf = {**CONF, **machines.conf}
+    with engine(tmp_path, master=machines.master, conf=conf, patience=PATIENCE_SECONDS) as second:
+        second.submit(task("X", STEADY))
+        until(
+            lambda: any("waits for executors" in p.note for p in second.told.all("X", "progress")),
+            "it says so",
+            PATIENCE_SECONDS,
+        )
+
+
 def test_job_is_done_although_a_worker_dies_under_it(machines: Cluster, spark: Engine) -> None:
     start_steady(spark, "W")
     machines.workers[-1].kill()
