@@ -26,10 +26,12 @@ def check_finite(parameters: Any) -> None:
     Raises:
         VerbError: `bad-parameters`, with the place of the first one that is none.
     """
-    for place in _odd_places(_anything().plain(parameters), ()):
-        field, message = ".".join(map(str, place)), "Input should be a finite number"
-        details = [{"field": field, "message": message, "type": "finite_number"}]
-        raise VerbError("bad-parameters", f"{field}: {message}" if field else message, details=details)
+    place = next(_odd_places(_anything().plain(parameters), ()), None)
+    if place is None:
+        return
+    field, message = ".".join(map(str, place)), "Input should be a finite number"
+    details = [{"field": field, "message": message, "type": "finite_number"}]
+    raise VerbError("bad-parameters", f"{field}: {message}" if field else message, details=details)
 
 
 def _odd_places(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
