@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nebula.spark.host.open_sessions import OpenSessions
+from nebula.spark.host.open_sessions import OpenSessions, groups_before, session_id_of
 
 
 def test_successor_finds_what_was_remembered_and_not_forgotten(tmp_path: Path) -> None:
@@ -26,3 +26,10 @@ def test_session_is_forgotten_once_by_whoever_closes_it_first(tmp_path: Path) ->
 
     assert sessions.opened() == []
     assert list(sessions.left_over()) == []
+
+
+def test_next_attempt_can_name_the_sessions_of_all_earlier_ones() -> None:
+    assert groups_before("job.3") == ["job.1", "job.2"]
+    assert groups_before("job.1") == []
+    assert session_id_of("readings", "job.1") == session_id_of("readings", "job.1")
+    assert len({session_id_of(*one) for one in [("a", "j.1"), ("a", "j.2"), ("b", "j.1")]}) == 3

@@ -1,7 +1,7 @@
 """Spark through a Connect server: no Java here, and a session on the server for each attempt of a job.
 
 A session of its own makes everything else simple. What it reports is that job's, closing it ends what
-runs and refuses what comes later, and a host that was killed leaves sessions that its successor can name.
+runs and refuses what comes later, and whoever comes after a killed host can name the sessions that it left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from nebula.spark.host.open_sessions import OpenSessions
+from nebula.spark.host.open_sessions import OpenSessions, groups_before, session_id_of
 from nebula.spark.host.probe import answers
 from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
 from nebula.spark.host.status import tag_of
@@ -37,6 +37,10 @@ _CALL_SECONDS = 5.0
 # Together with what comes before it less than `Spark.stop_grace`, after which we are killed.
 _STOP_SECONDS = 3.0
 _LEAVE_SECONDS = 1.0
+
+# Spark gives the Python of a task that it ends two seconds (`spark.python.task.killTimeout`).
+_TASK_SECONDS = 3.0
+_AGAIN_SECONDS = 0.5
 
 # A server in a long garbage collection is not dead; nor is one that missed a single connection.
 _LOOK_SECONDS = 1.0
@@ -59,10 +63,12 @@ class ConnectSession:
         if not answers(self._remote.host, self._remote.port):
             raise CannotStart(f"no Spark Connect server answers at {self._remote}")
         _prepare_environment()
+        self._service = config.name
         self._user = self._remote.user_id or f"nebula-{config.name}"
         self._conf = {"spark.sql.session.timeZone": "UTC", **config.conf}
         self._sessions = OpenSessions(Path(config.folder) / "connect")
         self._death, self._why = threading.Event(), ""
+        self._clear_at = 0.0
         self._root_id = str(uuid4())
         self._root = self.connect(self._root_id)
         # This one must not wait for better times: it is asked whether the server lives.
@@ -88,7 +94,7 @@ class ConnectSession:
 
     def place(self, group: str, priority: int) -> ConnectPlace:  # noqa: ARG002  # see below
         """See `Session`. The server's pools cannot be chosen from here: priorities order the queue alone."""
-        return ConnectPlace(self, group, self._sessions)
+        return ConnectPlace(self, group, session_id_of(self._service, group), self._sessions)
 
     def stop(self) -> None:
         """Close every session; the server lives on. See `Session`: it takes some seconds at most."""
@@ -122,6 +128,34 @@ class ConnectSession:
             return _is_closed(error)
         return True
 
+    def end_before(self, group: str, is_wanted: Callable[[], bool]) -> None:
+        """End what earlier attempts at this job still have on the server, from whatever host they came.
+
+        Their instance may have died, or be one that is not heard of any more. Returns when nothing of them
+        runs, or when `is_wanted` says so no longer.
+        """
+        before = groups_before(group)
+        for one in before:
+            while is_wanted() and not self._end(session_id_of(self._service, one), one):
+                time.sleep(_AGAIN_SECONDS)
+        if before:
+            time.sleep(max(0.0, self._clear_at - time.monotonic()))
+
+    def _end(self, session_id: str, group: str) -> bool:
+        """End a session that is none of ours: whether nothing of it runs, but for tasks until `_clear_at`."""
+        session = self.connect(session_id)
+        session.client.set_retry_policies([])
+        try:
+            # This alone makes one that the server does not know, so that it is refused once it is closed.
+            if within(_CALL_SECONDS, session.client.interrupt_all):
+                logging.getLogger(__name__).warning("ended what was left of %s on the server", group)
+                self._clear_at = time.monotonic() + _TASK_SECONDS
+            return self.close(session)
+        except Exception as error:
+            return _is_closed(error)
+        finally:
+            session.client.close()
+
     def _first_answer(self) -> str:
         try:
             return within(_START_SECONDS, lambda: self._root.version)
@@ -142,12 +176,8 @@ class ConnectSession:
 
     def _end_orphans(self) -> None:
         for session_id, group in self._sessions.left_over():
-            session = self.connect(session_id)
-            session.client.set_retry_policies([])
-            if self.close(session):
+            if self._end(session_id, group):
                 self._sessions.forget(session_id)
-                logging.getLogger(__name__).warning("ended what was left of %s on the server", group)
-            session.client.close()
 
     def _close_all(self, seconds: float) -> None:
         open_ones = [*self._sessions.opened(), (self._root_id, self._root)]
@@ -191,9 +221,9 @@ class ConnectSession:
 class ConnectPlace:
     """See `Place`: a session on the server, a tag for the job and one for each step."""
 
-    def __init__(self, session: ConnectSession, group: str, sessions: OpenSessions) -> None:
+    def __init__(self, session: ConnectSession, group: str, session_id: str, sessions: OpenSessions) -> None:
         self._session, self._group, self._sessions = session, group, sessions
-        self._id = str(uuid4())
+        self._id = session_id
         self._steps = 0
         self._counter = OperationCounter()
         self._lock = threading.Lock()
@@ -208,7 +238,11 @@ class ConnectPlace:
         return self._spark
 
     def open(self, verb: str) -> None:  # noqa: ARG002  # the server shows tags, no descriptions
-        """See `Place`. The session's name is on disk before the server hears it."""
+        """See `Place`. The session's name is on disk before the server hears it.
+
+        When this returns no earlier attempt runs, though its instance died: the server lives on.
+        """
+        self._session.end_before(self._group, lambda: not self._is_cancelled)
         spark = self._session.connect(self._id)
         with self._lock:
             if self._is_cancelled:

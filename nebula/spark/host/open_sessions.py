@@ -1,4 +1,8 @@
-"""The sessions on a Connect server that jobs have now, on disk as well: for the host after a killed one."""
+"""The sessions on a Connect server that jobs have now, on disk as well: for the host after a killed one.
+
+A session's id follows from whose it is, so that who runs a job's next attempt can name those of the earlier
+ones, wherever they ran.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,22 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid5
+
+from nebula.spark.host.status import group_of
+
+_NAMESPACE = UUID("5a0f3c0e-6d1b-4a58-9c35-0d9e9a3b7f10")
+
+
+def session_id_of(service: str, group: str) -> str:
+    """The id of the session of one attempt at a job of this service: always the same."""
+    return str(uuid5(_NAMESPACE, f"{service}/{group}"))
+
+
+def groups_before(group: str) -> list[str]:
+    """The earlier attempts at the same job."""
+    job, _, attempt = group.rpartition(".")
+    return [group_of(job, number) for number in range(1, int(attempt))]
 
 
 class OpenSessions:

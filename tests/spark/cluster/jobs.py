@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+import psutil
 from pyspark.sql import functions
 
 from nebula.rpc.jobs.context import Job
@@ -40,3 +41,10 @@ def again(ctx: Job, folder: str) -> int:
     if ctx.attempt == 1:
         endless(ctx, folder)
     return ctx.attempt
+
+
+def overlapping(ctx: Job, folder: str) -> bool:
+    """Endless at first; after that whether the code of the first attempt still runs."""
+    if ctx.attempt == 1:
+        endless(ctx, folder)
+    return psutil.pid_exists(int(Path(folder, "pid").read_text()))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socketserver
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -40,10 +44,11 @@ def spark(server: Machine, state: Path) -> Iterator[Engine]:
         yield running
 
 
-def reaching(address: str, state: Path, **conf: str) -> AbstractContextManager[Engine]:
-    return engine(
-        state, remote=f"sc://{address}", master="", memory="1g", conf=conf, patience=PATIENCE_SECONDS
-    )
+def reaching(
+    address: str, state: Path, conf: Mapping[str, str] | None = None, **declared: Any
+) -> AbstractContextManager[Engine]:
+    where: dict[str, Any] = {"remote": f"sc://{address}", "master": "", "memory": "1g", "conf": conf or {}}
+    return engine(state, patience=PATIENCE_SECONDS, **where, **declared)
 
 
 def start_endless(spark: Engine, job: str, folder: Path) -> psutil.Process:
@@ -144,11 +149,25 @@ def test_job_of_a_killed_host_is_lost_and_ended_on_the_server_by_the_next_one(
     until(lambda: not list(state.rglob("connect/*")), "no session is remembered")
 
 
+def test_next_attempt_begins_in_another_instance_after_the_first_ones_end_on_the_server(
+    server: Machine, tmp_path: Path
+) -> None:
+    function = "tests.spark.cluster.jobs:overlapping"
+    # An instance that is not heard of any more, and whose folder nobody takes.
+    with reaching(server.address, tmp_path / "lost", silence_timeout=3600.0) as lost:
+        start_endless(lost, "O", tmp_path)
+        os.kill(lost.status()["pid"], signal.SIGSTOP)
+        with reaching(server.address, tmp_path / "other") as other:
+            other.submit(replace(task("O", function, folder=str(tmp_path)), attempt=2))
+
+            assert other.told.wait("O", "done").value is False
+
+
 def test_setting_that_the_server_refuses_breaks_the_engine_in_a_sentence(
     server: Machine, tmp_path: Path
 ) -> None:
     conf = {"spark.sql.warehouse.dir": str(tmp_path)}
-    with reaching(server.address, tmp_path / "state", **conf) as spark:
+    with reaching(server.address, tmp_path / "state", conf) as spark:
         failure = spark.run_job("A", "count")
 
     assert failure.code == "engine-unavailable"
