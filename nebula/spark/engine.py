@@ -99,19 +99,7 @@ class Spark:
             check_master(self.master, "master" if is_declared else "NEBULA_SPARK")
         if self.ui and not self.remote and not self.master.startswith("local"):
             check_pages(self)
-        if self.max_running < 1:
-            raise ValueError(f"max_running is {self.max_running}, and no job would ever run")
-        if not 0 < self.max_result_bytes <= _MOST_RESULT_BYTES:
-            raise ValueError(
-                f"max_result_bytes is {self.max_result_bytes}: {_MOST_RESULT_BYTES} at most; what is larger, "
-                "a job returns as a DataFrame"
-            )
-        if not 0 <= self.cancel_grace < math.inf:
-            raise ValueError(f"cancel_grace is {self.cancel_grace}: a number of seconds is wanted")
-        for name in ("recycle_after_jobs", "recycle_after", "recycle_above_bytes", "idle_stop"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} is {value}: more than 0 is wanted")
+        check_values(self)
 
     @property
     def address(self) -> str:
@@ -164,6 +152,30 @@ def check_remote(spark: Spark, source: str) -> None:
                 f"{name} is set where the Connect server is started: with {source} only settings of a "
                 "session can be given, whose names begin with spark.sql."
             )
+
+
+def check_values(spark: Spark) -> None:
+    """Check what is declared by itself.
+
+    Raises:
+        TypeError, ValueError: a value that nothing can be done with.
+    """
+    if spark.max_running < 1:
+        raise ValueError(f"max_running is {spark.max_running}, and no job would ever run")
+    if not 0 < spark.max_result_bytes <= _MOST_RESULT_BYTES:
+        raise ValueError(
+            f"max_result_bytes is {spark.max_result_bytes}: {_MOST_RESULT_BYTES} at most; what is larger, "
+            "a job returns as a DataFrame"
+        )
+    if not 0 <= spark.cancel_grace < math.inf:
+        raise ValueError(f"cancel_grace is {spark.cancel_grace}: a number of seconds is wanted")
+    for name, setting in spark.conf.items():
+        if not isinstance(setting, str | int):
+            raise TypeError(f"conf: {name} is a {type(setting).__name__}: Spark's settings are texts")
+    for name in ("recycle_after_jobs", "recycle_after", "recycle_above_bytes", "idle_stop"):
+        value = getattr(spark, name)
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} is {value}: more than 0 is wanted")
 
 
 def check_pages(spark: Spark) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +56,13 @@ def test_what_cannot_be_is_refused_where_it_is_declared(declared: dict[str, Any]
     with pytest.raises(ValueError, match=reason) as refusal:
         Spark(**declared)
     assert "secret" not in str(refusal.value)
+
+
+def test_setting_that_is_no_text_is_refused_by_its_name() -> None:
+    conf: Any = {"spark.local.dir": Path("/scratch")}
+
+    with pytest.raises(TypeError, match=r"conf: spark\.local\.dir is a PosixPath"):
+        Spark(conf=conf)
 
 
 def test_job_with_an_engine_of_its_own_is_refused_beside_a_connect_server() -> None:
