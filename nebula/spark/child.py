@@ -50,7 +50,9 @@ class Child:
             OSError: it cannot be started.
         """
         incarnation = uuid4().hex
-        async with await anyio.open_file(folder / ERRORS, "wb") as errors:
+        # Read and appended to: the host cuts it where it grows large.
+        async with await anyio.open_file(folder / ERRORS, "a+b") as errors:
+            await errors.truncate(0)
             process = await anyio.open_process(
                 command,
                 stdin=subprocess.PIPE,

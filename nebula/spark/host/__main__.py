@@ -26,6 +26,7 @@ from nebula.spark import lines
 from nebula.spark.failures import describe, is_death_of_java
 from nebula.spark.host.forks import leave_to_forks
 from nebula.spark.host.hearing import listen, stop_listening
+from nebula.spark.host.output import bound_output
 from nebula.spark.host.session import CannotStart, Session
 from nebula.spark.host.start import start_session
 from nebula.spark.host.status import group_of
@@ -196,6 +197,7 @@ class Host:
                 self.leave("Spark's context was stopped", lines.STATUS_SPARK_DIED)
             pids = [os.getpid()] + ([session.jvm_pid] if session and session.jvm_pid else [])
             self._speaker.say(lines.Beat(sum(map(_rss_bytes, pids)), threading.active_count()))
+            bound_output()
             time.sleep(_BEAT_SECONDS)
 
     def _stop(self) -> NoReturn:
