@@ -9,7 +9,7 @@ TORTURES := $(VENV)/.installed-torture
 TESTS := $(VENV)/.installed-test
 UV := $(shell command -v uv)
 KILLS := 1000
-# Who share the tests. Two cores bear three: most tests wait. One of them has all of Spark, for minutes.
+# Who share the tests. Two cores bear three: most tests wait. Two of them may have Spark at a time.
 WORKERS := 3
 PINS := --constraint constraints.txt --build-constraint constraints.txt
 
