@@ -79,8 +79,13 @@ class ConnectSession:
         self.archive: str | None = None
         self.archive_state = "off"
         self.version: str = self._first_answer()
-        self._check_conf()
-        self._end_orphans()
+        try:
+            self._check_conf()
+            self._end_orphans()
+        except BaseException:
+            # The server would keep it for an hour, and the start is tried again and again.
+            self.close(self._root, _LEAVE_SECONDS)
+            raise
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     @property

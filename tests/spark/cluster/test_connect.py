@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socketserver
 import threading
@@ -167,12 +168,15 @@ def test_setting_that_the_server_refuses_breaks_the_engine_in_a_sentence(
     server: Machine, tmp_path: Path
 ) -> None:
     conf = {"spark.sql.warehouse.dir": str(tmp_path)}
+    before = opened(server)
     with reaching(server.address, tmp_path / "state", conf) as spark:
         failure = spark.run_job("A", "count")
+        until(lambda: opened(server) > before, "the server tells of its session")
 
     assert failure.code == "engine-unavailable"
     assert "spark.sql.warehouse.dir" in failure.message
     assert failure.message.endswith("Give it to the server when that is started")
+    until(lambda: opened(server) - before <= opened(server, "Closing"), "its session was closed", 30)
 
 
 def test_what_listens_and_is_no_connect_server_breaks_the_engine_in_a_sentence(tmp_path: Path) -> None:
@@ -211,6 +215,11 @@ def babbler() -> Iterator[str]:
         yield "{}:{}".format(*server.server_address)
         server.shutdown()
         thread.join()
+
+
+def opened(server: Machine, what: str = "") -> set[str]:
+    """The ids of sessions that its log tells of, or that this word was said of."""
+    return set(re.findall(rf"{what}.* sessionId: ([0-9a-f-]{36})", server.log.read_text()))
 
 
 def is_running(process: psutil.Process) -> bool:
