@@ -7,9 +7,11 @@ jars in one order and one set of flags, and Java itself refuses any other: it th
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import shutil
 import stat
 import time
 from collections.abc import Mapping
@@ -128,12 +130,31 @@ def note_use(archive: Path) -> None:
 
 
 def forget_old(folder: Path) -> None:
-    """Remove archives but the few that were used last: each has 150 MB or more."""
+    """Remove archives but the few used last, each has 150 MB or more; and what killed makers left."""
     with suppress(OSError):
         archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
         for archive in archives[_MOST_KEPT:]:
             archive.unlink(missing_ok=True)
             base_of(archive).unlink(missing_ok=True)
+        for lock in folder.glob("*.lock"):
+            with suppress(OSError):
+                _forget_remains(lock, lock.with_suffix(".jsa"))
+
+
+def _forget_remains(lock: Path, archive: Path) -> None:
+    if archive.exists() or is_set_aside(archive):
+        return
+    with lock.open("rb") as file:
+        # Raises where somebody makes it now.
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(work_of(archive), ignore_errors=True)
+        for remains in (base_of(archive), _mark(archive), lock):
+            remains.unlink(missing_ok=True)
+
+
+def work_of(archive: Path) -> Path:
+    """The folder in which it is made, under the lock beside it."""
+    return archive.with_suffix(".work")
 
 
 def base_of(archive: Path) -> Path:

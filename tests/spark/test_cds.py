@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -132,3 +133,19 @@ def test_archives_that_were_used_last_are_kept(tmp_path: Path) -> None:
     cds.forget_old(tmp_path)
 
     assert sorted(one.name for one in tmp_path.glob("*.jsa")) == ["0.jsa", "3.jsa", "4.jsa", "5.jsa"]
+
+
+def test_what_killed_makers_left_is_forgotten_with_the_old_archives(tmp_path: Path) -> None:
+    for stem in ("kept", "aside", "making", "killed", "failed-long-ago"):
+        cds.work_of(tmp_path / f"{stem}.jsa").mkdir()
+        (tmp_path / f"{stem}.lock").touch()
+        (tmp_path / f"{stem}.base").touch()
+    for name in ("kept.jsa", "aside.unusable", "failed-long-ago.unusable"):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / "failed-long-ago.unusable", (1, 1))
+    with (tmp_path / "making.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cds.forget_old(tmp_path)
+
+    assert {one.stem for one in tmp_path.iterdir()} == {"kept", "aside", "making"}
+    assert len(list(tmp_path.glob("making.*"))) == 3

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from nebula.settings import make_private
 from nebula.spark import lines
-from nebula.spark.cds import base_of, forget_old, why_distrusted
+from nebula.spark.cds import base_of, forget_old, why_distrusted, work_of
 from nebula.spark.failures import describe
 from nebula.spark.host.classic import ClassicSession
 from nebula.spark.java import find_java
@@ -83,7 +83,7 @@ def _make_once(archive: Path, config: lines.Configure) -> None:
 
 
 def _make(archive: Path, config: lines.Configure) -> None:
-    work = archive.with_suffix(".work")  # one at a time has the lock
+    work = work_of(archive)  # one at a time has the lock
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(mode=0o700)
     (work / "scratch").mkdir()
