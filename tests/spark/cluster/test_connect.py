@@ -219,7 +219,7 @@ def babbler() -> Iterator[str]:
 
 def opened(server: Machine, what: str = "") -> set[str]:
     """The ids of sessions that its log tells of, or that this word was said of."""
-    return set(re.findall(rf"{what}.* sessionId: ([0-9a-f-]{36})", server.log.read_text()))
+    return set(re.findall(rf"{what}.* sessionId: ([0-9a-f-]{{36}})", server.log.read_text()))
 
 
 def is_running(process: psutil.Process) -> bool:
