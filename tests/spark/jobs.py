@@ -233,6 +233,9 @@ def writes(path: str, *, fail: bool = False, ctx: Job) -> str:
     return Path(path).name
 
 
-def ignores_cancel(ctx: Job) -> None:
+def ignores_cancel(ctx: Job, began: str | None = None) -> None:
+    """Sleep for an hour, once the file of this name was made."""
     ctx.log("about to begin")
+    if began is not None:
+        Path(began).touch()
     time.sleep(3600)

@@ -229,11 +229,15 @@ def test_first_slot_of_a_long_job_that_comes_free_goes_to_the_short_one(
         spark.told.wait("forty", "slots_free")
 
 
-def test_code_that_ignores_its_cancel_is_told_as_cancelled_at_once(spark: Engine) -> None:
-    spark.start_job("deaf", "ignores_cancel")
+def test_code_that_ignores_its_cancel_is_told_as_cancelled_at_once_after_what_it_logged(
+    spark: Engine, tmp_path: Path
+) -> None:
+    spark.start_job("deaf", "ignores_cancel", began=str(tmp_path / "began"))
+    until((tmp_path / "began").exists, "its code has logged")
     spark.cancel("deaf")
 
     assert spark.told.wait("deaf", "cancelled") is False
+    assert spark.told.names("deaf") == ["starting", "started", "log", "cancelled"]
     assert spark.run_job("beside", "count") == JobOutput(value=10)
 
 

@@ -30,7 +30,7 @@ class Hearer:
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
-        self._lock = threading.Lock()
+        self._lock, self._giving = threading.Lock(), threading.Lock()
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._left_out = 0
         self._rest = ""
@@ -52,18 +52,19 @@ class Hearer:
 
     def abandon(self) -> None:
         """This process was forked, whatever another thread did then: what was not given on is another's."""
-        self._lock = threading.Lock()
+        self._lock, self._giving = threading.Lock(), threading.Lock()
 
     def flush(self) -> None:
-        """Give on the lines that are complete."""
-        with self._lock:
-            lines, left_out = list(self._lines), self._left_out
-            self._lines.clear()
-            self._left_out = 0
-        if left_out:
-            self._log(f"… {left_out:,} lines came too fast and are left out")
-        for line in lines:
-            self._log(line)
+        """Give on the lines that are complete: they have been when this returns, whoever did it."""
+        with self._giving:
+            with self._lock:
+                lines, left_out = list(self._lines), self._left_out
+                self._lines.clear()
+                self._left_out = 0
+            if left_out:
+                self._log(f"… {left_out:,} lines came too fast and are left out")
+            for line in lines:
+                self._log(line)
 
     def close(self) -> None:
         """Give on what there is, also a line without an end."""

@@ -176,6 +176,8 @@ class RunningJob:
             # Most threads end within this time, since their action fails; one that is busy elsewhere
             # need not be waited for: Spark takes nothing from it any more.
             self._thread.join(_CANCEL_PATIENCE_SECONDS)
+            # Of an ended job nothing is logged.
+            self._hearer.flush()
             if self._claim_end():
                 is_free = self._holds_nothing()
                 self._say(lines.Cancelled(*self._key, is_free))
