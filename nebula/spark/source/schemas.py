@@ -5,13 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Final
 
 import anyio
 
 from nebula.avro import Registry, Schema
-from nebula.errors import AvroError, NebulaError, RemoteError, SettingsError
+from nebula.errors import (
+    AvroError,
+    ConnectFailed,
+    ConnectionLost,
+    NebulaError,
+    RemoteError,
+    ServerError,
+    SettingsError,
+)
 from nebula.headers import BROKER_QUEUE
 from nebula.rpc.brokers import brand_of
 from nebula.rpc.client import Client
@@ -19,6 +27,8 @@ from nebula.spark.source.options import AVRO, ENVELOPE, BrokerOptions, ContentOp
 
 # Somebody may register it any moment.
 _FORGET_SECONDS: Final = 30.0
+
+_PAUSE_SECONDS: Final = 0.2
 
 _UNKNOWN_VERB: Final = "unknown-verb"
 
@@ -135,21 +145,36 @@ def _binding(broker: BrokerOptions, destination: str) -> Any:
 
 
 def _ask(broker: BrokerOptions, verb: str, **parameters: Any) -> Any:
-    """Raises RemoteError: it refused. Raises SettingsError: it could not be asked."""
+    """Ask; a broker that is away, as in a restart, is waited for as long as `timeout` says.
 
-    async def ask() -> Any:
-        async with Client(broker.url, timeout=broker.timeout) as client:
-            server = client.stomp.server
-            if not brand_of(server).answers_verbs:
-                # The question would make a queue there, and wait in it for ever.
-                raise RemoteError(
-                    _UNKNOWN_VERB, f"{server} knows no schemas: give schemas, a folder of .avsc files"
-                )
-            return await client.call_queue(BROKER_QUEUE, verb, parameters)
+    Raises RemoteError: it refused. Raises SettingsError: it could not be asked.
+    """
+    until = monotonic() + broker.timeout
+    while True:
+        try:
+            return anyio.run(_ask_once, broker, verb, parameters)
+        except RemoteError:
+            raise
+        except (NebulaError, OSError) as error:
+            if not _is_away(error) or monotonic() + _PAUSE_SECONDS > until:
+                raise SettingsError(
+                    f"the broker could not be asked for a schema ({verb}): {error}"
+                ) from error
+        sleep(_PAUSE_SECONDS)
 
-    try:
-        return anyio.run(ask)
-    except RemoteError:
-        raise
-    except (NebulaError, OSError) as error:
-        raise SettingsError(f"the broker could not be asked for a schema ({verb}): {error}") from error
+
+def _is_away(error: Exception) -> bool:
+    # One that answers the login with an error is there, and will not change its mind.
+    is_refused = isinstance(error, ConnectFailed) and isinstance(error.__cause__, ServerError)
+    return isinstance(error, ConnectionLost | ServerError) and not is_refused
+
+
+async def _ask_once(broker: BrokerOptions, verb: str, parameters: dict[str, Any]) -> Any:
+    async with Client(broker.url, timeout=broker.timeout) as client:
+        server = client.stomp.server
+        if not brand_of(server).answers_verbs:
+            # The question would make a queue there, and wait in it for ever.
+            raise RemoteError(
+                _UNKNOWN_VERB, f"{server} knows no schemas: give schemas, a folder of .avsc files"
+            )
+        return await client.call_queue(BROKER_QUEUE, verb, parameters)

@@ -102,8 +102,36 @@ async def test_broker_of_another_brand_is_not_asked() -> None:
     assert content.kind == MESSAGE
 
 
-def writers(url: str, folder: Path | None = None) -> Writers:
-    return Writers(ContentOptions(ENVELOPE, None, None, folder), BrokerOptions(url, None, 5.0))
+@pytest.mark.anyio
+async def test_broker_that_is_just_starting_is_waited_for() -> None:
+    came = 0
+
+    async def late(peer: Peer) -> None:
+        nonlocal came
+        came += 1
+        if came > 1:
+            await welcome(peer, "RabbitMQ/4")
+            await peer.part()
+
+    async with brokers(late) as url:
+        content, _ = await to_thread.run_sync(settled, url, "/queue/a")
+
+    assert (content.kind, came) == (MESSAGE, 2)
+
+
+@pytest.mark.anyio
+async def test_refused_login_is_not_tried_again() -> None:
+    async def strict(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say("ERROR\nmessage:wrong passcode\n\n^@")
+
+    async with brokers(strict) as url:
+        with pytest.raises(SettingsError, match=r"could not be asked .*wrong passcode"):
+            await to_thread.run_sync(settled, url, "/queue/a")
+
+
+def writers(url: str, folder: Path | None = None, *, timeout: float = 5.0) -> Writers:
+    return Writers(ContentOptions(ENVELOPE, None, None, folder), BrokerOptions(url, None, timeout))
 
 
 def test_what_nobody_knows_is_not_asked_for_again_and_what_could_not_be_asked_is_no_refusal(
@@ -117,7 +145,7 @@ def test_what_nobody_knows_is_not_asked_for_again_and_what_could_not_be_asked_is
     with pytest.raises(AvroError, match="is not known"):
         find(READING.fingerprint)
     with pytest.raises(SettingsError, match="could not be asked"):
-        find(OTHER.fingerprint)
+        writers(running.url, timeout=0.1)(OTHER.fingerprint)
 
 
 def test_folder_is_looked_into_before_the_broker_is_asked(tmp_path: Path) -> None:
