@@ -87,6 +87,35 @@ def test_lines_are_given_on_by_and_by() -> None:
     assert log == ["one", "two"]
 
 
+def test_end_of_a_job_waits_for_lines_that_another_thread_is_giving_on() -> None:
+    log: list[str] = []
+    giving, may_go_on = threading.Event(), threading.Event()
+
+    def say(line: str) -> None:
+        if threading.current_thread() is reporter:
+            giving.set()
+            may_go_on.wait()
+        log.append(line)
+
+    def end() -> None:
+        with heard(hearer):
+            hearer.log("last")
+        log.append("done")
+
+    hearer = Hearer(say)
+    hearer.log("first")
+    reporter, ender = threading.Thread(target=hearer.flush), threading.Thread(target=end)
+    reporter.start()
+    giving.wait()
+    ender.start()
+    ender.join(0.1)  # it would be over by now if it did not wait
+    may_go_on.set()
+    for thread in (reporter, ender):
+        thread.join()
+
+    assert log == ["first", "last", "done"]
+
+
 def test_of_a_flood_the_last_lines_are_given_on_and_the_others_counted() -> None:
     log: list[str] = []
     hearer = Hearer(log.append)
