@@ -103,7 +103,6 @@ class Sharing:
             lambda registry: registry.join(self._instance, incarnation, self._lease),
             lambda left: self._recover(left, RESTARTED),
         )
-        self._has_answered(began)
         await self.beat()
         await self.sync()
 
@@ -145,9 +144,8 @@ class Sharing:
         working = self._ours_working()
         await self._do(
             lambda registry: registry.beat(self._lease, verbs, working=working, unseen=unseen),
-            self._take_over,
+            partial(self._take_over, began=began),
         )
-        self._has_answered(began)
 
     async def _beat_often(self) -> None:
         while True:
@@ -159,7 +157,9 @@ class Sharing:
         assert self._effects.writer is not None
         self._effects.writer.deadline = began + self._lease * _GIVE_UP
 
-    def _take_over(self, heard: Heard) -> None:
+    def _take_over(self, heard: Heard, *, began: float) -> None:
+        # Here, as what comes next is begun with the new deadline then.
+        self._has_answered(began)
         self.working = heard.working
         if heard.orphans:
             _log.warning("jobs without an instance taken over", jobs=len(heard.orphans))
@@ -170,8 +170,11 @@ class Sharing:
 
     def _recover(self, records: Collection[JobRecord], reason: str) -> None:
         now = self._clock.now()
+        known = {one.id: one.seq for one in self._board.open_records()} if records else {}
         for record in records:
-            self._board.recover(record, now, reason)
+            # It was seen before that was written which we have made of it already.
+            if known.get(record.id, 0) <= record.seq:
+                self._board.recover(record, now, reason)
         self._board.dispatch(now)
         self._effects.settle()
 

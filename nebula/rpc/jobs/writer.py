@@ -137,12 +137,15 @@ class RegistryWriter:
     async def _apply_in_time(self, batch: Sequence[_Work[Any]]) -> Sequence[_Outcome]:
         delay, reason = _FIRST_RETRY, self._registry.place
         while anyio.current_time() < self.deadline:
-            with anyio.CancelScope(deadline=self.deadline):
+            with anyio.CancelScope(deadline=self.deadline) as in_time:
                 try:
                     return await call_in_daemon(partial(self._apply, batch))
                 except RegistryAway as error:
                     reason = str(error)
                 await anyio.sleep(delay)
+            if in_time.cancelled_caught:
+                # The thread is still at it. A second one beside it would do the batch twice.
+                break
             delay = min(2 * delay, _LAST_RETRY)
         # A thread may hang, in the look-up of a name or amid a statement: what it comes to later is refused.
         self._registry.abort()

@@ -179,9 +179,10 @@ class Hanging(SqliteJobRegistry):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.may_go_on, self.is_over = threading.Event(), threading.Event()
-        self.is_aborted = False
+        self.is_aborted, self.tries = False, 0
 
     def reconnect(self) -> None:
+        self.tries += 1
         self.may_go_on.wait(5)
         self.is_over.set()
         if self.is_aborted:
@@ -210,3 +211,26 @@ async def test_connection_that_does_not_come_about_is_not_waited_for_beyond_the_
     registry.may_go_on.set()
     assert await anyio.to_thread.run_sync(registry.is_over.wait, 5)
     assert registry.open_jobs() == []
+
+
+async def test_batch_that_hangs_is_not_begun_again_although_the_deadline_is_a_later_one_by_now(
+    tmp_path: Path,
+) -> None:
+    registry = Hanging(tmp_path / "jobs.sqlite")
+
+    async def write() -> None:
+        async with writing(registry) as writer:
+            writer.deadline = anyio.current_time() + 0.05
+            writer.post(insert(1))
+            while registry.tries == 0:
+                await anyio.sleep(0)
+            writer.deadline = anyio.current_time() + 0.3
+            await anyio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await write()
+    tries = registry.tries
+    registry.may_go_on.set()
+
+    assert caught.group_contains(RegistryLost)
+    assert tries == 1
