@@ -21,10 +21,10 @@ VERSION = 1
 
 # Between a result's name and the attempt's, as long as the result is not whole: both sides may have to
 # remove such files.
+UNFINISHED = ".__"
+
 STATUS_SPARK_DIED = 3
 """What a host exits with whose Spark has died."""
-
-UNFINISHED = ".__"
 
 # A result may fill one line; whatever is longer than this is not ours.
 MAX_LINE_BYTES = 16 * 1024 * 1024

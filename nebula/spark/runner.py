@@ -30,6 +30,7 @@ _log = structlog.get_logger()
 
 BACK_OFF = (1.0, 2.0, 5.0, 10.0, 30.0)
 _BROKEN_AFTER = 5
+_SLOW_SECONDS = 30.0
 
 
 class EngineState(StrEnum):
@@ -204,17 +205,18 @@ class SparkRunner:
                 await self._until_wanted(book)
             self._state, self._wants_restart = EngineState.STARTING, anyio.Event()
             self._starts += 1
+            began = monotonic()
             end = await self._run_one(book)
             waits_for_job = not self._spark.warm or not self._is_shared or (end is not None and end.is_idle)
             if end is None:
-                await self._after_failure(book)
+                await self._after_failure(book, monotonic() - began)
 
-    async def _after_failure(self, book: JobBook) -> None:
+    async def _after_failure(self, book: JobBook, seconds: float) -> None:
         self._failures += 1
         self._state = EngineState.WAITING
-        # Starts on a cluster fail after Spark's own minute: to wait for more of them would be silence.
-        most = _BROKEN_AFTER if self._spark.master.startswith("local") else 1
-        if self._failures >= most and self._broken is None:
+        # A cluster that does not answer takes Spark's own minute each time: more of them would be silence.
+        is_slow = seconds > _SLOW_SECONDS and not self._spark.master.startswith("local")
+        if (self._failures >= _BROKEN_AFTER or is_slow) and self._broken is None:
             where = self._plan.folder / ERRORS
             self._broken = f"Spark's engine cannot start, {self._last_end}; see {where}"
         if self._broken:

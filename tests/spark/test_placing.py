@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nebula.spark.host import placing
-from nebula.spark.host.placing import place
+from nebula.spark.host.placing import place, restore
 
 
 @pytest.fixture(params=["a step", "two renames"])
@@ -48,6 +48,29 @@ def test_file_takes_a_name_whether_or_not_it_was_there(
 
     assert final.read_text() == "new"
     assert list(where.iterdir()) == [final]
+
+
+def test_folder_that_was_there_is_there_again_where_the_new_one_cannot_have_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placing, "_exchanged", lambda _one, _other: False)
+    final = _folder(tmp_path / "table", "old")
+
+    with pytest.raises(FileNotFoundError):
+        place(tmp_path / "gone", final)
+
+    assert (final / "part-0").read_text() == "old"
+
+
+def test_folder_that_a_killed_place_left_aside_has_its_name_again(tmp_path: Path) -> None:
+    final, aside = tmp_path / "table", _folder(tmp_path / "table.new.before", "old")
+    unfinished = _folder(tmp_path / "table.new", "new")
+
+    restore(aside, final)
+    restore(unfinished, final)
+
+    assert (final / "part-0").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [final]
 
 
 def test_name_of_a_folder_is_never_without_a_whole_one(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 _HERE = -100  # AT_FDCWD: paths are as the process sees them
@@ -16,7 +17,8 @@ def place(unfinished: Path, final: Path) -> None:
     """Move a file or folder to its name; what had the name before goes.
 
     Both trade names in one step where the system can do that, as Linux on its own file systems. Elsewhere
-    the name has nothing between two renames, if it was that of a folder.
+    the name has nothing between two renames, if it was that of a folder; who is killed there leaves what
+    was there before under a name that `restore` knows.
 
     Raises:
         OSError: as renaming does; then what was there is there.
@@ -24,12 +26,31 @@ def place(unfinished: Path, final: Path) -> None:
     if not final.is_dir() or final.is_symlink():
         unfinished.replace(final)
     elif _exchanged(unfinished, final):
-        shutil.rmtree(unfinished)
+        shutil.rmtree(unfinished, ignore_errors=True)
     else:
         aside = unfinished.with_name(unfinished.name + _ASIDE)
         final.replace(aside)
-        unfinished.replace(final)
-        shutil.rmtree(aside)
+        try:
+            unfinished.replace(final)
+        except OSError:
+            aside.replace(final)
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def restore(left: Path, final: Path) -> None:
+    """Give what a killed `place` left its name again, or remove it if it is something else."""
+    if left.name.endswith(_ASIDE) and not final.exists():
+        left.replace(final)
+    else:
+        remove(left)
+
+
+def remove(unfinished: Path) -> None:
+    """Remove a file or folder, if it is there and as far as that can be."""
+    shutil.rmtree(unfinished, ignore_errors=True)
+    with suppress(OSError):
+        unfinished.unlink()
 
 
 def _exchanged(one: Path, other: Path) -> bool:

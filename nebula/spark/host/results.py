@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import shutil
+import threading
 import typing
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -18,7 +17,7 @@ from nebula.rpc.envelope import load_json
 from nebula.rpc.signature import Signature
 from nebula.spark.failures import ResultError
 from nebula.spark.host.parquet import data_files, first_rows, sign
-from nebula.spark.host.placing import place
+from nebula.spark.host.placing import place, remove, restore
 from nebula.spark.lines import UNFINISHED
 
 
@@ -50,17 +49,22 @@ class Results:
         self._job, self._table = job, folder / f"{job}.parquet"
         self._suffix = f"{UNFINISHED}{job}.{attempt}"
         self._unfinished: dict[Path, Path] = {}
+        self._lock = threading.Lock()
         self._max_rows, self._max_bytes = max_rows, max_bytes
 
     def reserve(self, path: Path) -> Path:
-        """Where to write what shall be at `path` once the job is done: beside it, under another name."""
+        """Where to write what shall be at `path` once the job is done: beside it, under another name.
+
+        The same place each time it is asked for.
+        """
         path = path.absolute()
-        # An attempt before this one was killed, if it left anything: there is one of a job at a time.
-        for left in path.parent.glob(f"{escape(path.name)}{UNFINISHED}{self._job}.*"):
-            _remove(left)
-        unfinished = path.with_name(path.name + self._suffix)
-        self._unfinished[path] = unfinished
-        return unfinished
+        with self._lock:
+            if path not in self._unfinished:
+                # An attempt before this one was killed, if it left anything: there is one of a job at a time.
+                for left in path.parent.glob(f"{escape(path.name)}{UNFINISHED}{self._job}.*"):
+                    restore(left, path)
+                self._unfinished[path] = path.with_name(path.name + self._suffix)
+            return self._unfinished[path]
 
     def take(self, result: Any, signature: Signature, function: Callable[..., Any]) -> Output:
         """Make what the job returned fit to travel. A table is written, and waits for `publish`.
@@ -99,7 +103,7 @@ class Results:
     def discard(self) -> None:
         """Remove what is unfinished. Safe to call again: killed tasks may write a little longer."""
         for unfinished in self._unfinished.values():
-            _remove(unfinished)
+            remove(unfinished)
 
     def _value(self, result: Any, signature: Signature) -> Any:
         try:
@@ -146,12 +150,6 @@ class Results:
             schema={field.name: field.dataType.simpleString() for field in table.schema.fields},
             preview=first_rows(parts),
         )
-
-
-def _remove(unfinished: Path) -> None:
-    shutil.rmtree(unfinished, ignore_errors=True)
-    with suppress(OSError):
-        unfinished.unlink()
 
 
 def _returns_list(function: Callable[..., Any]) -> bool:
