@@ -118,12 +118,14 @@ def _is_locked_by_us(lock: int) -> bool:
     return True
 
 
-def is_locked(folder: Path) -> bool:
-    """Whether a process has locked a folder by `lock_folder`."""
+def is_locked(folder: Path) -> bool | None:
+    """Whether a process has locked a folder by `lock_folder`; None: we may not look, as another user."""
     try:
         lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError:
+        return None
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -6,7 +6,7 @@ import json
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from time import time
@@ -152,17 +152,22 @@ def metrics_of(status: RecorderStatus) -> str:
 def read_statuses(folder: Path) -> list[dict[str, Any]]:
     """How the recorders of a folder are, by name, with `age`: so many seconds ago they have told it.
 
-    What cannot be read is left out.
+    What cannot be read is left out. Other users than the recorder's cannot see that it is gone: for them its
+    state stays what it told last.
     """
     found = []
     for file in sorted((folder / STATE_FOLDER).glob(f"*/{_FILE}")):
-        try:
-            status = json.loads(file.read_bytes())
-        except (OSError, ValueError):
-            continue
-        # The lock ends with its process, however that ends.
-        if not is_locked(file.parent):
-            has_ended = status["state"] == RecorderState.STOPPED
-            status |= {"state": RecorderState.STOPPED if has_ended else RecorderState.GONE, "rate": 0.0}
-        found.append({**status, "age": max(0.0, time() - status["told"])})
+        # Another version may have written it.
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found.append(_read_status(file))
     return found
+
+
+def _read_status(file: Path) -> dict[str, Any]:
+    told = json.loads(file.read_bytes())
+    status = {each.name: told[each.name] for each in fields(RecorderStatus)}
+    # The lock ends with its process, however that ends. Who may not look believes what was told.
+    if is_locked(file.parent) is False:
+        has_ended = status["state"] == RecorderState.STOPPED
+        status |= {"state": RecorderState.STOPPED if has_ended else RecorderState.GONE, "rate": 0.0}
+    return {**status, "age": max(0.0, time() - status["told"])}

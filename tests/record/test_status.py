@@ -46,6 +46,15 @@ def test_who_holds_the_lock_is_running_and_who_does_not_has_stopped_or_is_gone(
     assert (stopped["state"], stopped["rate"]) == ("stopped", 0.0)
 
 
+def test_recorder_whose_lock_may_not_be_looked_at_is_as_it_has_told(tmp_path: Path, state: Path) -> None:
+    write_status(state, RecorderStatus("one", state=RecorderState.RECORDING, rate=5.0))
+    # Nobody can open this, be he root: as another user cannot open the lock of a recorder.
+    (state / "lock").symlink_to("lock")
+
+    (running,) = read_statuses(tmp_path)
+    assert (running["state"], running["rate"]) == ("recording", 5.0)
+
+
 def test_who_looks_whether_a_recorder_runs_does_not_keep_one_from_starting(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,8 +94,11 @@ def test_it_is_said_how_old_a_status_is(tmp_path: Path, state: Path) -> None:
     assert metric(state, "told_seconds") == pytest.approx(told["told"])
 
 
-def test_what_cannot_be_read_is_left_out(tmp_path: Path, state: Path) -> None:
-    (state / "status.json").write_text("{half")
+@pytest.mark.parametrize("text", ["{half", "null", "[]", "{}", '{"state": "recording"}', None])
+def test_what_cannot_be_read_is_left_out(tmp_path: Path, state: Path, text: str | None) -> None:
+    if text is None:
+        text = json.dumps({**RecorderStatus("one").as_dict(), "told": "lately"})
+    (state / "status.json").write_text(text)
 
     assert read_statuses(tmp_path) == []
     assert read_statuses(tmp_path / "nowhere") == []
