@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -97,12 +98,14 @@ class PostgresServer:
     def freeze(self) -> None:
         """Let it hang: connections stay, and nobody answers. `thaw` ends that."""
         for process in self._family():
-            process.suspend()
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
 
     def thaw(self) -> None:
         """See `freeze`."""
         for process in self._family():
-            process.resume()
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
     def _family(self) -> list[psutil.Process]:
         server = psutil.Process(self._process.pid)

@@ -16,6 +16,7 @@ import structlog
 from nebula.rpc.brokers import NEBULA, Brand, instance_queue
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
+from nebula.rpc.in_thread import call_in_daemon
 from nebula.rpc.jobs.board import JobBoard
 from nebula.rpc.jobs.board_listener import BoardListener
 from nebula.rpc.jobs.effects import Effects
@@ -260,7 +261,7 @@ class JobService:
         effects.teller = Teller(self.name, self.via, publish, brand)
         sends = deliver or posting(publish)
         notices = effects.notices = Notices(self.read, effects.teller.notice, sends, self._clock.wall)
-        registry = await anyio.to_thread.run_sync(self._open)
+        registry = await self._open()
         writer = effects.writer = RegistryWriter(registry)
         try:
             async with anyio.create_task_group() as tasks:
@@ -272,17 +273,19 @@ class JobService:
                     # Only now: how the last runs ended has been posted.
                     writer.close()
         finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(registry.close)
+            await self._close(registry)
 
-    def _open(self) -> JobRegistry:
+    async def _open(self) -> JobRegistry:
         if self._database is None:
-            return SqliteJobRegistry(self._state.path / REGISTRY_FILE, connect=self._connect)
+            path = self._state.path / REGISTRY_FILE
+            return await anyio.to_thread.run_sync(partial(SqliteJobRegistry, path, connect=self._connect))
         # Only who uses it has to have it installed.
         from nebula.rpc.jobs.postgres_registry import PostgresJobRegistry
 
-        patience = self.limits.lease / 3
-        registry = PostgresJobRegistry(self._database, self.name, self.instance, patience=patience)
+        # A database may take the connection and say nothing: a service that shall stop does not wait for it.
+        registry = await call_in_daemon(
+            partial(PostgresJobRegistry, self._database, self.name, self.instance, patience=self._patience)
+        )
         self._sharing = self.housekeeping.sharing = Sharing(
             self._database,
             registry,
@@ -295,6 +298,19 @@ class JobService:
             republish=self.republish,
         )
         return registry
+
+    async def _close(self, registry: JobRegistry) -> None:
+        patience = None if self._database is None else self._patience
+        with anyio.move_on_after(patience, shield=True) as in_time:
+            await call_in_daemon(registry.close)
+        if in_time.cancelled_caught:
+            # The others get what waits when the lease is over.
+            registry.abort()
+
+    @property
+    def _patience(self) -> float:
+        """Seconds for which a shared database may say nothing."""
+        return self.limits.lease / 3
 
     async def _live(self, notices: Notices, started: anyio.Event | None) -> None:
         is_over = anyio.Event()
