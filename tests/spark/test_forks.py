@@ -54,5 +54,35 @@ def test_fork_says_nothing_and_ends_with_a_status_of_its_own(tmp_path: Path, cod
     assert last == lines.Broken(str(status))
 
 
+# The grandchild is to have whatever is open in its parent, under the number of what that closed.
+NESTED = """
+import os
+from nebula.spark.host.forks import leave_to_forks
+
+commands = os.open(os.devnull, os.O_RDONLY)
+leave_to_forks(lambda: os.close(commands))
+
+def in_child(code):
+    child = os.fork()
+    if child == 0:
+        code()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+def child():
+    assert os.open(os.devnull, os.O_WRONLY) == commands
+    in_child(lambda: os.write(commands, b"x"))
+
+in_child(child)
+"""
+
+
+def test_what_the_host_has_is_left_once_and_not_again_by_forks_of_forks(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", NESTED]
+    done = subprocess.run(program, cwd=tmp_path, env=_environment(), capture_output=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def _environment() -> dict[str, str]:
     return {"PYTHONPATH": ":".join(sys.path)}

@@ -15,8 +15,14 @@ __all__ = ["ended_where_forked", "leave_to_forks"]
 
 def leave_to_forks(*forget: Callable[[], None]) -> None:
     """Have each process that is forked from this one do as its signals say, after it has done this."""
+    has_left = False
 
     def after() -> None:
+        nonlocal has_left
+        # What such a process forks itself comes here as well, and has of the host only what was left it.
+        if has_left:
+            return
+        has_left = True
         for one in forget:
             one()
         # Else whoever ends such a process, as a pool does with its workers, would end the engine.
