@@ -14,7 +14,7 @@ from nebula.spark.reading.avro_types import Enum, Fixed, Primitive, Record, pars
 from nebula.spark.reading.blocks import read_header
 from nebula.spark.reading.columns import why_not_polars
 from nebula.spark.reading.errors import CorruptFileError, DataError
-from nebula.spark.reading.files import File
+from nebula.spark.reading.files import File, name_hidden_from_java
 from nebula.spark.reading.hive import has_hive, why_not_hive
 from nebula.spark.reading.resolution import Resolution
 
@@ -95,7 +95,9 @@ def why_no_polars(writer: Record | None) -> str | None:
 def _why_not(spark: SparkSession, wanted: Wanted, name: Name) -> str | None:
     match name:
         case "spark-avro":
-            return _why_not_spark_avro(spark, wanted)
+            if sparks_name(spark) is None:
+                return "this Spark has no reader of Avro (set spark.jars to the jar spark-avro)"
+            return why_not_spark_avro(wanted)
         case "polars":
             return wanted.why_no_polars
         case "hive":
@@ -108,11 +110,16 @@ def _why_not(spark: SparkSession, wanted: Wanted, name: Name) -> str | None:
             return None
 
 
-def _why_not_spark_avro(spark: SparkSession, wanted: Wanted) -> str | None:
-    if sparks_name(spark) is None:
-        return "this Spark has no reader of Avro (set spark.jars to the jar spark-avro)"
+def why_not_spark_avro(wanted: Wanted) -> str | None:
+    """Why Spark's own reader would give another table, or none; None: it gives this one.
+
+    Raises:
+        DataError: a file cannot be read as it is wanted. Names the file.
+    """
     if wanted.unpacks:
         return "spark-avro unpacks no envelopes"
+    if hidden := name_hidden_from_java(file.path for file in wanted.files):
+        return f"spark-avro leaves out files that are called {hidden}"
     fields = [field.name.lower() for field in wanted.record.fields]
     if len({*fields}) < len(fields):
         return "spark-avro knows no capital letters, and two columns have the same name without them"

@@ -6,7 +6,7 @@ import datetime as dt
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -20,6 +20,7 @@ Value: TypeAlias = "str | int | dt.date | None"
 NULL_NAME: Final = "__HIVE_DEFAULT_PARTITION__"
 """As Hive and Spark write a column's null into a folder's name."""
 
+_HIDDEN: Final = (".", "_")
 _INTEGER: Final = re.compile(r"-?\d{1,18}")
 _INT_LIMIT: Final = 1 << 31
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
@@ -43,7 +44,7 @@ class File:
 def list_files(paths: Paths) -> list[File]:
     """The Avro files at some paths, in the order of their names.
 
-    A path is a file, a folder (with all below it) or a glob. In folders, names that begin with `.` or `_`
+    A path is a file, a folder (with all below it) or a glob. Below folders, names that begin with `.` or `_`
     are left out, as unfinished files have them, and so is what ends otherwise than in `.avro`, unless
     it has no ending at all, as what Hive writes. Links are followed.
 
@@ -64,6 +65,12 @@ def list_files(paths: Paths) -> list[File]:
                 f"{file.path} and {ordered[0].path} lie in folders of different columns: read them apart"
             )
     return ordered
+
+
+def name_hidden_from_java(paths: Iterable[str]) -> str | None:
+    """The first name that Java's readers leave out without a word, even where it is asked for; None: none."""
+    names = (Path(path).name for path in paths)
+    return next((name for name in names if name.startswith(_HIDDEN) or name.endswith("._COPYING_")), None)
 
 
 def column_types(files: Sequence[File]) -> dict[str, str]:
@@ -113,9 +120,9 @@ def _below(root: str) -> Iterator[str]:
     # Links are followed, as Hadoop does.
     for folder, folders, names in os.walk(root, followlinks=True):
         _check_ends_somewhere(folder, root)
-        folders[:] = sorted(each for each in folders if not each.startswith((".", "_")))
+        folders[:] = sorted(each for each in folders if not each.startswith(_HIDDEN))
         for name in names:
-            if not name.startswith((".", "_")) and Path(name).suffix in (".avro", ""):
+            if not name.startswith(_HIDDEN) and Path(name).suffix in (".avro", ""):
                 yield str(Path(folder, name))
 
 

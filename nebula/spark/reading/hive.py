@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nebula.spark.reading.avro_types import AvroType, Fixed, Primitive, Record, Union, parts
-from nebula.spark.reading.files import NULL_NAME, File
+from nebula.spark.reading.files import NULL_NAME, File, name_hidden_from_java
 from nebula.spark.reading.plan import Plan
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ def why_not_hive(record: Record, files: Sequence[File], folder_types: Mapping[st
         if why := next(filter(None, map(_foreign, parts(field.type))), None):
             return f"Hive cannot read {why} ({field.name})"
     wanted = {file.path for file in files}
-    for folder in _folders(files):
+    folders = _folders(files)
+    if hidden := name_hidden_from_java([*(file.path for file in files), *folders]):
+        return f"Hive leaves out files that are called {hidden}"
+    for folder in folders:
         held = [entry for entry in os.scandir(folder) if not entry.name.startswith((".", "_"))]
         if any(entry.path not in wanted for entry in held):
             return f"Hive reads whole folders only, and {folder} holds more than the files wanted"

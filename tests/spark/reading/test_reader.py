@@ -373,6 +373,15 @@ def test_what_java_would_take_for_something_else_goes_to_another_reader(
     assert f"are read by polars (spark-avro takes {why}" in ended.log[0] or f"knows {why}" in ended.log[0]
 
 
+def test_file_that_is_named_is_read_whatever_it_is_called(spark: Engine, tmp_path: Path) -> None:
+    write(tmp_path / "_x.avro", fields(a="int"), [{"a": 7}])
+
+    ended = _run(spark, "rows", tmp_path / "_x.avro")
+
+    assert ended.value == [{"a": 7}]
+    assert "are read by polars (spark-avro leaves out files that are called _x.avro)" in ended.log[0]
+
+
 def test_folders_below_two_roots_are_not_for_spark_avro(spark: Engine, tmp_path: Path) -> None:
     for root in ("one", "two"):
         write(tmp_path / root / "n=1" / "a.avro", fields(a="int"), [{"a": 7}])
