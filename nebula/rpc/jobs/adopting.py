@@ -82,14 +82,19 @@ class Orphans:
         return [(one, registry.lines(one.id, MAX_LOG_LINES)) for one in left]
 
     def add_to(self, registry: JobRegistry) -> list[JobRecord]:
-        """Add them to our registry, in a transaction: the open ones that are new there, as they are now."""
+        """Add them to our registry, in a transaction: the open ones that are new there, as they are now.
+
+        Nobody holds them any more: instances with folders may each have run one with the same key.
+        """
+        registry.lock()
         added = []
         for record, lines in self.jobs:
             if registry.find(record.id) is not None:
                 continue
             known = registry.find_same(record)
             # The same request has made another job here meanwhile: both are to be done, one bears the key.
-            ours = replace(record, seq=record.seq + 1, dedupe=None if known is not None else record.dedupe)
+            dedupe = None if known is not None else record.dedupe
+            ours = replace(record, seq=record.seq + 1, dedupe=dedupe, holder=None)
             registry.insert(ours)
             registry.add_lines(ours.id, lines)
             if not ours.has_ended:
