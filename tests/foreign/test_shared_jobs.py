@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,6 +13,7 @@ from typing import Any
 import anyio
 import psycopg
 import pytest
+import structlog
 
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.adopting import Orphans
@@ -21,11 +23,13 @@ from nebula.rpc.jobs.postgres_registry import PostgresJobRegistry
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.runner import JobOutput, JobTask
 from nebula.rpc.jobs.service import JobService
-from nebula.rpc.jobs.sqlite_registry import peek
+from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry, peek
 from nebula.rpc.jobs.state_folder import StateFolder
+from nebula.rpc.jobs.states import JobState
 from nebula.rpc.jobs.writer import RegistryLost
 from tests.foreign.postgresql import PostgresServer, SlowDatabase
 from tests.rpc.jobs.harness import House, ask
+from tests.rpc.jobs.registries import job
 
 # The first one waits for PostgreSQL to be installed.
 pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
@@ -386,6 +390,72 @@ async def test_open_jobs_of_folders_go_on_where_a_service_changes_to_the_databas
     assert (len(again["jobs"]), house.runner.submitted) == (4, [])
 
 
+async def test_jobs_with_one_key_that_killed_instances_ran_go_on_in_the_database(
+    tmp_path: Path, database: Database
+) -> None:
+    # Each keeps the key for itself alone, as instances with folders do.
+    declaration = {"on_lost": "rerun", "exclusive": "up_to"}
+    before, killed = [House(tmp_path / "a", name, **declaration) for name in "ab"], tmp_path / "b"
+    accepted = []
+    async with living(*before) as services:
+        for house, service in zip(before, services, strict=True):
+            accepted.append((await house.accept(service, {"up_to": 7}))["job"])
+            task = await house.runner.next_task()
+            house.runner.listener.on_started(task.job, 1)
+            await house.published.until(accepted[-1], "running")
+        shutil.copytree(tmp_path / "a", killed)
+        for house in before:
+            job = house.runner.submitted[0].job
+            house.runner.on_stop = partial(house.runner.listener.on_lost, job, 1, "the service stopped")
+    house = House(killed, "c", **declaration)
+    house.options["database"] = database
+    async with living(house) as (service,):
+        for number in (1, 2):
+            task = await house.runner.next_task(number)
+            assert len(house.runner.submitted) == number
+            _finish(house, task.job, task.attempt)
+        states = [await _wait(service, job) for job in accepted]
+
+    assert states == ["done", "done"]
+    assert [task.attempt for task in house.runner.submitted] == [2, 2]
+
+
+async def test_own_folder_is_looked_into_until_nothing_is_left_there(
+    new_house: Callable[..., House],
+) -> None:
+    house = new_house("a")
+    async with living(house) as (service,):
+        path = house.root / "counting" / service.instance
+        registry = SqliteJobRegistry(path / "jobs.sqlite")
+        registry.insert(job(1))
+        registry.close()
+        await service.housekeeping.adopt()
+
+        assert house.runner.submitted == []
+    assert peek(path, JobRegistry.open_jobs) == [job(1)]
+
+
+async def test_orphan_that_is_seen_more_than_once_is_begun_once(
+    new_house: Callable[..., House], database: Database
+) -> None:
+    house = new_house("a", on_lost="rerun")
+    async with living(house) as (service,):
+        registry = PostgresJobRegistry(database, "counting")
+        registry.insert(job(1, state=JobState.RUNNING, holder="gone"))
+        registry.close()
+        assert service._sharing is not None
+        async with anyio.create_task_group() as tasks:
+            # The latter ones look before that is written which follows from the first.
+            for _ in range(4):
+                tasks.start_soon(service._sharing.beat)
+        task = await house.runner.next_task()
+        _finish(house, task.job, task.attempt)
+        state = await _wait(service, f"counting/{task.job}")
+
+    assert state == "done"
+    assert [task.attempt for task in house.runner.submitted] == [2]
+
+
 async def test_job_that_is_in_a_folder_and_in_the_database_after_a_crash_runs_once(
     tmp_path: Path, database: Database
 ) -> None:
@@ -454,6 +524,29 @@ async def test_job_whose_engine_is_broken_waits_for_an_instance_that_has_it_work
     assert status["note"] == "waits for another instance: the engine of this one is broken"
 
 
+async def test_job_that_waits_for_its_time_outlives_a_long_break_of_its_engine(
+    new_house: Callable[..., House], database: Database
+) -> None:
+    house, without = new_house("a"), new_house("b")
+    without.verb_name = "tally"
+    async with living(house, without) as (service, other):
+        receipt = await house.accept(service, neb_job_not_before="9000000000000")
+        house.runner.is_broken = "the engine cannot start"
+        with psycopg.connect(database.url) as db:
+            db.execute(
+                'UPDATE "nebula-jobs-counting".verbs SET (seen_at, worked_at) = (to_timestamp(0), NULL)'
+            )
+        with structlog.testing.capture_logs() as logs:
+            for one in (service, other):
+                assert one._sharing is not None
+                one._sharing._joined_at = float("-inf")
+                await one._sharing.beat()
+        status = await ask(other, "job.status", {"job": receipt["job"]})
+
+    assert status["state"] == "queued"
+    assert [line["event"] for line in logs if "taken over" in line["event"]] == []
+
+
 async def test_job_whose_engine_nobody_has_working_is_handed_over_to_fail(
     new_house: Callable[..., House], database: Database
 ) -> None:
@@ -464,7 +557,7 @@ async def test_job_whose_engine_nobody_has_working_is_handed_over_to_fail(
         assert house.runner.submitted == []
         # The others, and this one as long as it could run it, have not been heard of for a lease.
         with psycopg.connect(database.url) as db:
-            db.execute('UPDATE "nebula-jobs-counting".verbs SET seen_at = to_timestamp(0)')
+            db.execute('UPDATE "nebula-jobs-counting".verbs SET worked_at = to_timestamp(0)')
         assert service._sharing is not None
         await service._sharing.beat()
         task = await house.runner.next_task()

@@ -36,12 +36,20 @@ _PASSING: Final = ("40001", "40P01", "55P03", "25P03", "25006", "53", "57")
 # No right to the database, to the schema, or to look into it.
 _NO_RIGHT: Final = ("42501", "3F000")
 
-# Whose row is gone has been given up by the others, or has left.
-_ORPHANED: Final = "holder IS NOT NULL AND holder NOT IN (SELECT name FROM instances)"
+# Whose row is gone has been given up by the others, or has left. In work and held by nobody is what came from
+# a folder, and was not gone on with before its finder died.
+_ORPHANED: Final = f"""(holder NOT IN (SELECT name FROM instances)
+OR holder IS NULL AND state <> 'queued' AND state NOT IN ({ENDED}))"""
 
 # Those that wait, or whose instance is gone, of a verb that no instance has.
 _DESERTED: Final = f"""(state NOT IN ({ENDED}) AND (holder IS NULL OR {_ORPHANED}) AND verb NOT IN
 (SELECT name FROM verbs WHERE seen_at > clock_timestamp() - make_interval(secs => ?)))"""
+
+# An engine that is broken for long is no verb that is gone.
+_SEEN: Final = """INSERT INTO verbs
+SELECT name, clock_timestamp(), CASE WHEN name = ANY(?) THEN clock_timestamp() END FROM unnest(?::text[]) name
+ON CONFLICT (name) DO UPDATE SET seen_at = EXCLUDED.seen_at,
+worked_at = coalesce(EXCLUDED.worked_at, verbs.worked_at)"""
 
 _LEASE: Final = "clock_timestamp() + make_interval(secs => ?)"
 
@@ -314,16 +322,14 @@ class PostgresJobRegistry(JobRegistry):
             raise _fenced(self._me)
         lost = self._do("DELETE FROM instances WHERE expires_at < clock_timestamp()")
         self._do(f"UPDATE jobs SET holder = NULL WHERE {_ORPHANED} AND state IN ({ENDED})")
-        seen = "INSERT INTO verbs SELECT unnest(?::text[]), clock_timestamp() ON CONFLICT (name)"
-        ours = sorted(verbs if working is None else working)
-        self._do(f"{seen} DO UPDATE SET seen_at = EXCLUDED.seen_at", ours)
-        recent = "SELECT name FROM verbs WHERE seen_at > clock_timestamp() - make_interval(secs => ?)"
-        seen_now = frozenset(name for (name,) in self._all(recent, lease))
+        self._do(_SEEN, list(verbs if working is None else working), sorted(verbs))
+        recent = "SELECT name FROM verbs WHERE worked_at > clock_timestamp() - make_interval(secs => ?)"
+        working_now = frozenset(name for (name,) in self._all(recent, lease))
         known = f"{SELECT} WHERE {_ORPHANED} AND verb = ANY(?) ORDER BY number"
         orphans = list(self._all(known, list(verbs)))
         if unseen is not None:
             orphans += self._all(f"{SELECT} WHERE {_DESERTED} ORDER BY number", unseen)
-        return Heard(list(map(record_of, orphans)), lost > 0, seen_now)
+        return Heard(list(map(record_of, orphans)), lost > 0, working_now)
 
     def instances(self) -> frozenset[str]:
         """See `JobRegistry`."""

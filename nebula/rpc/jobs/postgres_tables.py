@@ -14,7 +14,7 @@ __all__ = ["CHANNEL", "OPEN_OR_HELD", "TABLES", "VERSION"]
 # What instances tell each other: the schema whose jobs have changed, or with it the job whose log has grown.
 CHANNEL: Final = "nebula_jobs"
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 OPEN_OR_HELD: Final = f"(state NOT IN ({ENDED}) OR holder IS NOT NULL)"
 
@@ -36,7 +36,7 @@ CREATE TABLE lines (job text NOT NULL, number bigint NOT NULL, at double precisi
     text text NOT NULL, PRIMARY KEY (job, number));
 CREATE TABLE instances (name text PRIMARY KEY, incarnation text NOT NULL,
     expires_at timestamptz NOT NULL);
-CREATE TABLE verbs (name text PRIMARY KEY, seen_at timestamptz NOT NULL);
+CREATE TABLE verbs (name text PRIMARY KEY, seen_at timestamptz NOT NULL, worked_at timestamptz);
 CREATE TABLE version (number integer NOT NULL);
 INSERT INTO version VALUES ({VERSION});
 CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$
