@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Iterator
 
+import anyio
 import psycopg
 import pytest
 
 from nebula.errors import SettingsError
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.postgres import Database, RegistryAway
+from nebula.rpc.jobs.postgres_listener import PostgresListener
 from nebula.rpc.jobs.postgres_registry import Fenced, PostgresJobRegistry
 from nebula.rpc.jobs.record import LogLine
 from nebula.rpc.jobs.registry import JobFilter, Superseded
@@ -214,6 +216,49 @@ def test_jobs_of_a_verb_that_no_instance_has_any_more_are_left_to_any(
 
     assert seen == []
     assert [int(one.id) for one in deserted] == [1, 2]
+
+
+def test_verb_whose_engine_is_broken_is_there_but_does_not_work(
+    registry: PostgresJobRegistry, other: PostgresJobRegistry
+) -> None:
+    _join(registry, "i1")
+    _join(other, "i2")
+    with registry.transaction():
+        registry.beat(_LEASE, ["count", "old"], working=["count"])
+    registry.insert(job(1, verb="old"))
+    with other.transaction():
+        heard = other.beat(_LEASE, ["count"], unseen=_LEASE)
+    with registry.transaction():
+        later = registry.beat(_LEASE, ["count", "old"], working=["old"]).working
+
+    assert (heard.orphans, heard.working) == ([], {"count"})
+    assert later == {"count", "old"}
+
+
+def test_job_in_work_that_nobody_holds_is_an_orphan(registry: PostgresJobRegistry) -> None:
+    _join(registry, "i1")
+    for number, state in enumerate((JobState.QUEUED, JobState.STARTING, JobState.CANCELLING), start=1):
+        registry.insert(job(number, state=state))
+    registry.insert(job(4, state=JobState.DONE))
+    with registry.transaction():
+        orphans = registry.beat(_LEASE, ["count"]).orphans
+
+    assert [int(one.id) for one in orphans] == [2, 3]
+
+
+@pytest.mark.anyio
+async def test_what_others_say_on_the_channel_in_another_encoding_is_not_heard(
+    database: Database, registry: PostgresJobRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    with PostgresListener(database, registry.schema) as listener, psycopg.connect(database.url) as db:
+        db.execute("SELECT pg_notify('nebula_jobs', chr(233))")
+        db.execute(f"NOTIFY nebula_jobs, '{registry.schema}'".encode())
+        db.commit()
+        with anyio.fail_after(30.0):
+            told = await listener.wait(lambda: 0)
+
+    assert told == (True, frozenset())
 
 
 def test_instance_that_is_heard_of_in_time_keeps_its_jobs(

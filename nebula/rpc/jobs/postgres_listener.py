@@ -68,7 +68,8 @@ class PostgresListener:
             raise RegistryAway(f"{self._database.place}: {one_line(error)}") from None
         heard = set[str]()
         while (notice := self._db.pgconn.notifies()) is not None:
-            schema, _, job = notice.extra.decode().partition(" ")
+            # Anybody may say anything on a channel, in the encoding of our connection.
+            schema, _, job = notice.extra.decode("utf-8", "replace").partition(" ")
             if schema == self._schema and notice.be_pid != own:
                 heard.add(job)
         return heard
