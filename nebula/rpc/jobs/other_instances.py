@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import anyio.to_thread
@@ -43,6 +44,8 @@ class OtherInstances:
 
     def __init__(self, service: str, state: StateFolder, *, is_shared: bool) -> None:
         self._service, self._state, self._is_shared = service, state, is_shared
+        # Nobody writes to our folder's registry any more: once nothing is left in it that stays so.
+        self._looks_at_ours = is_shared
 
     async def find(self, read: Callable[[JobRegistry], JobRecord | None]) -> Elsewhere | None:
         """The first that `read` finds in one of their registries."""
@@ -66,12 +69,7 @@ class OtherInstances:
         """The names of those that have their folders now."""
 
         def look() -> list[str]:
-            folders = self._state.others()
-            locks = {path.name: StateFolder.lock(path) for path in folders}
-            for lock in locks.values():
-                if lock is not None:
-                    lock.close()
-            return [name for name, lock in locks.items() if lock is None]
+            return [path.name for path in self._state.others() if _is_in_use(path)]
 
         return await anyio.to_thread.run_sync(look)
 
@@ -83,7 +81,7 @@ class OtherInstances:
             add: does this with our registry, and what follows for the jobs that it returns.
         """
         state, known = self._state, None if self._is_shared else verbs
-        for path in [*([state.path] if self._is_shared else ()), *state.others()]:
+        for path in [*([state.path] if self._looks_at_ours else ()), *state.others()]:
             try:
                 orphans = await anyio.to_thread.run_sync(Orphans.of, path, state, known)
             except (OSError, sqlite3.Error) as error:
@@ -92,9 +90,21 @@ class OtherInstances:
             if orphans is not None:
                 await _move(orphans, add)
                 _log.warning("jobs of a lost instance taken over", instance=path.name, jobs=len(orphans.jobs))
+            elif path == state.path:
+                self._looks_at_ours = False
 
     def _at(self, instance: str, record: JobRecord) -> Elsewhere:
         return Elsewhere(instance_queue(self._service, instance), record)
+
+
+def _is_in_use(path: Path) -> bool:
+    # Removed meanwhile, or another user's: nothing is known of it.
+    with suppress(OSError):
+        if (lock := StateFolder.lock(path)) is None:
+            return True
+        # At once: whoever starts now looks for a folder that is free.
+        lock.close()
+    return False
 
 
 async def _move(orphans: Orphans, add: Add) -> None:

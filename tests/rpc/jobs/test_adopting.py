@@ -11,6 +11,7 @@ import structlog
 
 from nebula.rpc.jobs.adopting import Orphans
 from nebula.rpc.jobs.limits import JobLimits
+from nebula.rpc.jobs.other_instances import OtherInstances
 from nebula.rpc.jobs.record import LogLine
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.runner import JobOutput
@@ -275,3 +276,18 @@ async def test_job_that_somebody_was_still_to_be_told_of_is_forgotten_with_its_r
 
         assert (await ask(service, "job.list", {"state": "done"}))["jobs"] == []
     assert not path.exists()
+
+
+async def test_folder_that_cannot_be_looked_at_ends_no_start(tmp_path: Path) -> None:
+    home = tmp_path / "counting"
+    # What is no file can be locked by nobody.
+    (home / "odd" / "lock").mkdir(parents=True)
+    for name in ("mine", "taken", "free"):
+        (home / name).mkdir()
+    mine, taken = StateFolder.lock(home / "mine"), StateFolder.lock(home / "taken")
+    assert mine is not None
+    assert taken is not None
+    with mine, taken:
+        running = await OtherInstances("counting", mine, is_shared=False).running()
+
+    assert running == ["taken"]
