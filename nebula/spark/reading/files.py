@@ -46,19 +46,27 @@ def list_files(paths: Paths) -> list[File]:
 
     A path is a file, a folder (with all below it) or a glob. Below folders, names that begin with `.` or `_`
     are left out, as unfinished files have them, and so is what ends otherwise than in `.avro`, unless
-    it has no ending at all, as what Hive writes. Links are followed.
+    it has no ending at all, as what Hive writes. Links are followed; a file that several names lead to is
+    listed once, by the name without a link below the path, else by the first.
 
     Raises:
         DataError: nothing is there, a link leads nowhere or up again, or folders disagree about the
             columns in their names.
     """
-    files: dict[str, File] = {}
+    # By what links lead to: what has several names would be counted as often.
+    files: dict[str, tuple[bool, File]] = {}
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
         for root in _roots(_local(os.fspath(path))):
+            real_root = os.path.realpath(root)
             for found in _below(root):
                 parts = _parts(Path(found).parent.relative_to(root)) if root != found else ()
-                files.setdefault(found, File(found, _size_bytes(found), parts))
-    ordered = [files[path] for path in sorted(files)]
+                file = File(found, _size_bytes(found), parts)
+                real = os.path.realpath(found)
+                is_linked = real != real_root + found.removeprefix(root)
+                known = files.get(real)
+                if known is None or (is_linked, found) < (known[0], known[1].path):
+                    files[real] = is_linked, file
+    ordered = sorted((file for _, file in files.values()), key=lambda file: file.path)
     for file in ordered[1:]:
         if [name for name, _ in file.parts] != [name for name, _ in ordered[0].parts]:
             raise DataError(

@@ -73,6 +73,32 @@ def test_links_are_followed_unless_they_lead_nowhere_or_up_again(tmp_path: Path)
         list_files(data)
 
 
+def test_file_that_links_lead_to_is_listed_once_by_its_own_name(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    _touch(data, "date=2026-11-21/a.avro", "date=2026-11-22/a.avro", "date=2026-11-22/b.avro")
+    (data / "Latest").symlink_to("date=2026-11-22")
+    (data / "date=latest").symlink_to(data / "date=2026-11-22")
+    (data / "date=2026-11-21" / "0.avro").symlink_to(data / "date=2026-11-21" / "a.avro")
+    (tmp_path / "linked").symlink_to(data)
+
+    for root in (data, tmp_path / "linked"):
+        assert _names(root, root) == [
+            "date=2026-11-21/a.avro",
+            "date=2026-11-22/a.avro",
+            "date=2026-11-22/b.avro",
+        ]
+        assert _names(root, root / "Latest") == ["Latest/a.avro", "Latest/b.avro"]
+    assert len(list_files([data, tmp_path / "linked"])) == 3
+
+
+def test_file_that_only_links_lead_to_is_listed_by_the_first_name(tmp_path: Path) -> None:
+    _touch(tmp_path, "other/a.avro", "data/c.avro")
+    for name in ("n", "b", "m"):
+        (tmp_path / "data" / f"{name}.avro").symlink_to(tmp_path / "other" / "a.avro")
+
+    assert _names(tmp_path, tmp_path / "data") == ["data/b.avro", "data/c.avro"]
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [
