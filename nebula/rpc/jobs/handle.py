@@ -30,6 +30,9 @@ _T = TypeVar("_T")
 # Statuses may be lost, with a connection or with the service that would have told them.
 _ASK_AFTER: Final = 10.0
 
+# So many times that: others look every 20 s for folders that nobody has any more.
+_TAKEN_OVER_AFTER: Final = 6
+
 # Between two questions to a service that is away, or that lets nobody wait.
 _PAUSE_SECONDS: Final = 1.0
 
@@ -136,6 +139,7 @@ class JobHandle:
         Once it has heard of the job, it goes on while the service is away.
 
         Raises:
+            NoResponder: the service is away at first; or the instance that holds the job, for a minute.
             Refused: the broker does not let the statuses be read, or does not answer.
         """
         # Subscribed before asked: what happens between the two is seen twice rather than not at all. And
@@ -150,13 +154,14 @@ class JobHandle:
                     yield status
 
     async def _first_status(self) -> JobStatus:
+        until = anyio.current_time() + _TAKEN_OVER_AFTER * self._ask_after
         while True:
             try:
                 return await self.status()
             except NoResponder:
-                if self._queue == self._home:
+                if self._queue == self._home or anyio.current_time() >= until:
                     raise
-            # Others know who had it: it is theirs soon if that one is dead.
+            # Others know who had it. If that one is dead it is theirs soon, unless it had ended.
             await anyio.sleep(self._pause)
 
     def _events(self) -> AbstractAsyncContextManager[AsyncIterator[_Message]]:

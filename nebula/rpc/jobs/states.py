@@ -84,7 +84,9 @@ class JobStatus:
 
     Attributes:
         job: `<service>/<ulid>`.
-        seq: rises with each status of one job. Of two, the one with the higher number is the newer.
+        seq: rises with each change that is kept of one job. Of two, the one with the higher number is the
+            newer. A job that waits is told again with the same one when it has come nearer, or waits for
+            something else.
         state: one of `JobState`, or, from a newer service, a word that is not: such a state is not final.
         progress: 0 to 1, or None where nobody knows. It never falls and is 1 only when the job is done.
         note: a short text for people.

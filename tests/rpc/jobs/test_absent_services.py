@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
 from nebula.errors import CallTimeout, NebulaError, NoResponder, RemoteError
 from nebula.rpc.jobs.handle import JobHandle
-from tests.rpc.jobs.handles import Watched, watching
+from tests.rpc.jobs.handles import FakeClient, Watched, watching
+from tests.rpc.jobs.harness import House
 
 pytestmark = pytest.mark.anyio
 
@@ -130,3 +133,28 @@ async def test_others_are_asked_next_where_only_time_tells_that_an_instance_is_a
             await handle.status()
 
         assert (await handle.status()).state == "running"
+
+
+class FolderOfADeadOne(FakeClient):
+    """The others know whose folder the job is in, and that one is gone."""
+
+    async def call_queue(
+        self, queue: str, verb: str, parameters: Any, *, timeout: float | None = None
+    ) -> Any:
+        self.asked.append(queue)
+        if queue == "/queue/counting.gone":
+            raise NoResponder("rejected-no-consumer", queue)
+        raise RemoteError("elsewhere", "another has it", details={"via": "/queue/counting.gone"})
+
+
+@pytest.mark.parametrize("via", [None, "/queue/counting.gone"])
+async def test_job_that_stays_with_an_instance_that_is_gone_is_given_up_after_a_while(
+    tmp_path: Path, via: str | None
+) -> None:
+    async with House(tmp_path).living() as service:
+        client = FolderOfADeadOne(service)
+        handle = JobHandle(client, "counting/" + "0" * 26, via=via, ask_after=0.01)
+        with anyio.fail_after(5), pytest.raises(NoResponder, match=r"counting\.gone"):
+            await handle.result()
+
+    assert client.asked.count("/queue/counting") > 1
