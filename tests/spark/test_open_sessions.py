@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from nebula.errors import JobError
+from nebula.spark.host.connect import ConnectSession
 from nebula.spark.host.open_sessions import OpenSessions, groups_before, session_id_of
+from nebula.spark.remote import parse_remote
 
 
 def test_successor_finds_what_was_remembered_and_not_forgotten(tmp_path: Path) -> None:
@@ -33,3 +38,19 @@ def test_next_attempt_can_name_the_sessions_of_all_earlier_ones() -> None:
     assert groups_before("job.1") == []
     assert session_id_of("readings", "job.1") == session_id_of("readings", "job.1")
     assert len({session_id_of(*one) for one in [("a", "j.1"), ("a", "j.2"), ("b", "j.1")]}) == 3
+
+
+def test_attempt_whose_session_cannot_be_ended_fails_its_successor_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nebula.spark.host.connect._END_SECONDS", 0.0)
+    # There is none to be had without a server, and what is asked here needs no more.
+    session = ConnectSession.__new__(ConnectSession)
+    session._service, session._user, session._clear_at = "readings", "somebody", 0.0
+    session._remote = parse_remote("sc://127.0.0.1:1")
+    looks = iter([True, True])
+
+    with pytest.raises(JobError, match=r"job\.1 has left .* could not be ended") as failed:
+        session.end_before("job.2", lambda: next(looks, False))
+
+    assert failed.value.code == "engine-lost"

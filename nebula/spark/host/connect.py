@@ -13,17 +13,18 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+from nebula.errors import JobError
 from nebula.spark.host.open_sessions import OpenSessions, groups_before, session_id_of
+from nebula.spark.host.operations import OperationCounter
 from nebula.spark.host.probe import answers
 from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
 from nebula.spark.host.status import tag_of
 from nebula.spark.lines import Configure
-from nebula.spark.progress import Counted, SparkJobSeen, StageSeen, Tasks, count_tasks
+from nebula.spark.progress import Counted
 from nebula.spark.remote import parse_remote
 from nebula.spark.source import register
 
@@ -41,6 +42,8 @@ _LEAVE_SECONDS = 1.0
 # Spark gives the Python of a task that it ends two seconds (`spark.python.task.killTimeout`).
 _TASK_SECONDS = 3.0
 _AGAIN_SECONDS = 0.5
+# A server that is gone ends the host sooner: this one lives, and refuses just that.
+_END_SECONDS = 60.0
 
 # A server in a long garbage collection is not dead; nor is one that missed a single connection.
 _LOOK_SECONDS = 1.0
@@ -138,16 +141,38 @@ class ConnectSession:
 
         Their instance may have died, or be one that is not heard of any more. Returns when nothing of them
         runs, or when `is_wanted` says so no longer.
+
+        Raises:
+            JobError: the server lives, and does not let us end one of them.
         """
         before = groups_before(group)
         for one in before:
-            while is_wanted() and not self._end(session_id_of(self._service, one), one):
-                time.sleep(_AGAIN_SECONDS)
+            self._await_end(one, is_wanted)
         if before:
             time.sleep(max(0.0, self._clear_at - time.monotonic()))
 
-    def _end(self, session_id: str, group: str) -> bool:
-        """End a session that is none of ours: whether nothing of it runs, but for tasks until `_clear_at`."""
+    def _await_end(self, group: str, is_wanted: Callable[[], bool]) -> None:
+        until = time.monotonic() + _END_SECONDS
+        while is_wanted():
+            try:
+                self._end(session_id_of(self._service, group), group)
+            except Exception as error:
+                if time.monotonic() > until:
+                    raise JobError(
+                        f"what {group} has left on the Spark Connect server could not be ended"
+                        f" for {_END_SECONDS:g} s: {_one_line(error)}",
+                        code="engine-lost",
+                    ) from error
+                time.sleep(_AGAIN_SECONDS)
+            else:
+                return
+
+    def _end(self, session_id: str, group: str) -> None:
+        """End a session that is none of ours: then nothing of it runs, but for tasks until `_clear_at`.
+
+        Raises:
+            Exception: it could not be ended.
+        """
         session = self.connect(session_id)
         session.client.set_retry_policies([])
         try:
@@ -155,9 +180,10 @@ class ConnectSession:
             if within(_CALL_SECONDS, session.client.interrupt_all):
                 logging.getLogger(__name__).warning("ended what was left of %s on the server", group)
                 self._clear_at = time.monotonic() + _TASK_SECONDS
-            return self.close(session)
+            within(_CALL_SECONDS, session.client.release_session)
         except Exception as error:
-            return _is_closed(error)
+            if not _is_closed(error):
+                raise
         finally:
             session.client.close()
 
@@ -165,7 +191,7 @@ class ConnectSession:
         try:
             return within(_START_SECONDS, lambda: self._root.version)
         except Exception as error:
-            said = "nothing" if isinstance(error, TimeoutError) else " ".join(str(error).split())[:200]
+            said = "nothing" if isinstance(error, TimeoutError) else _one_line(error)
             raise CannotStart(
                 f"what listens at {self._remote} is no Spark Connect server for us, it said: {said}"
             ) from error
@@ -181,7 +207,8 @@ class ConnectSession:
 
     def _end_orphans(self) -> None:
         for session_id, group in self._sessions.left_over():
-            if self._end(session_id, group):
+            with suppress(Exception):
+                self._end(session_id, group)
                 self._sessions.forget(session_id)
 
     def _close_all(self, seconds: float) -> None:
@@ -296,57 +323,6 @@ class ConnectPlace:
         self._spark.client.close()
 
 
-class OperationCounter:
-    """A progress handler: counts the tasks of what ran since the last reset, and the bytes of all."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._operations: dict[str, _Operation] = {}
-        self._bytes_before = 0
-
-    def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-        """Called by the client, in the thread that waits for the operation."""
-        seen = list(stages or ())
-        job = SparkJobSeen(is_running=not done, stages=tuple(_stage(stage) for stage in seen))
-        with self._lock:
-            self._operations[operation_id or ""] = _Operation(
-                job, 0 if done else inflight_tasks, sum(stage.num_bytes_read for stage in seen)
-            )
-
-    def reset(self) -> None:
-        """Count tasks from nothing."""
-        with self._lock:
-            self._bytes_before += sum(operation.bytes_read for operation in self._operations.values())
-            self._operations.clear()
-
-    def count(self) -> tuple[Tasks, int]:
-        """The tasks by now, and the bytes that were read from sources."""
-        with self._lock:
-            operations = list(self._operations.values())
-            bytes_read = self._bytes_before + sum(operation.bytes_read for operation in operations)
-        tasks = count_tasks(operation.job for operation in operations)
-        active = sum(operation.active for operation in operations)
-        return Tasks(tasks.done, tasks.known, active), bytes_read
-
-
-@dataclass(frozen=True, slots=True)
-class _Operation:
-    """What was told last of one operation."""
-
-    job: SparkJobSeen
-    active: int
-    bytes_read: int
-
-
-def _stage(stage: Any) -> StageSeen:
-    # Nobody tells which stages were submitted. One that has done nothing, below another that has, is
-    # skipped, or will be counted when it has done something.
-    done = stage.num_completed_tasks
-    return StageSeen(
-        stage.stage_id, is_submitted=done > 0 or stage.done, tasks=stage.num_tasks, done=done, active=0
-    )
-
-
 def within(seconds: float, call: Callable[[], _Result]) -> _Result:
     """Run a call that may hang, in a thread that is given up after this time.
 
@@ -370,6 +346,10 @@ def within(seconds: float, call: Callable[[], _Result]) -> _Result:
     if not results:
         raise TimeoutError(f"no answer within {seconds:g} s")
     return results[0]
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def _is_closed(error: Exception) -> bool:
