@@ -115,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of a part. In a process of a worker, which sees the spool's folder and no more.
 
         Raises:
-            SettingsError: it does not see it.
+            SettingsError: it does not see it, or a file was removed.
             Unreadable, ContainerError: what is there cannot be read.
         """
         assert isinstance(partition, Part)
@@ -124,9 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bodies = Bodies(read.content, schema, Writers(read.content, read.broker), skips=read.skips_corrupt)
         rows = MessageRows()
         for each in partition.slices:
-            if not Path(each.path).exists():
-                where = "the spool has to lie where the driver and all workers see it"
-                raise SettingsError(f"{each.path} is not seen here: {where}")
+            _check_seen(Path(each.path))
             for messages in rows.of_slice(each):
                 yield from bodies.rows(messages)
 
@@ -187,6 +185,20 @@ class _Running:
 
     def close(self) -> None:
         self._opened.close()
+
+
+def _check_seen(segment: Path) -> None:
+    if segment.exists():
+        return
+    # Its ledger is there from the first moment to the last.
+    if (segment.parent / "ledger").exists():
+        raise SettingsError(
+            f"{segment} was removed before the query had committed it: another query used the spool, or it"
+            " was restored; restore the file, or begin with a new checkpoint"
+        )
+    raise SettingsError(
+        f"{segment} is not seen here: the spool has to lie where the driver and all workers see it"
+    )
 
 
 def _end_by_exception() -> None:

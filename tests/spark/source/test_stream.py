@@ -148,6 +148,19 @@ def test_worker_that_does_not_see_the_spool_says_so(broker: RunningBroker, tmp_p
             query.rows(end)
 
 
+def test_file_that_was_removed_from_a_spool_that_is_seen_is_told_so(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    publish(broker.url, ["a"])
+    with Query(broker.url, tmp_path) as query:
+        end = query.until(1)
+        for segment in (tmp_path / "spool").glob("*.avro"):
+            segment.unlink()
+
+        with pytest.raises(SettingsError, match=r"\.avro was removed .*new checkpoint"):
+            query.rows(end)
+
+
 def test_full_spool_takes_no_more_until_spark_has_committed(broker: RunningBroker, tmp_path: Path) -> None:
     publish(broker.url, [str(number) for number in range(10)])
     with Query(broker.url, tmp_path, maxSpoolRows="4", prefetch="2") as query:
