@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
@@ -83,13 +83,34 @@ class Resolution:
 
 def _source(writer: Record, field: Field, path: str) -> tuple[str | None, Convert]:
     """The writer's field that a reader's is made of, and how; without one, its default."""
-    names = (field.name, *field.aliases)
-    for each in writer.fields:
-        if each.name in names:
-            return each.name, converter(each.type, field.type, path)
+    written = source_of(writer, field)
+    if written is not None:
+        return written.name, converter(written.type, field.type, path)
     if not field.has_default:
         raise DataError(f"{path} is not written, and the reader's schema has no default for it")
     return None, _constant(field.default, field.type, path)
+
+
+def source_of(writer: Record, field: Field) -> Field | None:
+    """The writer's field of the same name, or else of the first alias that is written; None: none is."""
+    written = {each.name: each for each in writer.fields}
+    return next((written[name] for name in (field.name, *field.aliases) if name in written), None)
+
+
+def pairs(writer: AvroType, reader: AvroType) -> Iterator[tuple[AvroType, AvroType]]:
+    """What is written and what it is read as, and behind them all such pairs within them."""
+    (inner, _), (wanted, _) = unwrap(writer), unwrap(reader)
+    yield inner, wanted
+    match inner, wanted:
+        case Array(), Array():
+            yield from pairs(inner.items, wanted.items)
+        case Map(), Map():
+            yield from pairs(inner.values, wanted.values)
+        case Record(), Record():
+            for field in wanted.fields:
+                written = source_of(inner, field)
+                if written is not None:
+                    yield from pairs(written.type, field.type)
 
 
 def converter(writer: AvroType, reader: AvroType, path: str) -> Convert:

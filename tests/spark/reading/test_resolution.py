@@ -113,6 +113,16 @@ def test_field_is_found_by_its_alias() -> None:
     assert read_as("polars", fields(old="int"), [{"old": 3}], reader).to_pylist() == [{"a": 3}]
 
 
+@pytest.mark.parametrize("decoder", ["polars", "fastavro"])
+def test_field_of_the_same_name_comes_before_one_of_an_alias(decoder: str) -> None:
+    reader = _with("long", aliases=["older", "old"])
+
+    own = read_as(decoder, fields(old="int", a="int", older="int"), [{"old": 1, "a": 2, "older": 3}], reader)
+    alias = read_as(decoder, fields(old="int", older="int"), [{"old": 1, "older": 3}], reader)
+
+    assert (own.to_pylist(), alias.to_pylist()) == ([{"a": 2}], [{"a": 3}])
+
+
 def test_time_keeps_its_unit_whatever_the_readers_is() -> None:
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     micros = {"type": "long", "logicalType": "timestamp-micros"}
