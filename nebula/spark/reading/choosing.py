@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from nebula.avro import Schema
 from nebula.errors import AvroError
-from nebula.spark.reading.avro_types import Enum, Fixed, Primitive, Record, parse_record, parts
+from nebula.spark.reading.avro_types import AvroType, Enum, Fixed, Primitive, Record, parse_record
 from nebula.spark.reading.blocks import read_header
 from nebula.spark.reading.columns import why_not_polars
 from nebula.spark.reading.errors import CorruptFileError, DataError
 from nebula.spark.reading.files import File, name_hidden_from_java
 from nebula.spark.reading.hive import has_hive, why_not_hive
-from nebula.spark.reading.resolution import Resolution
+from nebula.spark.reading.resolution import Resolution, pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +105,8 @@ def _why_not(spark: SparkSession, wanted: Wanted, name: Name) -> str | None:
                 return "the engine has no Hive (give it conf=nebula.spark.reading.HIVE_CONF)"
             if wanted.unpacks:
                 return "Hive unpacks no envelopes"
-            return why_not_hive(wanted.record, wanted.files, wanted.folder_types)
+            why = why_not_hive(wanted.record, wanted.files, wanted.folder_types)
+            return why or why_not_java(wanted, "Hive")
         case "fastavro":
             return None
 
@@ -129,8 +130,17 @@ def why_not_spark_avro(wanted: Wanted) -> str | None:
     roots = {root_of(file) for file in wanted.files}
     if folders and (None in roots or len(roots) > 1):
         return "spark-avro takes columns from the names of folders below one folder only"
+    return why_not_java(wanted, "spark-avro")
+
+
+def why_not_java(wanted: Wanted, reader: str) -> str | None:
+    """Why a reader that decodes by Java's Avro would give other values than ours; None: it gives the same.
+
+    Raises:
+        DataError: a file cannot be read as it is wanted. Names the file.
+    """
     others = (_resolved_otherwise(path, text, wanted) for text, path in _written(wanted.files).items())
-    return next(filter(None, others), None)
+    return next((f"{reader} {other}" for other in others if other), None)
 
 
 def root_of(file: File) -> Path | None:
@@ -158,22 +168,28 @@ def _resolved_otherwise(path: str, text: str, wanted: Wanted) -> str | None:
         raise CorruptFileError(path, str(error)) from error
     except DataError as error:
         raise DataError(f"{path}: {error.message}") from error
-    if writer == wanted.record:
-        return None
-    if len(_times(writer) | _times(wanted.record)) > 1:
-        return "spark-avro takes times that were written in another unit for those of the reader's schema"
-    if _names(writer) - _names(wanted.record):
-        return "spark-avro knows no enum or fixed by another namespace"
+    return next(filter(None, (_made_otherwise(*pair) for pair in pairs(writer, wanted.record))), None)
+
+
+def _made_otherwise(writer: AvroType, reader: AvroType) -> str | None:
+    match writer, reader:
+        case Record(), Record() if _has_doubtful_names(writer, reader):
+            return "cannot tell fields whose aliases are names of others"
+        case Primitive(kind="bytes"), Primitive(kind="string"):
+            return "makes texts of octets that are none"
+        case Primitive(logical=str(written)), Primitive(logical=str(read)):
+            if written != read and "timestamp" in written and "timestamp" in read:
+                return "takes times that were written in another unit for those of the reader's schema"
+        case Enum() | Fixed(), Enum() | Fixed() if writer.name != reader.name:
+            return "knows no enum or fixed by another namespace"
     return None
 
 
-def _times(record: Record) -> set[str]:
-    logical = (each.logical for each in parts(record) if isinstance(each, Primitive))
-    return {each for each in logical if each and "timestamp" in each}
-
-
-def _names(record: Record) -> set[str]:
-    return {each.name for each in parts(record) if isinstance(each, Enum | Fixed)}
+def _has_doubtful_names(writer: Record, reader: Record) -> bool:
+    """Whether a field could be made of several, or several of one."""
+    written = {field.name for field in writer.fields}
+    found = [written & {field.name, *field.aliases} for field in reader.fields]
+    return any(len(each) > 1 for each in found) or sum(map(len, found)) > len(set().union(*found))
 
 
 def sparks_name(spark: SparkSession) -> str | None:

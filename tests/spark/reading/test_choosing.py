@@ -9,10 +9,28 @@ import pytest
 
 from nebula.avro import Schema
 from nebula.spark.reading.avro_types import parse_record
-from nebula.spark.reading.choosing import Wanted, why_not_spark_avro
+from nebula.spark.reading.choosing import Wanted, why_not_java, why_not_spark_avro
 from nebula.spark.reading.files import list_files
 from nebula.spark.reading.hive import why_not_hive
 from tests.spark.reading.samples import fields, write
+
+_NESTED = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "bytes"}]}
+
+
+def _timestamp(unit: str) -> dict[str, str]:
+    return {"type": "long", "logicalType": f"timestamp-{unit}"}
+
+
+def _renamed(schema: dict[str, Any], **aliases: str) -> dict[str, Any]:
+    for field in schema["fields"]:
+        if field["name"] in aliases:
+            field["aliases"] = [aliases[field["name"]]]
+    return schema
+
+
+def _texts() -> dict[str, Any]:
+    nested = {**_NESTED, "fields": [{"name": "x", "type": ["null", "string"]}]}
+    return fields(a={"type": "array", "items": nested})
 
 
 def _wanted(path: Path, schema: dict[str, Any]) -> Wanted:
@@ -46,3 +64,34 @@ def test_file_with_a_plain_name_goes_to_any_reader(tmp_path: Path) -> None:
 
     assert why_not_spark_avro(wanted) is None
     assert why_not_hive(wanted.record, wanted.files, {}) is None
+
+
+_ALIAS = "cannot tell fields whose aliases are names of others"
+_OCTETS = "makes texts of octets that are none"
+_UNIT = "takes times that were written in another unit for those of the reader's schema"
+_SPACE = "knows no enum or fixed by another namespace"
+
+
+@pytest.mark.parametrize(
+    ("written", "reader", "why"),
+    [
+        (fields(a="int", b="int"), _renamed(fields(b="int"), b="a"), _ALIAS),
+        (fields(a="int"), _renamed(fields(a="int", b="int"), b="a"), _ALIAS),
+        (_renamed(fields(a="int", b="int"), b="a"), _renamed(fields(a="int", b="int"), b="a"), _ALIAS),
+        (fields(a="int"), _renamed(fields(b="int"), b="a"), None),
+        (fields(a="bytes"), fields(a="string"), _OCTETS),
+        (fields(a={"type": "array", "items": _NESTED}), _texts(), _OCTETS),
+        (fields(a="bytes"), _renamed(fields(b="string"), b="a"), _OCTETS),
+        (fields(a="bytes", b="string"), fields(a="bytes", b=["null", "string"]), None),
+        (fields(a=_timestamp("micros")), fields(a=_timestamp("millis")), _UNIT),
+        (fields(a="long", b=_timestamp("millis")), fields(a=_timestamp("millis"), b="long"), None),
+    ],
+)
+def test_what_java_makes_otherwise_goes_to_another_reader(
+    written: dict[str, Any], reader: dict[str, Any], why: str | None, tmp_path: Path
+) -> None:
+    write(tmp_path / "a.avro", written, [])
+    wanted = _wanted(tmp_path, reader)
+
+    assert why_not_spark_avro(wanted) == (why and f"spark-avro {why}")
+    assert why_not_java(wanted, "Hive") == (why and f"Hive {why}")
