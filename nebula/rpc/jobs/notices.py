@@ -99,43 +99,29 @@ class Notices:
             while True:
                 self._has_work = anyio.Event()
                 try:
-                    owed = await self._owed()
+                    queues = await self._do(_owed_queues)
                 except VerbError:
                     # The registry is closed, as the service stops. What is owed stays so.
                     tasks.cancel_scope.cancel()
                     return
-                for queue, records in owed.items():
+                free = [queue for queue in queues if queue not in self._busy | self._stuck]
+                for queue in free[: _MOST_QUEUES - len(self._busy)]:
                     self._busy.add(queue)
-                    tasks.start_soon(self._send_in_order, queue, records)
+                    tasks.start_soon(self._send_in_order, queue)
                 with anyio.move_on_after(_RETRY_SECONDS if self._busy or self._stuck else None) as wait:
                     await self._has_work.wait()
                 if wait.cancelled_caught:
                     self._stuck.clear()
 
-    async def _owed(self) -> dict[str, list[JobRecord]]:
-        """The oldest ones that are owed to each of the queues that may be sent to now."""
-        # From before they are read: of what is settled meanwhile a page may still say that it is owed.
-        others, most = self._busy | self._stuck, _MOST_QUEUES - len(self._busy)
-        owed: dict[str, list[JobRecord]] = {}
-        page: list[JobRecord] = []
-        while True:
-            page = await self._do(partial(_page_of_owed, after=page[-1].id if page else None))
-            for record in page:
-                queue = record.notify or ""
-                if queue not in others and (queue in owed or len(owed) < most):
-                    records = owed.setdefault(queue, [])
-                    records += [record] if len(records) < _PAGE else []
-            if len(page) < _PAGE:
-                return owed
-
-    async def _send_in_order(self, queue: str, records: list[JobRecord]) -> None:
-        """Send these, up to the first one that does not go now."""
+    async def _send_in_order(self, queue: str) -> None:
+        """Send what is owed there, up to the first end that does not go now."""
         try:
-            for record in records:
-                if not await self._send(record):
-                    # It is asked once for all that it is to get.
-                    self._stuck.add(queue)
-                    return
+            while records := await self._do(partial(_owed_at, queue=queue)):
+                for record in records:
+                    if not await self._send(record):
+                        # It is asked once for all that it is to get.
+                        self._stuck.add(queue)
+                        return
             # There may be more for it by now.
             self._has_work.set()
         except VerbError:
@@ -165,8 +151,12 @@ class Notices:
         return self._errors.get(record.id, 0) >= _MOST_ERRORS
 
 
-def _page_of_owed(registry: JobRegistry, after: str | None) -> list[JobRecord]:
-    return registry.owed_jobs(_PAGE, after)
+def _owed_queues(registry: JobRegistry) -> list[str]:
+    return registry.owed_queues()
+
+
+def _owed_at(registry: JobRegistry, queue: str) -> list[JobRecord]:
+    return registry.owed_jobs(_PAGE, queue)
 
 
 def _settle(registry: JobRegistry, job: str, at: float, failure: str) -> None:

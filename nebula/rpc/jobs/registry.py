@@ -165,11 +165,16 @@ class JobRegistry(ABC):
         """
         return list(map(record_of, self._all(_OLD, ended_before, keep)))
 
-    def owed_jobs(self, limit: int, after: str | None = None) -> list[JobRecord]:
-        """Some of the jobs whose end `notify` has not confirmed, the oldest first; or those after one."""
-        start = "coalesce((SELECT number FROM jobs WHERE id = ?), 0)"
-        query = f"{SELECT} WHERE is_owed AND number > {start} ORDER BY number LIMIT ?"
-        return list(map(record_of, self._all(query, after, limit)))
+    def owed_queues(self) -> list[str]:
+        """Where ends of jobs go that `notify` has not confirmed; first where the oldest one goes."""
+        query = "SELECT notify FROM jobs WHERE is_owed GROUP BY notify ORDER BY min(number)"
+        return [queue for (queue,) in self._all(query)]
+
+    def owed_jobs(self, limit: int, queue: str | None = None) -> list[JobRecord]:
+        """Some of the jobs whose end `notify` has not confirmed, the oldest first; or of one queue's."""
+        where, values = ("is_owed", ()) if queue is None else ("is_owed AND notify = ?", (queue,))
+        query = f"{SELECT} WHERE {where} ORDER BY number LIMIT ?"
+        return list(map(record_of, self._all(query, *values, limit)))
 
     def lines(self, job: str, limit: int, after: int | None = None) -> list[LogLine]:
         """Lines of a job's log, the oldest first: the last ones, or the first that follow a number."""

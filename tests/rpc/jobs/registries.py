@@ -170,6 +170,14 @@ class RegistrySuite:
         registry.settle_notice(job(2).id)
         assert registry.owed_jobs(10) == [job(3, state=JobState.DONE, is_owed=True)]
 
+    def test_ends_that_are_owed_are_known_by_their_queues(self, registry: JobRegistry) -> None:
+        for number, queue in enumerate(["/queue/b", "/queue/a", "/queue/b", "/queue/c"]):
+            registry.insert(job(number, state=JobState.DONE, notify=queue, is_owed=queue != "/queue/c"))
+
+        assert registry.owed_queues() == ["/queue/b", "/queue/a"]
+        assert [int(one.id) for one in registry.owed_jobs(10, "/queue/b")] == [0, 2]
+        assert [int(one.id) for one in registry.owed_jobs(1, "/queue/b")] == [0]
+
     def test_log_keeps_its_last_lines(self, registry: JobRegistry) -> None:
         with registry.transaction():
             registry.add_lines("other", [LogLine(0.0, "not mine")])

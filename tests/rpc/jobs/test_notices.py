@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -248,3 +249,48 @@ async def test_more_ends_than_a_page_are_told_although_the_first_ones_are_stuck(
     # The queue that is full is asked once, not a hundred and fifty times.
     assert sorted(tried) == ["/queue/full", *[_MINE] * 100]
     assert {record.notify for record in left} == {"/queue/full"}
+
+
+class Counting(SqliteJobRegistry):
+    """Counts how often the ends that are owed are read."""
+
+    reads = 0
+
+    def owed_jobs(self, *asked: Any, **more: Any) -> list[JobRecord]:
+        self.reads += 1
+        return super().owed_jobs(*asked, **more)
+
+
+async def test_ends_that_have_piled_up_are_read_once_each(tmp_path: Path) -> None:
+    registry = Counting(tmp_path / "jobs.sqlite")
+    jobs = [JobRecord(f"{number:026}", "count", {}, 1.0, state=JobState.DONE) for number in range(600)]
+    with registry.transaction():
+        for number, job in enumerate(jobs):
+            registry.insert(replace(job, notify=f"/queue/{number % 2}", is_owed=True))
+    told: list[str] = []
+    all_are = anyio.Event()
+
+    async def do(work: Callable[[JobRegistry], Any]) -> Any:
+        return work(registry)
+
+    async def deliver(destination: str, body: bytes, _headers: Mapping[str, str]) -> None:
+        told.append(f"{destination} {json.loads(body)['job'][-26:]}")
+        if len(told) == len(jobs):
+            all_are.set()
+
+    notices = Notices(do, Teller("counting", "/queue/a", nobody_listens).notice, deliver, lambda: 2.0)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(notices.run)
+            await all_are.wait()
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+    left = registry.owed_jobs(10)
+    registry.close()
+
+    assert left == []
+    assert sorted(told, key=lambda one: one[:8]) == [
+        f"/queue/{queue} {number:026}" for queue in (0, 1) for number in range(queue, 600, 2)
+    ]
+    # Three pages for each queue, and the one that says that there is no more.
+    assert registry.reads == 2 * 4 + 1
