@@ -8,6 +8,7 @@ ASCII-only JSON, because the `nebulous_stomp` gem takes every octet for Latin-1 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -250,12 +251,17 @@ def dump_json(value: Any) -> bytes:
 
 
 def load_json(document: bytes) -> Any:
-    """A document's value. NaN and infinity, which some write and JSON has not, are null.
+    """A document's value. NaN and infinity, which some write and JSON has not, are null; so is `1e999`.
 
     Raises:
         ValueError: it is none, or a number in it has thousands of digits.
     """
-    return json.loads(document, parse_constant=lambda _constant: None)
+    return json.loads(document, parse_constant=lambda _constant: None, parse_float=_finite)
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
 def ascii_json(document: bytes) -> bytes:

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nebula.rpc.envelope import Envelope, content_type_of, dump_json, encode, encode_free, media_of, parse
+from nebula.rpc.envelope import (
+    Envelope,
+    content_type_of,
+    dump_json,
+    encode,
+    encode_free,
+    load_json,
+    media_of,
+    parse,
+)
 
 JSON = "application/json"
 TEXT = "text/plain"
@@ -244,3 +253,7 @@ def test_json_message_is_read_as_it_was_written(verb: str, parameters: str, desc
     written = encode(JSON, verb, dump_json(parameters), description)
 
     assert parse(JSON, written) == Envelope(verb, parameters, description)
+
+
+def test_number_that_is_none_in_json_is_null_however_it_is_written() -> None:
+    assert load_json(b"[NaN, -Infinity, 1e999, -1e999, 1e-999, 1.5, 10]") == [None] * 4 + [0.0, 1.5, 10]

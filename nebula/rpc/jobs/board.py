@@ -373,7 +373,8 @@ class JobBoard:
             self._change(job, now)
             return
         job.told_at, job.is_behind = now.steady, False
-        self._put(job, keep=Keep.NOTHING)
+        # Not with its lines: this writes none.
+        self._work.append(Work(job.record, keep=Keep.NOTHING))
 
     def _change(self, job: OpenJob, now: Moment, then: Effect | None = None, **changes: Any) -> None:
         before = job.record

@@ -203,12 +203,12 @@ class _Run:
             return None
         try:
             data = verb.signature.dump(result)
+            if (size := len(data)) > _MAX_RESULT_BYTES:
+                text = f"the result is {size} bytes of JSON: write it to ctx.output(…) and return its path"
+                return self.fail(JobError(text, code="result-too-large"))
             value = load_json(data)
         except ValueError as error:
             return self.fail(JobError(f"the result has no JSON form: {error}"))
-        if len(data) > _MAX_RESULT_BYTES:
-            text = f"the result is {len(data)} bytes of JSON: write it to ctx.output(…) and return its path"
-            return self.fail(JobError(text, code="result-too-large"))
         try:
             self.context.publish_outputs()
         except OSError as error:

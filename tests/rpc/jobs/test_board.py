@@ -216,6 +216,20 @@ def test_first_ones_of_a_line_are_told_where_they_stand_when_it_moves_and_not_to
     assert table.board.next_due() is None
 
 
+def test_status_of_a_waiting_job_leaves_what_its_log_is_to_get(table: Table) -> None:
+    for number in range(1, 5):
+        table.add(number)
+    table.dispatch()
+    table.board._note_line(table.board._open["j4"], "kept", table.now)
+    table.board.done(("j1", 1), JobOutput(), table.now)
+    table.board.advance(Moment(table.now.wall + 2.0, table.now.steady + 2.0))
+    table.board.cancel("j4", table.now)
+    works = [work for work in table.work() if work.record.id == "j4"]
+
+    assert [work.keep for work in works] == [Keep.NOTHING, Keep.RECORD]
+    assert [[line.text for line in work.lines] for work in works] == [[], ["kept"]]
+
+
 def test_job_that_waits_says_what_for(table: Table) -> None:
     table.add(1, exclusive="/data/a")
     table.add(2, "keyed", exclusive="/data/a")

@@ -231,8 +231,14 @@ async def test_output_appears_at_the_end_and_replaces_what_was_there(tmp_path: P
 
 @pytest.mark.parametrize(
     ("result", "code"),
-    [(object(), "job"), (10**5000, "job"), ("x" * 70_000, "result-too-large")],
-    ids=["no JSON", "no number", "large"],
+    [
+        (object(), "job"),
+        (10**5000, "job"),
+        ("x" * 70_000, "result-too-large"),
+        # What is not kept need not be read.
+        (["x" * 70_000, 10**5000], "result-too-large"),
+    ],
+    ids=["no JSON", "no number", "large", "large with no number"],
 )
 async def test_result_that_cannot_travel_fails_the_job(tmp_path: Path, result: Any, code: str) -> None:
     def work() -> Any:
