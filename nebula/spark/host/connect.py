@@ -127,14 +127,17 @@ class ConnectSession:
 
     def close(self, session: ConnectSparkSession, seconds: float = _CALL_SECONDS) -> bool:
         """Close it on the server, which ends what runs in it and refuses it from then on; whether it did."""
-        with suppress(Exception):
-            # Closing alone takes 0.2 s until the job's thread hears of it, after this 0.03 s.
-            within(seconds, session.client.interrupt_all)
         try:
-            within(seconds, session.client.release_session)
+            self._release(session, seconds)
         except Exception as error:
             return _is_closed(error)
         return True
+
+    def _release(self, session: ConnectSparkSession, seconds: float) -> None:
+        with suppress(Exception):
+            # Closing alone takes 0.2 s until the job's thread hears of it, after this 0.03 s.
+            within(seconds, session.client.interrupt_all)
+        within(seconds, session.client.release_session)
 
     def end_before(self, group: str, is_wanted: Callable[[], bool]) -> None:
         """End what earlier attempts at this job still have on the server, from whatever host they came.
@@ -180,7 +183,8 @@ class ConnectSession:
             if within(_CALL_SECONDS, session.client.interrupt_all):
                 logging.getLogger(__name__).warning("ended what was left of %s on the server", group)
                 self._clear_at = time.monotonic() + _TASK_SECONDS
-            within(_CALL_SECONDS, session.client.release_session)
+            # It interrupts once more: right after the first one the server fails to close what it runs.
+            self._release(session, _CALL_SECONDS)
         except Exception as error:
             if not _is_closed(error):
                 raise
