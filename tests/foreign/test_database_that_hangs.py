@@ -45,7 +45,8 @@ def freeze(postgres: PostgresServer) -> Iterator[Callable[[], None]]:
     watcher = threading.Thread(target=watch)
     yield freeze
     is_over.set()
-    watcher.join()
+    if watcher.is_alive():
+        watcher.join()
     postgres.thaw()
     assert not waited, "the end came only when the database answered"
 

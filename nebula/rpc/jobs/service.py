@@ -283,6 +283,7 @@ class JobService:
         from nebula.rpc.jobs.postgres_registry import PostgresJobRegistry
 
         # A database may take the connection and say nothing: a service that shall stop does not wait for it.
+        # What is opened too late is nobody's, and closed as such.
         registry = await call_in_daemon(
             partial(PostgresJobRegistry, self._database, self.name, self.instance, patience=self._patience)
         )
