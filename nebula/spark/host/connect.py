@@ -39,8 +39,9 @@ _CALL_SECONDS = 5.0
 _STOP_SECONDS = 3.0
 _LEAVE_SECONDS = 1.0
 
-# Spark gives the Python of a task that it ends two seconds (`spark.python.task.killTimeout`).
-_TASK_SECONDS = 3.0
+# Spark looks every two seconds whether a task was ended, and then gives its Python two more
+# (`spark.python.task.killTimeout`).
+_TASK_SECONDS = 5.0
 _AGAIN_SECONDS = 0.5
 # A server that is gone ends the host sooner: this one lives, and refuses just that.
 _END_SECONDS = 60.0
