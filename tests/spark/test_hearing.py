@@ -103,7 +103,7 @@ def test_end_of_a_job_waits_for_lines_that_another_thread_is_giving_on() -> None
         log.append("done")
 
     hearer = Hearer(say)
-    hearer.log("first")
+    hearer.write("first\n")
     reporter, ender = threading.Thread(target=hearer.flush), threading.Thread(target=end)
     reporter.start()
     giving.wait()
@@ -136,6 +136,32 @@ def test_text_that_is_logged_stays_whole_between_what_is_printed() -> None:
     hearer.close()
 
     assert log == ["printed before", "two\nlines", "printed after"]
+
+
+def test_what_is_logged_is_given_on_at_once_with_what_was_printed_before() -> None:
+    log: list[str] = []
+    hearer = Hearer(log.append)
+    hearer.write("printed\n")
+    hearer.log("the last words before a crash")
+
+    assert log == ["printed", "the last words before a crash"]
+
+
+def test_flood_of_logged_lines_waits_for_the_next_look() -> None:
+    log: list[str] = []
+    hearer = Hearer(log.append)
+    for number in range(500):
+        hearer.log(str(number))
+    given = len(log)
+    hearer.flush()
+    hearer.write("\n".join(map(str, range(500, 1000))) + "\n")
+    hearer.log("behind many")
+    assert len(log) == 500
+    hearer.flush()
+    hearer.log("at once again")
+
+    assert given < 500
+    assert log == [*map(str, range(1000)), "behind many", "at once again"]
 
 
 def test_of_a_long_line_no_more_is_held_than_a_log_keeps() -> None:

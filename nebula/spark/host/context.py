@@ -98,7 +98,10 @@ class SparkJob(Job):
             self._meter.report(done / total if total else None, note)
 
     def log(self, text: str) -> None:
-        """As `Job.log`, a thousand lines a look. What was printed before comes before it."""
+        """As `Job.log`: a hundred lines a look are told at once, a thousand with the look.
+
+        What was printed before comes before it.
+        """
         self._hearer.log(text)
 
     def output(self, path: str | Path) -> Path:

@@ -16,6 +16,9 @@ __all__ = ["Hearer", "heard", "hearer_of_thread", "listen", "stop_listening"]
 _MOST_LINES: Final = 1000
 _MOST_CHARACTERS: Final = 4000
 
+# Of what a job logs, lines that do not wait for the next flush: the last ones before a crash say why.
+_AT_ONCE: Final = 100
+
 _hearer: ContextVar[Hearer | None] = ContextVar("hearer", default=None)
 
 
@@ -32,7 +35,7 @@ class Hearer:
         self._log = log
         self._lock, self._giving = threading.Lock(), threading.Lock()
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
-        self._left_out = 0
+        self._left_out, self._at_once = 0, _AT_ONCE
         self._rest = ""
 
     def write(self, text: str) -> None:
@@ -46,9 +49,19 @@ class Hearer:
                 self._add(line)
 
     def log(self, text: str) -> None:
-        """Take a line, or several that belong together."""
+        """Take a line, or several that belong together. Given on at once, unless there are too many."""
         with self._lock:
             self._add(text)
+            # With those that were printed before, which are not to be more for it.
+            is_soon = len(self._lines) <= self._at_once
+            if is_soon:
+                self._at_once -= len(self._lines)
+        # Whoever has the lock may be a thread of the process that this one was forked from: never wait.
+        if is_soon and self._giving.acquire(blocking=False):
+            try:
+                self._give()
+            finally:
+                self._giving.release()
 
     def abandon(self) -> None:
         """This process was forked, whatever another thread did then: what was not given on is another's."""
@@ -57,14 +70,9 @@ class Hearer:
     def flush(self) -> None:
         """Give on the lines that are complete: they have been when this returns, whoever did it."""
         with self._giving:
-            with self._lock:
-                lines, left_out = list(self._lines), self._left_out
-                self._lines.clear()
-                self._left_out = 0
-            if left_out:
-                self._log(f"… {left_out:,} lines came too fast and are left out")
-            for line in lines:
-                self._log(line)
+            self._give()
+        with self._lock:
+            self._at_once = _AT_ONCE
 
     def close(self) -> None:
         """Give on what there is, also a line without an end."""
@@ -72,6 +80,16 @@ class Hearer:
             rest, self._rest = self._rest, ""
             self._add(rest)
         self.flush()
+
+    def _give(self) -> None:
+        with self._lock:
+            lines, left_out = list(self._lines), self._left_out
+            self._lines.clear()
+            self._left_out = 0
+        if left_out:
+            self._log(f"… {left_out:,} lines came too fast and are left out")
+        for line in lines:
+            self._log(line)
 
     def _add(self, line: str) -> None:
         if line.strip():
