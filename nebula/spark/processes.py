@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,9 @@ from pathlib import Path
 MARKER = "NEBULA_ENGINE"
 
 _PROCESSES = Path("/proc")
+
+_GONE_SECONDS = 2.0
+_LOOK_SECONDS = 0.005
 
 
 def engine_processes(incarnation: str) -> Iterator[int]:
@@ -25,10 +29,11 @@ def engine_processes(incarnation: str) -> Iterator[int]:
 
 
 def kill_engine(incarnation: str, host: int | None = None) -> int:
-    """Kill every process of this engine but the caller; how many were found.
+    """Kill every process of this engine but the caller, and wait until they are gone; how many were found.
 
     A JVM and its workers normally end by themselves half a second after their parent. This is for the
-    worker that computes on after its daemon died, and for what a job's own code has started.
+    worker that computes on after its daemon died, and for what a job's own code has started. What the
+    kernel does not let go within two seconds is not waited for.
 
     Args:
         incarnation: the mark.
@@ -38,12 +43,15 @@ def kill_engine(incarnation: str, host: int | None = None) -> int:
     if host is not None and not _PROCESSES.is_dir():
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(host, signal.SIGKILL)
-    found = 0
-    # Twice: the first round may overlook what a process started while we were reading.
-    for _ in range(2):
-        for pid in engine_processes(incarnation):
-            if pid != os.getpid():
-                found += 1
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-    return found
+    found: set[int] = set()
+    deadline = time.monotonic() + _GONE_SECONDS
+    # Again and again: a round may overlook what a process started while we were reading.
+    while pids := [pid for pid in engine_processes(incarnation) if pid != os.getpid()]:
+        found.update(pids)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_LOOK_SECONDS)
+    return len(found)
