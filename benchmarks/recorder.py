@@ -95,8 +95,8 @@ def rows() -> tuple[Row, ...]:
 
 
 def recorded(broker: Broker, seconds: float, *, codec: str = "deflate", kind: str = "text") -> Measurement:
-    """Fill a queue with what the aim is for so many seconds, and have it recorded."""
-    return record(broker, min(int(seconds * MESSAGES_PER_SECOND), _MOST), codec=codec, kind=kind)
+    """Fill a queue with three times what the aim is for so many seconds, and have it recorded."""
+    return record(broker, min(int(3 * seconds * MESSAGES_PER_SECOND), _MOST), codec=codec, kind=kind)
 
 
 def record(broker: Broker, count: int, *, codec: str, kind: str) -> Measurement:
