@@ -32,27 +32,22 @@ async def test_silent_host_is_killed_and_its_job_lost(tmp_path: Path, one: One) 
     assert reason == "the engine host was silent for 0.2 s"
 
 
-async def test_start_that_fails_once_is_tried_again_and_takes_the_waiting_job(
-    tmp_path: Path, one: One
+@pytest.mark.parametrize(
+    ("mode", "trace"),
+    [
+        pytest.param("mended", "tried", id="whatever it was"),
+        pytest.param("with archive dies", "died", id="by its archive, which it has no more"),
+    ],
+)
+async def test_start_that_fails_is_tried_again_and_takes_the_waiting_job(
+    tmp_path: Path, one: One, mode: str, trace: str
 ) -> None:
-    told, runner = Told(), fake_runner(tmp_path, "mended", is_shared=one is task)
+    told, runner = Told(), fake_runner(tmp_path, mode, is_shared=one is task)
     async with running(runner, told):
         runner.submit(one("A", "done"))
         await told.until("A", "done")
 
-    assert (tmp_path / "tried").exists()
-    assert told.names("A") == ["starting", "started", "done"]
-
-
-async def test_engine_that_does_not_start_from_its_archive_is_started_without(
-    tmp_path: Path, one: One
-) -> None:
-    told, runner = Told(), fake_runner(tmp_path, "with archive dies", is_shared=one is task)
-    async with running(runner, told):
-        runner.submit(one("A", "done"))
-        await told.until("A", "done")
-
-    assert (tmp_path / "died").exists()
+    assert (tmp_path / trace).exists()
     assert told.names("A") == ["starting", "started", "done"]
 
 

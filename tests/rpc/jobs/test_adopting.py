@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from nebula.rpc.jobs.other_instances import OtherInstances
 from nebula.rpc.jobs.record import LogLine
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobState
@@ -50,14 +53,21 @@ def _ids(folder: Path) -> list[int]:
     return found
 
 
-async def _adopt(house: House, dead: Path) -> dict[int, dict[str, Any]]:
-    """What an instance that runs says of the four, after it has looked."""
+@asynccontextmanager
+async def adopting(house: House, dead: Path) -> AsyncIterator[JobService]:
+    """An instance that runs, after it has looked at what this folder has."""
     # Its own folder is a new one as long as somebody has the other.
     lock = StateFolder.lock(dead)
     assert lock is not None
     async with house.living() as service:
         lock.close()
         await service.housekeeping.adopt()
+        yield service
+
+
+async def _adopt(house: House, dead: Path) -> dict[int, dict[str, Any]]:
+    """What an instance that runs says of the four, after it has looked."""
+    async with adopting(house, dead) as service:
         for number in (1, 2):
             await house.runner.next_task(number)
         return {number: await ask(service, "job.status", {"job": job(number).id}) for number in (1, 2, 3)}
@@ -83,11 +93,7 @@ async def test_adopted_job_whose_time_is_to_come_is_begun_then(house: House, lef
     registry.forget(job(number).id for number in (1, 2, 3))
     registry.insert(job(5, not_before=house.time.seconds + 0.05))
     registry.close()
-    lock = StateFolder.lock(left)
-    assert lock is not None
-    async with house.living() as service:
-        lock.close()
-        await service.housekeeping.adopt()
+    async with adopting(house, left):
         house.time.seconds += 1.0
         # Nothing happens but that time passes.
         task = await house.runner.next_task()
@@ -99,11 +105,7 @@ async def test_end_that_a_dead_instance_owes_is_told_by_one_that_lives(house: Ho
     registry = SqliteJobRegistry(left / "jobs.sqlite")
     registry.insert(job(5, state=JobState.DONE, verb="gone", notify="/queue/mine", is_owed=True))
     registry.close()
-    lock = StateFolder.lock(left)
-    assert lock is not None
-    async with house.living() as service:
-        lock.close()
-        await service.housekeeping.adopt()
+    async with adopting(house, left) as service:
         await house.published.until_told("/queue/mine", "done")
         known = await ask(service, "job.show", {"job": job(5).id})
 
@@ -117,11 +119,7 @@ async def test_log_of_an_adopted_job_keeps_its_numbers(house: House, left: Path)
         registry.add_lines(job(1).id, [LogLine(1.0, "x")] * 600)
     before = registry.lines(job(1).id, 2)
     registry.close()
-    lock = StateFolder.lock(left)
-    assert lock is not None
-    async with house.living() as service:
-        lock.close()
-        await service.housekeeping.adopt()
+    async with adopting(house, left) as service:
         after = await ask(service, "job.log", {"job": job(1).id, "after": 1798})
 
     assert [line["number"] for line in after["lines"]] == [line.number for line in before] == [1799, 1800]
@@ -266,11 +264,7 @@ async def test_job_that_somebody_was_still_to_be_told_of_is_forgotten_with_its_r
         job(5, state=JobState.DONE, ended_at=1.0, notify="/queue/mine", is_owed=True, output=output)
     )
     registry.close()
-    lock = StateFolder.lock(left)
-    assert lock is not None
-    async with house.living() as service:
-        lock.close()
-        await service.housekeeping.adopt()
+    async with adopting(house, left) as service:
         await house.published.until_told("/queue/mine", "done")
         await service.housekeeping.prune()
 

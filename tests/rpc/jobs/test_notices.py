@@ -236,13 +236,7 @@ async def test_more_ends_than_a_page_are_told_although_the_first_ones_are_stuck(
         if destination == "/queue/full":
             raise Rejected("rejected-full", destination)
 
-    notices = Notices(do, Teller("counting", "/queue/a", nobody_listens).notice, deliver, lambda: 2.0)
-    with anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(notices.run)
-            await all_are.wait()
-            await anyio.wait_all_tasks_blocked()
-            tasks.cancel_scope.cancel()
+    await _tell(do, deliver, all_are)
     left = registry.owed_jobs(1000)
     registry.close()
 
@@ -278,13 +272,7 @@ async def test_ends_that_have_piled_up_are_read_once_each(tmp_path: Path) -> Non
         if len(told) == len(jobs):
             all_are.set()
 
-    notices = Notices(do, Teller("counting", "/queue/a", nobody_listens).notice, deliver, lambda: 2.0)
-    with anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(notices.run)
-            await all_are.wait()
-            await anyio.wait_all_tasks_blocked()
-            tasks.cancel_scope.cancel()
+    await _tell(do, deliver, all_are)
     left = registry.owed_jobs(10)
     registry.close()
 
@@ -294,3 +282,14 @@ async def test_ends_that_have_piled_up_are_read_once_each(tmp_path: Path) -> Non
     ]
     # Three pages for each queue, and the one that says that there is no more.
     assert registry.reads == 2 * 4 + 1
+
+
+async def _tell(do: Callable[..., Any], deliver: Callable[..., Any], all_are: anyio.Event) -> None:
+    """Send what is owed until this is so, and all is quiet."""
+    notices = Notices(do, Teller("counting", "/queue/a", nobody_listens).notice, deliver, lambda: 2.0)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(notices.run)
+            await all_are.wait()
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
