@@ -11,21 +11,24 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from benchmarks.own import nebula_broker
 from benchmarks.peers import Broker
-from benchmarks.processes import Unavailable, cpu_seconds, running
+from benchmarks.processes import Unavailable, cpu_seconds, running, wait_until
 from benchmarks.row import Aim, Contestant, Row
-from benchmarks.stream import Measurement
+from benchmarks.stream import Measurement, Stream
 from benchmarks.wire import Link, message
 from nebula.avro import Schema, encode
 
@@ -55,6 +58,7 @@ _WORDS = (
 )
 _DEADLINE_SECONDS = 300.0
 _LOOK_SECONDS = 0.02
+_DURABLE = "nebula --store sqlite"  # it keeps what durable subscriptions wait for
 
 _SCHEMA = Schema(
     {
@@ -77,7 +81,8 @@ def rows() -> tuple[Row, ...]:
             "recorder",
             "The recorder",
             "Messages of 200 octets from a full queue into synced files, each ACKed after that, while broker"
-            " and recorder share the cores: as text, with headers; and as Avro in envelopes, checked.",
+            " and recorder share the cores: as text, with headers; and as Avro in envelopes, checked."
+            " *MB*: of the files.",
             "messages",
             [
                 Contestant("Nebula, deflate", "nebula", partial(recorded, codec="deflate")),
@@ -90,6 +95,20 @@ def rows() -> tuple[Row, ...]:
                 Aim(name, "rate", MESSAGES_PER_SECOND)
                 for name in ("Nebula, deflate", "Nebula, Avro in envelopes")
             ],
+        ),
+        Row(
+            "recorder-lags",
+            "Topic, beside a recorder that stands still",
+            "One connection sends to a topic with one subscriber, whose messages count. A recorder with a"
+            " durable subscription was stopped before, so that the broker keeps all of it on disk; or it"
+            " records what it can; or there is none.",
+            "messages",
+            [
+                Contestant("Nebula, it stands still", _DURABLE, partial(beside_recorder, stands="still")),
+                Contestant("Nebula, it records", _DURABLE, partial(beside_recorder, stands="by")),
+                Contestant("Nebula, none", _DURABLE, partial(beside_recorder, stands=None)),
+            ],
+            max_rounds=2,
         ),
     )
 
@@ -137,7 +156,41 @@ def record(broker: Broker, count: int, *, codec: str, kind: str) -> Measurement:
         if not taken:
             raise Unavailable(f"{count} messages are recorded too soon: take more")
         size = sum(file.stat().st_size for file in into.glob("*/*/*/*.avro"))
-    return Measurement(done / taken, busy=busy / taken, cost=cost / done, size_bytes=size / count)
+    return Measurement(done / taken, busy=busy / taken, cost=cost / done, size_bytes=size)
+
+
+def beside_recorder(broker: Broker, seconds: float, *, stands: Literal["still", "by"] | None) -> Measurement:
+    """Send to a topic with one subscriber, perhaps beside a recorder of it, which may be stopped.
+
+    Raises:
+        Unavailable: the recorder has not, after it went on, all that came meanwhile.
+    """
+    topic = f"/topic/bench-{uuid4().hex[:12]}"
+    with Stream(broker, topic) as stream:
+        stream.add_consumer(Link(broker))
+        if stands is None:
+            return stream.measure(seconds)
+        with _durable_recorder(broker, topic) as (process, status, log):
+            if stands == "still":
+                process.send_signal(signal.SIGSTOP)
+            try:
+                measured = stream.measure(seconds)
+            finally:
+                process.send_signal(signal.SIGCONT)
+            _told(status, stream.sent, log)
+            return measured
+
+
+@contextmanager
+def _durable_recorder(broker: Broker, topic: str) -> Iterator[tuple[subprocess.Popen[bytes], Path, Path]]:
+    """A recorder whose subscription is there: its process, its status and its log."""
+    with TemporaryDirectory(prefix="nebula-recorded-") as folder:
+        log, into = Path(folder, "log"), Path(folder, "into")
+        options = ["--durable", "bench", "--log-level", "warning"]
+        words = [sys.executable, "-m", "nebula.cli", "record", topic, "--into", str(into), *options]
+        with running([*words, "--broker", f"stomp://127.0.0.1:{broker.port}"], log=log) as process:
+            wait_until(lambda: '"recording"' in log.read_text(), process, log=log)
+            yield process, into / ".recorder/recorder/status.json", log
 
 
 def _fill(broker: Broker, queue: str, count: int, kind: str) -> None:
@@ -191,9 +244,9 @@ def main() -> None:
         for kind in given.kind:
             for codec in given.codec:
                 found = record(broker, given.messages, codec=codec, kind=kind)
-                rate, busy, size = f"{found.rate:,.0f}", found.busy or 0, found.size_bytes or 0
+                rate, busy, size = f"{found.rate:,.0f}", found.busy or 0, (found.size_bytes or 0) / 1e6
                 served = f"broker {1e6 * (found.cost or 0):.1f} µs a message"
-                print(f"{kind} {codec}: {rate}/s, recorder {busy:.2f} of a core, {served}, {size:.0f} B each")
+                print(f"{kind} {codec}: {rate}/s, recorder {busy:.2f} of a core, {served}, {size:.1f} MB")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 
-from benchmarks import beside, depth, echo, load, peers, publish, reading, values
+from benchmarks import beside, depth, echo, load, peers, publish, values
 from benchmarks.own import APP, DROPS_OLDEST, RIGHTS, nebula_broker
 from benchmarks.peers import Broker
 from benchmarks.pipeline import PIPELINE
@@ -365,7 +365,6 @@ ROWS = (
         _beside_a_verb(),
     ),
     *PIPELINE,
-    *reading.rows(),
 )
 
 

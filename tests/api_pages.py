@@ -30,6 +30,7 @@ NAMES: Final[dict[str, dict[str, Sequence[str]]]] = {
         "nebula.rpc.middleware.tracing": ("trace_calls", "trace_job", "trace_requests"),
         "nebula.rpc.retrying": ("CallOptions",),
         "nebula.rpc.start_options": ("StartOptions",),
+        "nebula.rpc.jobs": ("JobLimits", "JobOutput", "LogLine"),
         "nebula.rpc.jobs.verb": ("JobVerb",),
         "nebula.rpc.idempotency": (),
         "nebula.rpc.cache": ("CacheStore", "KeptReply", "MemoryCache"),
@@ -42,6 +43,7 @@ NAMES: Final[dict[str, dict[str, Sequence[str]]]] = {
         "nebula.rpc.deadlines": ("AMBIENT",),
     },
     "nebula.record": {"nebula.record": ()},
+    "nebula.spark.reading": {"nebula.spark.reading": ()},
     "nebula.stomp": {
         "nebula.stomp.client": ("StompClient",),
         "nebula.stomp.messages": ("Receipt", "SubscribeOptions"),

@@ -22,12 +22,11 @@ from nebula.avro.programs import (
     UNION,
     Items,
     Program,
-    compile_schema,
 )
 from nebula.avro.varints import read_long
 from nebula.errors import AvroError
 
-__all__ = ["MAX_DEPTH", "MAX_VALUES", "Program", "compile_schema", "read_block", "scan"]
+__all__ = ["MAX_DEPTH", "MAX_VALUES", "read_block", "scan"]
 
 MAX_DEPTH: Final = 64
 """Records, arrays, maps and unions within each other, at most."""
@@ -42,7 +41,10 @@ NO_END: Final = -1
 _Frame: TypeAlias = tuple[Program, int, int, int, bool, int]
 
 
-def scan(program: Program, data: bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> None:
+# Longer than our other functions: a call for each value would cost half of the rate.
+def scan(  # noqa: C901
+    program: Program, data: bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
+) -> None:
     """Go over a datum. What passes is one value of the schema, its numbers in their only shortest form.
 
     Logical types are not looked into.
@@ -51,94 +53,84 @@ def scan(program: Program, data: bytes, *, max_depth: int = MAX_DEPTH, max_value
         AvroError: it is too deep, holds too much, ends too soon or too late, or names what its schema
             does not have.
     """
-    end = _Scan(data, max_depth, max_values).walk(program)
-    if end != len(data):
-        raise AvroError(f"{len(data) - end} octets are left over")
+    # A frame: the program and the next step in it; the items left in a block and where that must
+    # end; whether it is a block at all; how deep it lies.
+    stack: list[_Frame] = []
+    steps, at, left, end, is_block, depth, position = program.steps, 0, 0, NO_END, False, 0, 0
+    counted = 0
+    _check_depth(program.height, max_depth)
+    while True:
+        if at == len(steps):
+            if is_block:
+                at, left = 0, left - 1
+                if left <= 0:
+                    left, end, position = read_block(data, position, end)
+                if left:
+                    continue
+            if not stack:
+                break
+            program, at, left, end, is_block, depth = stack.pop()
+            steps = program.steps
+            continue
+        code, operand, values, level = steps[at]
+        at += 1
+        counted += values
+        if counted > max_values:
+            raise _too_many(max_values)
+        if code == RUN:
+            match = operand(data, position)
+            if match is None:
+                raise AvroError(f"no such value as the schema says, from octet {position}")
+            position = match.end()
+        elif code == STRING:
+            position = _after_string(data, position)
+        elif code == BYTES:
+            position = _after_bytes(data, position, operand)
+        elif code == ITEMS:
+            position, counted = _after_items(data, position, operand, counted, max_values)
+        elif code == ENUM:
+            _, position = _index(data, position, operand)
+        else:
+            stack.append((program, at, left, end, is_block, depth))
+            if code == UNION:
+                branch, position = _index(data, position, len(operand))
+                operand = operand[branch]
+            program, steps, left, end = operand, operand.steps, 0, NO_END
+            is_block = code in (ARRAY, MAP)
+            # A block begins at its end: its first header is read there, like the others.
+            at = len(steps) if is_block else 0
+            # A record counts its own level in its steps.
+            depth += level if code == CALL else level + 1
+            _check_depth(depth + program.height, max_depth)
+    if position != len(data):
+        raise AvroError(f"{len(data) - position} octets are left over")
 
 
-class _Scan:
-    """A walk over one datum."""
+def _check_depth(depth: int, most: int) -> None:
+    if depth > most:
+        raise AvroError(f"deeper than {most} types within each other")
 
-    __slots__ = ("_data", "_max_depth", "_max_values", "_values")
 
-    def __init__(self, data: bytes, max_depth: int, max_values: int) -> None:
-        self._data = data
-        self._max_depth = max_depth
-        self._max_values = max_values
-        self._values = 0
+def _too_many(most: int) -> AvroError:
+    return AvroError(f"more than {most} values")
 
-    # Longer than our other functions: a call for each value would cost half of the rate.
-    def walk(self, program: Program) -> int:  # noqa: C901
-        """Follow a program from the first octet; return where it ended."""
-        data, stack = self._data, list[_Frame]()
-        # A frame: the program and the next step in it; the items left in a block and where that must
-        # end; whether it is a block at all; how deep it lies.
-        steps, at, left, end, is_block, depth, position = program.steps, 0, 0, NO_END, False, 0, 0
-        self._check_depth(program.height)
-        while True:
-            if at == len(steps):
-                if is_block:
-                    at, left = 0, left - 1
-                    if left <= 0:
-                        left, end, position = read_block(data, position, end)
-                    if left:
-                        continue
-                if not stack:
-                    return position
-                program, at, left, end, is_block, depth = stack.pop()
-                steps = program.steps
-                continue
-            code, operand, values, level = steps[at]
-            at += 1
-            self._values += values
-            if self._values > self._max_values:
-                raise AvroError(f"more than {self._max_values} values")
-            if code == RUN:
-                match = operand(data, position)
+
+def _after_items(data: bytes, position: int, items: Items, counted: int, most: int) -> tuple[int, int]:
+    """The position behind an array of regular items, and how many values there were up to it."""
+    count, end, position = read_block(data, position, NO_END)
+    while count:
+        counted += count * items.values
+        if counted > most:
+            raise _too_many(most)
+        many, rest = (0, 0) if items.is_empty else divmod(count, items.at_once)
+        for match_next, times in ((items.many, many), (items.one, rest)):
+            for _ in range(times):
+                match = match_next(data, position)
                 if match is None:
-                    raise AvroError(f"no such value as the schema says, from octet {position}")
+                    raise AvroError(f"no such item as the schema says, from octet {position}")
                 position = match.end()
-            elif code == STRING:
-                position = _after_string(data, position)
-            elif code == BYTES:
-                position = _after_bytes(data, position, operand)
-            elif code == ITEMS:
-                position = self._after_items(position, operand)
-            elif code == ENUM:
-                _, position = _index(data, position, operand)
-            else:
-                stack.append((program, at, left, end, is_block, depth))
-                if code == UNION:
-                    branch, position = _index(data, position, len(operand))
-                    operand = operand[branch]
-                program, steps, left, end = operand, operand.steps, 0, NO_END
-                is_block = code in (ARRAY, MAP)
-                # A block begins at its end: its first header is read there, like the others.
-                at = len(steps) if is_block else 0
-                # A record counts its own level in its steps.
-                depth += level if code == CALL else level + 1
-                self._check_depth(depth + program.height)
-
-    def _check_depth(self, depth: int) -> None:
-        if depth > self._max_depth:
-            raise AvroError(f"deeper than {self._max_depth} types within each other")
-
-    def _after_items(self, position: int, items: Items) -> int:
-        data = self._data
-        count, end, position = read_block(data, position, NO_END)
-        while count:
-            self._values += count * items.values
-            if self._values > self._max_values:
-                raise AvroError(f"more than {self._max_values} values")
-            many, rest = (0, 0) if items.is_empty else divmod(count, items.at_once)
-            for match_next, times in ((items.many, many), (items.one, rest)):
-                for _ in range(times):
-                    match = match_next(data, position)
-                    if match is None:
-                        raise AvroError(f"no such item as the schema says, from octet {position}")
-                    position = match.end()
-            count, end, position = read_block(data, position, end)
-        return position
+        count, end, position = read_block(data, position, end)
+    return position, counted
 
 
 def read_block(data: bytes, position: int, end: int) -> tuple[int, int, int]:

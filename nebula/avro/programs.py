@@ -36,6 +36,20 @@ ENUM: Final = 8  # operand: how many symbols
 LONG: Final = b"(?:[\x00-\x7f]|[\x80-\xff]{1,8}[\x01-\x7f]|[\x80-\xff]{9}\x01)"
 INT: Final = b"(?:[\x00-\x7f]|[\x80-\xff]{1,3}[\x01-\x7f]|[\x80-\xff]{4}[\x01-\x0f])"
 
+# The shorter, the nearer to 1970: they reach 139 years from it, 1,141 years, and 358 years.
+_NEAR_MILLIS: Final = b"(?:[\x00-\x7f]|[\x80-\xff]{1,5}[\x01-\x7f]|[\x80-\xff]{6}\x01)"
+_NEAR_MICROS: Final = b"(?:[\x00-\x7f]|[\x80-\xff]{1,7}[\x01-\x7f])"
+_NEAR_DAYS: Final = b"(?:[\x00-\x7f]|[\x80-\xff][\x01-\x7f]|[\x80-\xff]{2}[\x01-\x0f])"
+
+USUAL_DATES: Final = {
+    "long-timestamp-millis": _NEAR_MILLIS,
+    "long-local-timestamp-millis": _NEAR_MILLIS,
+    "long-timestamp-micros": _NEAR_MICROS,
+    "long-local-timestamp-micros": _NEAR_MICROS,
+    "int-date": _NEAR_DAYS,
+}
+"""By type and logical type: patterns of numbers that are dates to all who read them. There are others."""
+
 _FIXED_WIDTH: Final = {"null": b"", "boolean": b"[\x00\x01]", "float": b".{4}", "double": b".{8}"}
 _NUMBERS: Final = {"int": INT, "long": LONG}
 
@@ -111,20 +125,29 @@ class _Regular:
 _Part: TypeAlias = _Regular | Step
 
 
-def compile_schema(schema: Any) -> Program:
+def compile_schema(schema: Any, numbers: Mapping[str, bytes] | None = None) -> Program:
     """Turn a schema into a program.
 
     Args:
         schema: as `fastavro.parse_schema` returns it: each type is defined where it is first named.
+        numbers: patterns for ints and longs of logical types, as `USUAL_DATES`.
 
     Raises:
         AvroError: it would become too large, or breaks a rule of Avro's that fastavro does not check.
     """
-    return _Compiler().program(schema)
+    return _Compiler(numbers or {}).program(schema)
+
+
+def logical_type(schema: Any) -> str | None:
+    """A type and its logical type, as in `USUAL_DATES`; None: it has none."""
+    if isinstance(schema, Mapping) and "logicalType" in schema:
+        return f"{schema['type']}-{schema['logicalType']}"
+    return None
 
 
 class _Compiler:
-    def __init__(self) -> None:
+    def __init__(self, numbers: Mapping[str, bytes]) -> None:
+        self._numbers = numbers
         # Of named types: what to call, and what may stand in their place.
         self._programs: dict[str, Program] = {}
         self._parts: dict[str, list[_Part]] = {}
@@ -161,7 +184,7 @@ class _Compiler:
         if kind in _FIXED_WIDTH:
             return [_Regular(_FIXED_WIDTH[kind], 1, 0)]
         if kind in _NUMBERS:
-            return [_Regular(_NUMBERS[kind], 1, 0)]
+            return [_Regular(self._numbers.get(logical_type(schema) or kind, _NUMBERS[kind]), 1, 0)]
         if kind == "string":
             return [Step(STRING, None, 1, 0)]
         if kind == "bytes":

@@ -10,7 +10,8 @@ from typing import Any, Final
 import fastavro
 from fastavro.schema import SchemaParseException, UnknownType, fingerprint, to_parsing_canonical_form
 
-from nebula.avro.prescan import compile_schema, scan
+from nebula.avro.prescan import scan
+from nebula.avro.programs import USUAL_DATES, Program, compile_schema, logical_type
 from nebula.errors import AvroError
 
 MAX_SCHEMA_BYTES: Final = 256 * 1024
@@ -46,7 +47,7 @@ class Schema:
         except (SchemaParseException, ValueError, TypeError, KeyError, AttributeError) as error:
             raise AvroError(f"no Avro schema: {error}") from error
         self._program = compile_schema(self.parsed)
-        self._has_logical_types = _has_logical_types(self.parsed)
+        self._sure = self._sure_program()
         self.name = _name(self.parsed)
 
     @classmethod
@@ -87,14 +88,26 @@ class Schema:
 
     def is_datum(self, datum: bytes) -> bool:
         """Whether `decode` would succeed. Never raises."""
+        if self._sure is not None and _passes(self._sure, datum):
+            return True
+        if self._sure is self._program:
+            return False
         try:
-            scan(self._program, datum)
-            # Whether a number is a date, or a text a UUID, only those who make one of it know.
-            if self._has_logical_types:
-                self._read(datum, None)
+            self.decode(datum)
         except AvroError:
             return False
         return True
+
+    def _sure_program(self) -> Program | None:
+        """A program that passes nothing but data, though not all of them; None: there is none."""
+        # Whether octets are a decimal, or a text a UUID, only those who make one of it know.
+        logical = _logical_types(self.parsed)
+        if not logical:
+            return self._program
+        try:
+            return compile_schema(self.parsed, USUAL_DATES) if logical <= USUAL_DATES.keys() else None
+        except AvroError:  # too large
+            return None
 
     def _read(self, datum: bytes, reader: Schema | None) -> Any:
         try:
@@ -112,18 +125,24 @@ def _name(parsed: Any) -> str:
     return "union" if isinstance(parsed, list) else str(parsed)
 
 
-def _has_logical_types(parsed: Any) -> bool:
-    """Whether a decoder would do more with some value than to read it."""
-    if isinstance(parsed, list):
-        return any(_has_logical_types(branch) for branch in parsed)
-    if not isinstance(parsed, Mapping):
+def _passes(program: Program, datum: bytes) -> bool:
+    try:
+        scan(program, datum)
+    except AvroError:
         return False
-    inner = [
-        parsed.get("items"),
-        parsed.get("values"),
-        *(field["type"] for field in parsed.get("fields", ())),
-    ]
-    return "logicalType" in parsed or any(_has_logical_types(each) for each in inner)
+    return True
+
+
+def _logical_types(parsed: Any) -> set[str]:
+    """The types of which a decoder would do more with a value than to read it."""
+    if isinstance(parsed, list):
+        return {each for inner in parsed for each in _logical_types(inner)}
+    if not isinstance(parsed, Mapping):
+        return set()
+    fields = [field["type"] for field in parsed.get("fields", ())]
+    found = _logical_types([parsed.get("items"), parsed.get("values"), *fields])
+    own = logical_type(parsed)
+    return found if own is None else {own, *found}
 
 
 def _check_depth(definition: Any) -> None:

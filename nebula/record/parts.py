@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from nebula.avro.schema import Schema
-from nebula.errors import AvroError
+from nebula.errors import AvroError, SettingsError
 from nebula.record.container import ContainerError, ContainerWriter, cut
 from nebula.record.disk import make_folders, sync_file, sync_folder, truncate
 from nebula.record.ledger import Ledger, LedgerDamaged, Mark
@@ -42,10 +42,17 @@ class Rotation:
     Attributes:
         size_bytes: that it has at least.
         seconds: since it was begun, at least; at the end of its hour in any case.
+
+    Raises:
+        SettingsError: one of them is nothing.
     """
 
     size_bytes: int = 128 * 1024 * 1024
     seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        if not (self.size_bytes > 0 and self.seconds > 0):
+            raise SettingsError("rotation: a file has more than 0 bytes and is open for more than 0 seconds")
 
 
 @dataclass(slots=True)

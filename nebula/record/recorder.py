@@ -50,6 +50,8 @@ _FULL_SECONDS: Final = 1.0
 _SUBSCRIBE_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
 
+_MOST_PREFETCHED: Final = 100_000
+
 # What the broker may take at the end to say that it has our ACKs.
 _LAST_RECEIPTS_SECONDS: Final = 5.0
 
@@ -72,6 +74,9 @@ class Recording:
         schemas: a folder of `.avsc` files, asked before the broker is.
         bare: schemas of destinations whose bodies are data without an envelope.
         idle_seconds: it ends when nothing has come for so long while it was connected; None: it does not.
+
+    Raises:
+        SettingsError: with such values nothing can be recorded.
     """
 
     destinations: Sequence[str]
@@ -92,6 +97,10 @@ class Recording:
             raise SettingsError("destinations: name one or more, each once")
         if unknown := self.bare.keys() - set(self.destinations):
             raise SettingsError(f"bare: {', '.join(sorted(unknown))} is not recorded")
+        if not 1 <= self.prefetch <= _MOST_PREFETCHED:
+            raise SettingsError(f"prefetch is {self.prefetch}: 1 to {_MOST_PREFETCHED:,} is wanted")
+        if self.sync_messages < 1 or not self.sync_seconds >= 0:
+            raise SettingsError("sync_messages is 1 or more, and sync_seconds 0 or more")
 
 
 class Recorder:

@@ -294,6 +294,9 @@ class Serving:
         """Answer what was begun, while there is a connection, and have jobs tell how they ended."""
         self.intake.stop(may_drain=client.is_nebula)
         self.consumers.stop(may_drain=client.is_nebula)
+        if self._jobs is not None:
+            # They would be waited for.
+            self._jobs.inquiries.callers.dismiss()
         await self._drained.wait()
         if self._jobs_scope is not None:
             self._jobs_scope.cancel()

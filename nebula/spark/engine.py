@@ -14,11 +14,19 @@ from nebula.settings import spark_place
 from nebula.spark.lines import MAX_LINE_BYTES
 from nebula.spark.masters import check_master
 from nebula.spark.remote import parse_remote
+from nebula.spark.sizes import heap_bytes
 
 if TYPE_CHECKING:
     from nebula.spark.runner import SparkRunner
 
 _MEMORY = "1g"
+
+_MORE_THAN_NOTHING = (
+    *("max_rows", "start_timeout", "silence_timeout", "replace_after"),
+    *("recycle_after_jobs", "recycle_after", "recycle_above_bytes", "idle_stop"),
+)
+
+_DEPLOY_MODE = "spark.submit.deployMode"
 
 # It travels in one line, with what else is said of it.
 _MOST_RESULT_BYTES = MAX_LINE_BYTES // 2
@@ -59,7 +67,7 @@ class Spark:
         idle_stop: seconds without a job after which an engine is stopped until the next one comes; None: it
             stays.
         cds: start from an archive of Java's classes, which is made once, in the background, in a cache
-            folder (`NEBULA_CACHE`): a session is up in about half the time.
+            folder (`NEBULA_CACHE`): a session is up in about two thirds of the time.
         operators: the principals that may restart it with `engine.restart`. By default nobody for whom the
             broker vouches, and everybody where it vouches for nobody.
     """
@@ -100,6 +108,7 @@ class Spark:
         if self.ui and not self.remote and not self.master.startswith("local"):
             check_pages(self)
         check_values(self)
+        check_conf(self)
 
     @property
     def address(self) -> str:
@@ -167,15 +176,35 @@ def check_values(spark: Spark) -> None:
             f"max_result_bytes is {spark.max_result_bytes}: {_MOST_RESULT_BYTES} at most; what is larger, "
             "a job returns as a DataFrame"
         )
-    if not 0 <= spark.cancel_grace < math.inf:
-        raise ValueError(f"cancel_grace is {spark.cancel_grace}: a number of seconds is wanted")
-    for name, setting in spark.conf.items():
-        if not isinstance(setting, str | int):
-            raise TypeError(f"conf: {name} is a {type(setting).__name__}: Spark's settings are texts")
-    for name in ("recycle_after_jobs", "recycle_after", "recycle_above_bytes", "idle_stop"):
+    for name in ("cancel_grace", "stop_grace"):
+        if not 0 <= getattr(spark, name) < math.inf:
+            raise ValueError(f"{name} is {getattr(spark, name)}: a number of seconds is wanted")
+    if not heap_bytes(spark.memory):
+        raise ValueError(f"memory is {spark.memory!r}: a number with m or g is wanted, such as 2g")
+    for name in _MORE_THAN_NOTHING:
         value = getattr(spark, name)
         if value is not None and not value > 0:
             raise ValueError(f"{name} is {value}: more than 0 is wanted")
+
+
+def check_conf(spark: Spark) -> None:
+    """Check Spark's own settings for what is not to be set by them.
+
+    Raises:
+        TypeError, ValueError: a value that nothing can be done with, or what is declared by itself.
+    """
+    for name, setting in spark.conf.items():
+        if not isinstance(setting, str | int):
+            raise TypeError(f"conf: {name} is a {type(setting).__name__}: Spark's settings are texts")
+    mode = spark.conf.get(_DEPLOY_MODE, "client")
+    if mode != "client":
+        raise ValueError(
+            f"conf: {_DEPLOY_MODE} is {mode!r}, and the driver is always on this machine, a child of its "
+            "service (client mode): leave it out"
+        )
+    for name in ("spark.master", "spark.remote"):
+        if name in spark.conf:
+            raise ValueError(f"conf: {name} is given by itself: Spark({name.rpartition('.')[2]}=…)")
 
 
 def check_pages(spark: Spark) -> None:

@@ -74,6 +74,9 @@ def test_items_may_come_in_several_blocks() -> None:
     "data",
     [
         b"",
+        TWO_ITEMS[:1],
+        TWO_ITEMS[:4],
+        TWO_ITEMS[:5],
         TWO_ITEMS[:-1],
         TWO_ITEMS + b"\0",
         bytes.fromhex("02 02 03 00"),  # a length of -2

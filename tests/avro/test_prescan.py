@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tracemalloc
+from datetime import UTC, datetime
 from typing import Any
 
 import fastavro
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nebula.avro.prescan import MAX_DEPTH, MAX_VALUES, compile_schema, scan
+from nebula.avro.prescan import MAX_DEPTH, MAX_VALUES, scan
+from nebula.avro.programs import USUAL_DATES, compile_schema
 from nebula.avro.schema import Schema
 from nebula.avro.varints import write_long
 from nebula.errors import AvroError
@@ -38,6 +40,14 @@ def refused(schema: Any, data: bytes, **limits: int) -> str:
     with pytest.raises(AvroError) as caught:
         scanned(schema, data, **limits)
     return str(caught.value)
+
+
+def can_be_decoded(schema: Schema, datum: bytes) -> bool:
+    try:
+        schema.decode(datum)
+    except AvroError:
+        return False
+    return True
 
 
 def chain(schemas: int, leaf: Any) -> dict[str, Any]:
@@ -218,6 +228,23 @@ def test_a_value_that_its_logical_type_cannot_have_is_no_datum() -> None:
     assert date.is_datum(write_long(20_000))
     assert not date.is_datum(write_long(2**31 - 1))
     assert not uuid.is_datum(b"\x02\x04ab\x00")
+
+
+@pytest.mark.parametrize("dates", USUAL_DATES)
+def test_a_number_is_a_date_when_a_decoder_makes_one_of_it_and_usual_ones_need_none(dates: str) -> None:
+    kind, _, logical = dates.partition("-")
+    schema = Schema({"type": kind, "logicalType": logical})
+    greatest = 2**31 if kind == "int" else 2**63
+    # Where numbers get an octet more, or another last one.
+    steps = [last << bits for last in range(1, 128) for bits in range(6, 63, 7)]
+    numbers = [each for step in steps for each in (step, step - 1, -step, -step - 1) if abs(each) < greatest]
+
+    for number in numbers:
+        assert schema.is_datum(write_long(number)) == can_be_decoded(schema, write_long(number)), number
+    for year in (1831, 1970, 2109):
+        when = datetime(year, 1, 1, tzinfo=UTC)
+        datum = schema.encode(when.date() if kind == "int" else when)
+        scan(compile_schema(schema.parsed, USUAL_DATES), datum)
 
 
 # --- schemas that fastavro lets through and Avro does not ---

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks import beside
+from benchmarks import beside, recorder
 from benchmarks.own import nebula_broker
 from benchmarks.peers import Broker
 from benchmarks.processes import Unavailable
@@ -47,3 +47,7 @@ def test_flood_that_ends_too_soon_fails_the_row(broker: Broker, monkeypatch: pyt
 
     with pytest.raises(Unavailable, match="the flood was over too soon: ready"):
         beside.request_beside_flood(broker, 1.0)
+
+
+def test_subscriber_gets_all_beside_a_recorder_that_stands_still(broker: Broker) -> None:
+    assert recorder.beside_recorder(broker, 0.5, stands="still").rate > 0

@@ -130,6 +130,10 @@ def test_unknown_row_is_told_with_those_that_there_are() -> None:
         chosen(["nope"])
 
 
+def test_every_row_has_a_name_of_its_own() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS)
+
+
 def test_every_contestant_names_a_broker_that_can_be_started() -> None:
     assert {contestant.broker for row in ROWS for contestant in row.contestants} <= BROKERS.keys()
 

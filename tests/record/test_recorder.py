@@ -18,6 +18,7 @@ from nebula.avro import encode
 from nebula.errors import ConnectFailed, SettingsError
 from nebula.record.intake import Intake
 from nebula.record.lossless import notes_on
+from nebula.record.parts import Rotation
 from nebula.record.recorder import Recorder, Recording
 from nebula.record.status import RecorderState
 from nebula.rpc.brokers import RABBITMQ
@@ -285,3 +286,24 @@ async def test_what_waits_is_bounded_whatever_the_broker_sends() -> None:
         batch.messages[-1][0].ack()
         intake.done(batch)
         await until(lambda: len(intake) > 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"prefetch": 0}, "prefetch is 0: 1 to 100,000 is wanted"),
+        ({"prefetch": 10**9}, "prefetch is 1000000000"),
+        ({"sync_messages": 0}, "sync_messages is 1 or more"),
+    ],
+)
+def test_numbers_with_which_nothing_is_recorded_are_refused(
+    tmp_path: Path, wrong: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        Recording(["/queue/q"], tmp_path, **wrong)
+
+
+@pytest.mark.parametrize("wrong", [(0, 60.0), (1000, 0.0)])
+def test_file_that_holds_nothing_is_refused(wrong: tuple[int, float]) -> None:
+    with pytest.raises(SettingsError, match="rotation: a file has more than 0 bytes"):
+        Rotation(*wrong)

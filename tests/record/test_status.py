@@ -21,6 +21,8 @@ from nebula.record.status import (
 )
 from tests.record.test_container import files_of_at_most
 
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "recorder-metrics.md"
+
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
@@ -110,6 +112,16 @@ def test_metrics_are_what_prometheus_reads(state: Path) -> None:
 
     assert [metric(state, name) for name in ("messages_total", "waiting", "up")] == [7, 2, 0]
     assert metrics_of(status).endswith("\n")
+
+
+def test_page_of_the_recorders_metrics_lists_what_is_written() -> None:
+    rows = ""
+    for family in text_string_to_metric_families(metrics_of(RecorderStatus("one"))):
+        (sample,) = family.samples
+        rows += f"| `{sample.name}` | {family.type} | {family.documentation} |\n"
+        assert sample.labels == {"instance_name": "one"}
+
+    assert PAGE.read_text().endswith(f"| --- | --- | --- |\n{rows}")
 
 
 def metric(state: Path, name: str) -> float:

@@ -163,6 +163,13 @@ def makes_view(ctx: Job) -> int:
     return len(ctx.spark.catalog.listTables())
 
 
+def makes_view_of_an_rdd(ctx: Job) -> int:
+    # Made later than this job's: PySpark has RDDs use the last one.
+    ctx.spark.newSession()
+    ctx.spark.sparkContext.parallelize([(1,)]).toDF(["a"]).createOrReplaceTempView("of_an_rdd")
+    return len(ctx.spark.catalog.listTables())
+
+
 def counts_views(ctx: Job) -> int:
     return len(ctx.spark.catalog.listTables())
 

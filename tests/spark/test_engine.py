@@ -151,6 +151,7 @@ def test_failure_has_a_code_and_a_short_text(
 
 def test_jobs_do_not_see_each_others_views(spark: Engine) -> None:
     assert spark.run_job("view", "makes_view") == JobOutput(value=1)
+    assert spark.run_job("rdd", "makes_view_of_an_rdd") == JobOutput(value=1)
     assert spark.run_job("views", "counts_views") == JobOutput(value=0)
 
 

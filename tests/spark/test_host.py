@@ -65,6 +65,12 @@ def test_cluster_engine_keeps_its_own_addresses(tmp_path: Path) -> None:
     assert not {"spark.driver.host", "spark.sql.shuffle.partitions"} & conf.keys()
 
 
+def test_driver_stays_here_whatever_the_machines_own_defaults_are(tmp_path: Path) -> None:
+    from nebula.spark.host.classic import spark_conf
+
+    assert spark_conf(configure(tmp_path))["spark.submit.deployMode"] == "client"
+
+
 def test_declaring_and_running_a_service_imports_no_pyspark() -> None:
     program = "import sys, nebula.spark.runner; print('pyspark' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

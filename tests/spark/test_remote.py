@@ -10,7 +10,7 @@ import pytest
 
 from nebula import Responder
 from nebula.spark import Spark
-from nebula.spark.host.probe import master_addresses, probe_master
+from nebula.spark.host.probe import master_addresses, probe_master, registering
 from nebula.spark.host.session import CannotStart
 from nebula.spark.remote import parse_remote
 
@@ -48,8 +48,17 @@ from nebula.spark.remote import parse_remote
         ({"remote": "sc://host", "memory": "4g"}, "where the Connect server is started"),
         ({"remote": "sc://host", "ui": True}, "switched on there"),
         ({"max_result_bytes": 20_000_000}, "max_result_bytes is 20000000: 8388608 at most"),
+        ({"stop_grace": -5.0}, "stop_grace is -5.0: a number of seconds"),
+        ({"start_timeout": -1.0}, "start_timeout is -1.0: more than 0"),
+        ({"max_rows": 0}, "max_rows is 0: more than 0"),
+        ({"memory": "lots"}, "memory is 'lots': a number with m or g"),
+        ({"conf": {"spark.master": "local[1]"}}, r"spark.master is given by itself: Spark\(master="),
         ({"cancel_grace": float("inf")}, "cancel_grace is inf: a number of seconds"),
         ({"remote": "sc://host", "conf": {"spark.executor.memory": "4g"}}, "names begin with spark.sql."),
+        (
+            {"conf": {"spark.submit.deployMode": "cluster"}},
+            "spark.submit.deployMode is 'cluster'.*: leave it",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_declared(declared: dict[str, Any], reason: str) -> None:
@@ -130,6 +139,33 @@ def test_dead_master_is_told_by_its_name(master: str, reason: str) -> None:
     with pytest.raises(CannotStart) as refusal:
         probe_master(master)
     assert str(refusal.value).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Cannot call methods on a stopped SparkContext. This stopped SparkContext was created at: o…",
+        "Spark context stopped while waiting for backend",
+    ],
+)
+def test_what_listens_and_is_no_living_master_is_told_by_its_address(said: str) -> None:
+    with pytest.raises(
+        CannotStart, match="what listens at spark://host:7077 has not let this engine register"
+    ):
+        _fail_at("spark://host:7077", RuntimeError(said))
+
+
+@pytest.mark.parametrize(
+    ("master", "said"), [("spark://host:7077", "no such class"), ("yarn", "a stopped SparkContext")]
+)
+def test_other_failures_beside_a_master_stay_as_they_are(master: str, said: str) -> None:
+    with pytest.raises(RuntimeError, match=said):
+        _fail_at(master, RuntimeError(said))
+
+
+def _fail_at(master: str, error: Exception) -> None:
+    with registering(master):
+        raise error
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_bound_of_memory_follows_the_heap_unless_it_is_declared() -> None:
     assert most_rss_bytes(Spark(memory="2g")) == 4 * GIB
     assert most_rss_bytes(Spark(memory="2g", conf={"spark.driver.memory": "4G"})) == 7 * GIB
     assert most_rss_bytes(Spark(recycle_above_bytes=5)) == 5
-    assert most_rss_bytes(Spark(memory="lots")) is None
+    assert most_rss_bytes(Spark(conf={"spark.driver.memory": "lots"})) is None
 
 
 @pytest.mark.parametrize(

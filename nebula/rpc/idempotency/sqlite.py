@@ -6,7 +6,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -33,6 +32,9 @@ CREATE INDEX IF NOT EXISTS answers_until ON answers (until);
 
 # Seconds to wait for another process that writes.
 _PATIENCE: Final = 5.0
+
+# Between two tries where it does not wait by itself.
+_LOOK_SECONDS: Final = 0.01
 
 # The sender whose answers take most; and, of those, as many as take so many octets, the first to end first.
 _LARGEST: Final = """
@@ -182,10 +184,14 @@ class SqliteStore:
             # Before SQLite makes it, for all to read. What it makes beside it gets the same mode.
             self._path.touch(mode=0o600)
             db = sqlite3.connect(self._path, timeout=_PATIENCE, check_same_thread=False, isolation_level=None)
-            with closing(db.execute("PRAGMA journal_mode = WAL")):
+            try:
+                write_ahead(db)
                 db.execute("PRAGMA synchronous = NORMAL")
-            db.executescript(_SCHEMA)
-            db.create_function("sender", 1, sender_of, deterministic=True)
+                db.executescript(_SCHEMA)
+                db.create_function("sender", 1, sender_of, deterministic=True)
+            except BaseException:
+                db.close()
+                raise
             self._connection = db
         return self._connection
 
@@ -194,6 +200,20 @@ class SqliteStore:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+
+
+def write_ahead(db: sqlite3.Connection) -> None:
+    """Have a file written ahead: SQLite waits for others everywhere but here, where two may do so at once."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL").close()
+        except sqlite3.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return
 
 
 def _used_bytes(db: sqlite3.Connection) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from nebula.rpc.jobs.open_job import UNRUN, Key, OpenJob, short
 from nebula.rpc.jobs.record import JobRecord
@@ -21,9 +21,22 @@ from nebula.rpc.jobs.verb import ENGINE_LOST, JobVerb
 from nebula.rpc.jobs.waiting import Standing
 from nebula.rpc.jobs.work import Cancel, Effect, Ended, Keep, Moment, Submit, Work
 
-__all__ = ["JobBoard"]
+__all__ = ["JobBoard", "Reserved"]
 
 _IN_WORK: Final = (JobState.STARTING, JobState.RUNNING)
+
+
+class Reserved(NamedTuple):
+    """A job that has a place, and is recorded together with its beginning.
+
+    Attributes:
+        standing: where it would have stood.
+        begin: to be kept with it, and done then.
+    """
+
+    job: OpenJob
+    standing: Standing
+    begin: Work
 
 
 class JobBoard:
@@ -98,6 +111,35 @@ class JobBoard:
         """A job was recorded: it waits for its turn. Nothing is begun before `dispatch`."""
         job = self._open[record.id] = OpenJob(record, self._verbs.get(record.verb), told_at=now.steady)
         self._enqueue(job, now)
+
+    def reserve(self, record: JobRecord, now: Moment) -> Reserved | None:
+        """Take a runner's place for a job that nobody has recorded yet, where it may begin at once.
+
+        So one commit keeps that it is accepted and that it begins. It is not on the board before that: then
+        comes `begun`, or `give_back` where it was not recorded.
+
+        Returns:
+            what begins it, or None: it has to be recorded, and added, first.
+        """
+        job = OpenJob(record, self._verbs.get(record.verb))
+        is_deferred = record.not_before is not None and record.not_before > now.wall
+        is_known = record.id in self._open or record.id in self._elsewhere
+        if self._is_stopping or is_deferred or is_known or not self._turns.may_begin(job):
+            return None
+        standing = Standing(self._waiting.count_before(job) + 1)
+        self._begin(job, now)
+        return Reserved(job, standing, self._work.pop())
+
+    def begun(self, reserved: Reserved) -> None:
+        """It was recorded, and that it begins: it is on the board."""
+        self._open[reserved.job.record.id] = reserved.job
+
+    def give_back(self, reserved: Reserved, now: Moment) -> None:
+        """It was not recorded: others may have its place."""
+        # Unless another instance turned out to have the same job.
+        if self._places.has(reserved.job.key):
+            self._places.free(reserved.job.key)
+        self.dispatch(now)
 
     def recover(self, record: JobRecord, now: Moment, reason: str = "the service was restarted") -> None:
         """An open job was found whose run, if any, died with the process that had it."""

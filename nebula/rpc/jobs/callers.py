@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import anyio
 
+from nebula.rpc.jobs.record import JobRecord
+
 __all__ = ["Callers", "News"]
 
 _T = TypeVar("_T")
@@ -28,6 +30,7 @@ class News(Enum):
 @dataclass(eq=False, slots=True)
 class _Waiter:
     bell: anyio.Event = field(default_factory=anyio.Event)
+    ended: JobRecord | None = None
 
 
 class Callers:
@@ -40,17 +43,25 @@ class Callers:
     def __init__(self, most: int) -> None:
         self._most = most
         self._waiting: dict[tuple[str, News], list[_Waiter]] = {}
+        self._is_dismissed = False
 
-    def tell(self, job: str, news: News) -> None:
-        """It is written: who waits for it looks again."""
+    def tell(self, job: str, news: News, ended: JobRecord | None = None) -> None:
+        """It is written: who waits for it looks again.
+
+        Args:
+            job: by ULID.
+            news: what there is of it.
+            ended: its record, where that is the news.
+        """
         for waiter in self._waiting.get((job, news), ()):
+            waiter.ended = ended
             waiter.bell.set()
 
     async def wait(
         self,
         job: str,
         news: News,
-        look: Callable[[], Awaitable[_T]],
+        look: Callable[[JobRecord | None], Awaitable[_T]],
         is_enough: Callable[[_T], bool],
         seconds: float,
     ) -> _T:
@@ -59,21 +70,30 @@ class Callers:
         Args:
             job: by ULID.
             news: what may change what `look` gives.
-            look: reads the registry. What it raises is raised.
+            look: reads the registry; it is given the record of the job where it was told to have ended. What
+                it raises is raised.
             is_enough: the caller need not wait.
             seconds: for which it may.
         """
-        found = await look()
-        if is_enough(found) or seconds <= 0 or sum(map(len, self._waiting.values())) >= self._most:
-            return found
+        if seconds <= 0 or self._is_dismissed or sum(map(len, self._waiting.values())) >= self._most:
+            return await look(None)
+        deadline = anyio.current_time() + seconds
         with self._waiter(job, news) as waiter:
-            deadline = anyio.current_time() + seconds
-            while not is_enough(found := await look()) and anyio.current_time() < deadline:
-                with anyio.move_on_after(deadline - anyio.current_time()):
+            while not is_enough(found := await look(waiter.ended)) and not self._is_dismissed:
+                with anyio.move_on_after(deadline - anyio.current_time()) as in_time:
                     await waiter.bell.wait()
                     # Before it looks again: what is written after that rings.
                     waiter.bell = anyio.Event()
+                if in_time.cancelled_caught:
+                    return await look(waiter.ended)
         return found
+
+    def dismiss(self) -> None:
+        """Nobody is kept waiting any more: who asks gets what there is."""
+        self._is_dismissed = True
+        for waiters in self._waiting.values():
+            for waiter in waiters:
+                waiter.bell.set()
 
     @contextmanager
     def _waiter(self, job: str, news: News) -> Iterator[_Waiter]:

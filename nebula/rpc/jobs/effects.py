@@ -19,7 +19,7 @@ from nebula.rpc.jobs.status_messages import Teller
 from nebula.rpc.jobs.work import Cancel, Ended, Keep, Submit, Work
 from nebula.rpc.jobs.writer import RegistryClosed, RegistryWriter
 
-__all__ = ["Effects"]
+__all__ = ["Effects", "keep"]
 
 _log = structlog.get_logger()
 
@@ -55,7 +55,7 @@ class Effects:
         """Have what the board has decided written, and told and done when that is on the disk."""
         for work in self._board.take_work():
             assert self.writer is not None, "the job service does not run"
-            self.writer.post(partial(_keep, work), partial(self._on_kept, work))
+            self.writer.post(partial(keep, work), partial(self.on_kept, work))
         self.moved.set()
 
     def tell_owed(self) -> None:
@@ -63,7 +63,13 @@ class Effects:
         if self.notices is not None:
             self.notices.look()
 
-    async def do(self, do: Callable[[JobRegistry], _T], then: Callable[[_T], None] | None = None) -> _T:
+    async def do(
+        self,
+        do: Callable[[JobRegistry], _T],
+        then: Callable[[_T], None] | None = None,
+        otherwise: Callable[[], None] | None = None,
+        afterwards: Callable[[_T], None] | None = None,
+    ) -> _T:
         """Do something with the registry after all that was decided so far: see `RegistryWriter.do`.
 
         Raises:
@@ -72,11 +78,12 @@ class Effects:
         """
         assert self.writer is not None, "the job service does not run"
         try:
-            return await self.writer.do(do, then)
+            return await self.writer.do(do, then, otherwise, afterwards)
         except RegistryClosed as error:
             raise VerbError("busy", "the service is stopping, try again") from error
 
-    def _on_kept(self, work: Work, is_kept: bool) -> None:
+    def on_kept(self, work: Work, is_kept: bool) -> None:
+        """It is on the disk, as `keep` said, or refused: what follows is told and done, on the loop."""
         record = work.record
         if not is_kept:
             self.refused(work)
@@ -91,7 +98,7 @@ class Effects:
         match work.then:
             case Ended(job):
                 _log.info("job ended", job=job, verb=record.verb, state=str(record.state))
-                self.callers.tell(job, News.END)
+                self.callers.tell(job, News.END, record)
                 self.callers.tell(job, News.LINES)
             case Submit(engine, task):
                 self.runners[engine].submit(task)
@@ -101,7 +108,12 @@ class Effects:
                 pass
 
 
-def _keep(work: Work, registry: JobRegistry) -> bool:
+def keep(work: Work, registry: JobRegistry) -> bool:
+    """Write what was decided: whether it was, and not refused as another instance has changed the job.
+
+    Raises:
+        LookupError: there is no such job.
+    """
     record = work.record
     try:
         if work.keep is Keep.NOTHING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import fields as dataclass_fields
 from typing import Any, Final, Literal, Protocol, TypeVar, Unpack, overload
@@ -38,6 +38,12 @@ _PAUSE_SECONDS: Final = 1.0
 
 # A log's follower is kept waiting for a line so long, where its own time to wait is no shorter.
 _FOLLOW_SECONDS: Final = 20.0
+
+# A job that ends in this time is answered for with one question.
+_SHORT_SECONDS: Final = 1.0
+
+# For the answer to that.
+_ANSWER_SECONDS: Final = 5.0
 
 # Brokers of MaXaM's profile do not answer the SUBSCRIBE that they do not permit.
 _LISTEN_SECONDS: Final = 10.0
@@ -130,7 +136,7 @@ class JobHandle:
         """How the job is now."""
         return self._read(await self._ask("job.status"))
 
-    async def watch(self) -> AsyncGenerator[JobStatus]:
+    def watch(self) -> AsyncGenerator[JobStatus]:
         """The job's status now, and each newer one as it comes, the last being its end.
 
         It may skip statuses and never goes back. Two may bear one `seq` while the job waits: where it stands
@@ -142,10 +148,13 @@ class JobHandle:
             NoResponder: the service is away at first; or the instance that holds the job, for a minute.
             Refused: the broker does not let the statuses be read, or does not answer.
         """
+        return self._watch(is_known=False)
+
+    async def _watch(self, *, is_known: bool) -> AsyncGenerator[JobStatus]:
         # Subscribed before asked: what happens between the two is seen twice rather than not at all. And
         # with ACKs: a watcher that is slow gets the last status (PROTOCOL B.5), not all that there were.
         async with self._events() as events:
-            status = await self._first_status()
+            status = await self._first_status(is_known=is_known)
             yield status
             while not status.is_final:
                 newer = await self._next(events, status)
@@ -153,7 +162,9 @@ class JobHandle:
                     status = newer
                     yield status
 
-    async def _first_status(self) -> JobStatus:
+    async def _first_status(self, *, is_known: bool) -> JobStatus:
+        if is_known:
+            return self._read(await self._ask_again("job.status"))
         until = anyio.current_time() + _TAKEN_OVER_AFTER * self._ask_after
         while True:
             try:
@@ -174,7 +185,10 @@ class JobHandle:
 
     async def wait(self) -> JobStatus:
         """The job's last status, once it has ended. Use an anyio scope to wait only so long."""
-        async for status in self.watch():
+        return await self._wait(is_known=False)
+
+    async def _wait(self, *, is_known: bool) -> JobStatus:
+        async for status in self._watch(is_known=is_known):
             last = status
         return last
 
@@ -195,10 +209,12 @@ class JobHandle:
             JobEnded: it ended otherwise than done.
             UnexpectedReply: the value is not of that type.
         """
-        status = await self.wait()
-        if status.state != JobState.DONE:
-            raise self._ended(status)
-        fields = await self._ask_again("job.result")
+        fields, is_known = await self._result_of_short_job()
+        if fields is None:
+            status = await self._wait(is_known=is_known)
+            if status.state != JobState.DONE:
+                raise self._ended(status)
+            fields = await self._ask_again("job.result")
         with reading(f"the result of {self.id}"):
             output = JobOutput(**{one.name: fields.get(one.name) for one in dataclass_fields(JobOutput)})
         if output.path is not None:
@@ -209,6 +225,27 @@ class JobHandle:
             return reader_of(as_)(output.value)
         except ValidationError as error:
             raise UnexpectedReply(f"the result of {self.id} is not what was asked for: {error}") from None
+
+    async def _result_of_short_job(self) -> tuple[Any, bool]:
+        """What it returned, if it does so soon, or None; and whether the service knew it."""
+        # One question that waits at the service: to listen, to ask and to be told is three times as long. Of
+        # the instance alone: at the service's own queue it would keep others waiting.
+        if self._queue == self._home:
+            return None, False
+        parameters = {"timeout": _SHORT_SECONDS}
+        try:
+            answer = await self._ask("job.result", parameters, timeout=_ANSWER_SECONDS)
+        except CallTimeout:
+            # Such a broker would have said that nobody listens: who took the question has gone.
+            return None, brand_of(self._client.stomp.server).has_last_values
+        except NebulaError:
+            return None, False
+        with reading(f"the result of {self.id}"):
+            if "state" not in answer:
+                return answer, True
+        if (status := self._read(answer)).is_final:
+            raise self._ended(status)
+        return None, True
 
     async def cancel(self) -> JobStatus:
         """End the job. Returns at once: `cancelling`, mostly; `wait` tells when it is over."""
@@ -271,7 +308,8 @@ class JobHandle:
         return [line.text for line in await self.log_lines(limit)]
 
     async def _follow_log(self, after: int) -> AsyncGenerator[LogLine]:
-        ask, is_over = self._ask, False
+        ask: Callable[..., Awaitable[Any]] = self._ask
+        is_over = False
         while not is_over:
             began = anyio.current_time()
             answer = await ask("job.log", {"after": after, "timeout": _FOLLOW_SECONDS})
@@ -310,10 +348,12 @@ class JobHandle:
         with reading(f"the status of {self.id}"):
             return JobStatus.from_json(status)
 
-    async def _ask(self, verb: str, more: Mapping[str, Any] | None = None) -> Any:
+    async def _ask(
+        self, verb: str, more: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> Any:
         parameters = {"job": self.id, **(more or {})}
         try:
-            return await self._ask_holder(verb, parameters)
+            return await self._ask_holder(verb, parameters, timeout)
         except (NoResponder, CallTimeout) as error:
             if self._queue == self._home:
                 raise
@@ -322,7 +362,7 @@ class JobHandle:
             # Where the broker does not say that nobody listens, the time is over.
             if isinstance(error, CallTimeout):
                 raise
-        return await self._ask_holder(verb, parameters)
+        return await self._ask_holder(verb, parameters, timeout)
 
     async def _ask_again(self, verb: str, more: Mapping[str, Any] | None = None) -> Any:
         """As `_ask`, of a service that knew the job: it is waited for while it is away."""
@@ -334,16 +374,16 @@ class JobHandle:
                     raise
             await anyio.sleep(self._pause)
 
-    async def _ask_holder(self, verb: str, parameters: Any) -> Any:
+    async def _ask_holder(self, verb: str, parameters: Any, timeout: float | None = None) -> Any:
         try:
-            return await self._client.call_queue(self._queue, verb, parameters)
+            return await self._client.call_queue(self._queue, verb, parameters, timeout=timeout)
         except RemoteError as error:
             if error.code != "elsewhere" or not isinstance(error.details, Mapping):
                 raise
             # Once: two instances that send us to each other must not keep us busy.
             with reading(f"where {self.id} is"):
                 self._queue = str(error.details["via"])
-        return await self._client.call_queue(self._queue, verb, parameters)
+        return await self._client.call_queue(self._queue, verb, parameters, timeout=timeout)
 
     def _ended(self, status: JobStatus) -> JobEnded:
         error = status.error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from nebula.rpc.errors import VerbError
@@ -73,10 +72,17 @@ class Inquiries:
             raise VerbError("elsewhere", text, details={"via": found.via})
         raise VerbError("not-found", self._unknown(ulid))
 
-    async def ended(self, record: JobRecord, seconds: float) -> JobRecord:
-        """The job when it has ended, or as it is after so many seconds. Raises as `find`."""
-        look = partial(self.find, record.id)
-        return await self.callers.wait(record.id, News.END, look, lambda found: found.has_ended, seconds)
+    async def ended(
+        self, ulid: str, seconds: float, is_enough: Callable[[JobRecord], bool] = lambda _: False
+    ) -> JobRecord:
+        """The job when it has ended, or is enough, or as it is after so many seconds. Raises as `find`."""
+
+        async def look(ended: JobRecord | None) -> JobRecord:
+            return ended or await self.find(ulid)
+
+        return await self.callers.wait(
+            ulid, News.END, look, lambda found: found.has_ended or is_enough(found), seconds
+        )
 
     async def log(self, ulid: str, limit: int, after: int | None, seconds: float) -> Logged:
         """Lines of a job's log, see `JobRegistry.lines`. Raises as `find`.
@@ -84,7 +90,7 @@ class Inquiries:
         Where there are none yet it waits so many seconds for one, or for the job's end.
         """
 
-        async def look() -> Logged:
+        async def look(_ended: JobRecord | None) -> Logged:
             record = await self.find(ulid)
             return Logged(record, await self._read(lambda registry: registry.lines(ulid, limit, after)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, NoReturn
 
 import anyio
@@ -47,13 +47,14 @@ class JobLimits:
         cancel_grace: for a cancelled job to end, before it is called cancelled although its code runs on.
         keep_for: how long an ended job is remembered.
         keep_jobs: how many ended jobs are remembered.
-        max_waiting: callers of `job.wait` that are kept waiting at once; others are answered at once.
+        max_waiting: callers of `job.wait`, `job.result` and `job.log` that are kept waiting at once; others
+            are answered at once.
         lease: of an instance that shares its registry with others: not heard of for so long, it has lost its
             jobs to them. It ends its own runs after two thirds of that time without an answer. 3 at least.
         adopt_every: between two looks for folders that nobody has any more, whose open jobs are taken over.
 
     Raises:
-        ValueError: `lease` is too short.
+        ValueError: one is below 0, or `lease` too short.
     """
 
     max_queued: int = 1000
@@ -66,6 +67,12 @@ class JobLimits:
     adopt_every: float = 20.0
 
     def __post_init__(self) -> None:
+        for one in fields(self):
+            if getattr(self, one.name) < 0:
+                raise ValueError(f"{one.name} is {getattr(self, one.name)}: 0 or more is wanted")
+        for name in ("check_timeout", "adopt_every"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is 0: more is wanted")
         if self.lease < _SHORTEST_LEASE:
             raise ValueError(
                 f"lease is {_SHORTEST_LEASE:g} s or more, not {self.lease:g}: an instance gives itself up "

@@ -1,6 +1,6 @@
 """The verbs by which callers look at jobs, end them and have them run again.
 
-They never wait for a job, but for `job.wait` and, where it is told to, `job.log`.
+They never wait for a job, but for `job.wait` and, where they are told to, `job.result` and `job.log`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _JobVerbs:
         limit: Annotated[int, Field(ge=1, le=_MOST_LISTED)] = 50,
         before: str | None = None,
     ) -> dict[str, Any]:
-        """List jobs, the latest first; `next`, where it is not null, as `before` gives the page after it.
+        """List jobs, the last accepted first; `next`, if it is not null, as `before` gives the page after it.
 
         Args:
             state: or states, any of which will do.
@@ -116,11 +116,27 @@ class _JobVerbs:
         listed = [listed_job(name, record, status(record)) for record in records[:limit]]
         return {"jobs": listed, "next": listed[-1]["job"] if len(records) > limit else None}
 
-    async def result(self, job: str, request: Request) -> dict[str, Any]:
-        """Give what a job returned: `value`, or `path` with what is known of what is there."""
-        record = await self._find(job, request)
+    async def result(
+        self, job: str, request: Request, timeout: Annotated[float, Field(ge=0)] | None = None
+    ) -> dict[str, Any]:
+        """Give what a job returned: `value`, or `path` with what is known of what is there.
+
+        Args:
+            job: its id.
+            timeout: seconds to wait for its end, 25 at most. With it a job without a result, or none yet, is
+                answered with its status, which has a `state`; without it that is an error.
+        """
+        record = await self._service.inquiries.ended(
+            self._ulid(job),
+            _in_time(request, timeout or 0.0),
+            # Who may not have it hears that at once.
+            lambda found: not found.is_open_to(request.principal),
+        )
+        _require_open(record, request)
         if record.output is not None:
             return result_of(record.output)
+        if timeout is not None:
+            return self._service.status(record).to_json()
         details = {"state": str(record.state)}
         if (error := record.error) is None:
             message = f"the job is {record.state}, it has no result yet"
@@ -166,8 +182,7 @@ class _JobVerbs:
         self, job: str, request: Request, timeout: Annotated[float, Field(ge=0)] = _LONGEST_WAIT
     ) -> dict[str, Any]:
         """Answer with a job's status once it has ended, or after `timeout` seconds (25 at most)."""
-        found = await self._find(job)
-        record = await self._service.inquiries.ended(found, _in_time(request, timeout))
+        record = await self._service.inquiries.ended(self._ulid(job), _in_time(request, timeout))
         return self._service.status(record).to_json()
 
     def _ulid(self, job: str) -> str:
@@ -182,9 +197,14 @@ class _JobVerbs:
     async def _find(self, job: str, request: Request | None = None) -> JobRecord:
         """The record of a job; with a request, only for whoever started it."""
         record = await self._service.inquiries.find(self._ulid(job))
-        if request is not None and not record.is_open_to(request.principal):
-            raise VerbError("not-allowed", f"{job} belongs to another principal")
+        if request is not None:
+            _require_open(record, request)
         return record
+
+
+def _require_open(record: JobRecord, request: Request) -> None:
+    if not record.is_open_to(request.principal):
+        raise VerbError("not-allowed", f"{record.id} belongs to another principal")
 
 
 def _in_time(request: Request, timeout: float) -> float:

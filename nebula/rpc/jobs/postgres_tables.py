@@ -28,9 +28,9 @@ CREATE UNIQUE INDEX job_keys ON jobs (owner, verb, dedupe) WHERE dedupe IS NOT N
 CREATE UNIQUE INDEX job_exclusives ON jobs (exclusive) WHERE holder IS NOT NULL;
 CREATE INDEX jobs_open ON jobs (id) WHERE {OPEN_OR_HELD};
 CREATE INDEX job_order ON jobs (change);
-CREATE INDEX job_verbs ON jobs (verb, number);
-CREATE INDEX job_owners ON jobs (owner, number);
-CREATE INDEX job_times ON jobs (accepted_at);
+CREATE INDEX job_verbs ON jobs (verb, accepted_at, number);
+CREATE INDEX job_owners ON jobs (owner, accepted_at, number);
+CREATE INDEX job_times ON jobs (accepted_at, number);
 CREATE INDEX jobs_owed ON jobs (number) WHERE is_owed;
 CREATE TABLE lines (job text NOT NULL, number bigint NOT NULL, at double precision NOT NULL,
     text text NOT NULL, PRIMARY KEY (job, number));

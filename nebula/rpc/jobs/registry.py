@@ -143,7 +143,7 @@ class JobRegistry(ABC):
         return list(map(record_of, self._all(query)))
 
     def page(self, chosen: JobFilter, limit: int, before: str | None = None) -> list[JobRecord]:
-        """Some jobs, the latest first.
+        """Some jobs, the last accepted first.
 
         Args:
             chosen: which.
@@ -152,10 +152,11 @@ class JobRegistry(ABC):
         """
         clauses, values = self._conditions(chosen)
         if before is not None:
-            clauses.append("number < (SELECT number FROM jobs WHERE id = ?)")
+            clauses.append("(accepted_at, number) < (SELECT accepted_at, number FROM jobs WHERE id = ?)")
             values.append(before)
         where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
-        query = f"{SELECT} {where} ORDER BY number DESC LIMIT ?"
+        # Not by number alone: a job that was taken over has a new one.
+        query = f"{SELECT} {where} ORDER BY accepted_at DESC, number DESC LIMIT ?"
         return list(map(record_of, self._all(query, *values, limit)))
 
     def old_jobs(self, ended_before: float, keep: int) -> list[JobRecord]:

@@ -17,6 +17,7 @@ from nebula.rpc.brokers import NEBULA, Brand, instance_queue
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.in_thread import call_in_daemon
+from nebula.rpc.jobs.admission import Admission
 from nebula.rpc.jobs.board import JobBoard
 from nebula.rpc.jobs.board_listener import BoardListener
 from nebula.rpc.jobs.effects import Effects
@@ -106,6 +107,7 @@ class JobService:
         self.inquiries = Inquiries(service, self.read, self._flush, self._others, self.limits)
         teller = Teller(service, self.via, nobody_listens)
         self._effects = Effects(self._board, self.runners, self.inquiries.callers, teller)
+        self._admission = Admission(self._board, self._effects, self._clock)
         self.housekeeping = Housekeeping(
             service,
             state,
@@ -180,39 +182,10 @@ class JobService:
             await verb.run_check(arguments, self.limits.check_timeout)
         self._accepting += 1
         try:
-            return await self._record(draft, self._refusal(verb))
+            record, standing = await self._admission.admit(draft, self._refusal(verb))
+            return self._receipt(record, standing.position, self.via)
         finally:
             self._accepting -= 1
-
-    async def _record(self, draft: JobRecord, refusal: VerbError | None) -> dict[str, Any]:
-        receipt: dict[str, Any] = {}
-
-        def insert(registry: JobRegistry) -> JobRecord:
-            registry.lock()
-            found = registry.find_same(draft)
-            if found is not None:
-                return require_same(found, draft)
-            if refusal is not None:
-                raise refusal
-            registry.insert(draft)
-            return draft
-
-        def begin(record: JobRecord) -> None:
-            # On the loop, at the commit: a caller that is gone by now has its job all the same.
-            if record is not draft:
-                receipt.update(self._receipt(record, self._board.standing(record.id).position, self.via))
-                return
-            _log.info("job accepted", job=record.id, verb=record.verb, owner=record.owner)
-            now = self._clock.now()
-            self._board.add(record, now)
-            standing = self._board.standing(record.id)
-            receipt.update(self._receipt(record, standing.position, self.via))
-            self._effects.teller.tell(record, standing)
-            self._board.dispatch(now)
-            self.settle()
-
-        await self._effects.do(insert, begin)
-        return receipt
 
     def _receipt(self, record: JobRecord, position: int | None, via: str) -> dict[str, Any]:
         return {

@@ -199,7 +199,7 @@ class Sharing:
                 self._board.cancel(record.id, now)
             self._effects.callers.tell(record.id, News.LINES)
             if record.has_ended:
-                self._effects.callers.tell(record.id, News.END)
+                self._effects.callers.tell(record.id, News.END, record)
         self._board.keep_only(changes.ids)
         self._board.dispatch(now)
         self._effects.settle()

@@ -17,15 +17,15 @@ _T = TypeVar("_T")
 
 REGISTRY_FILE: Final = "jobs.sqlite"
 
-_VERSION: Final = 3
+_VERSION: Final = 4
 
 _LINES: Final = """
 CREATE TABLE lines (job TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NULL, text TEXT NOT NULL,
     PRIMARY KEY (job, number)) WITHOUT ROWID;
 """
 _INDICES: Final = """
-CREATE INDEX job_verbs ON jobs (verb, number);
-CREATE INDEX job_owners ON jobs (owner, number);
+CREATE INDEX job_verbs ON jobs (verb, accepted_at);
+CREATE INDEX job_owners ON jobs (owner, accepted_at);
 CREATE INDEX job_times ON jobs (accepted_at);
 CREATE INDEX jobs_owed ON jobs (number) WHERE is_owed;
 """
@@ -48,6 +48,12 @@ _UPGRADES: Final = {
         DROP TABLE old_lines;
         {_INDICES}
     """,  # noqa: S608 - our own words
+    3: """
+        DROP INDEX job_verbs;
+        DROP INDEX job_owners;
+        CREATE INDEX job_verbs ON jobs (verb, accepted_at);
+        CREATE INDEX job_owners ON jobs (owner, accepted_at);
+    """,
 }
 
 _SCHEMA: Final = f"""

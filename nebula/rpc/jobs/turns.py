@@ -38,13 +38,25 @@ class Turns:
         left = self._left_to_others()
         for engine in self.line.engines():
             while self.places.used(engine) < self._capacity(engine):
-                job = self.line.first(engine, lambda one: self._may_begin(one, left))
+                job = self._first(engine, left)
                 if job is None:
                     break
                 self.line.discard(job)
                 yield job
 
-    def _may_begin(self, job: OpenJob, left: Collection[str]) -> bool:
+    def may_begin(self, job: OpenJob) -> bool:
+        """Whether one that does not wait may begin now, and nobody who waits for the same engine."""
+        if job.verb is None or self.places.has(job.key):
+            return False
+        left = self._left_to_others()
+        has_room = self.places.used(job.engine) < self._capacity(job.engine)
+        # One that waits may be free since it was looked at last, as an engine is mended.
+        return has_room and self._is_free(job, left) and self._first(job.engine, left) is None
+
+    def _first(self, engine: str | None, left: Collection[str]) -> OpenJob | None:
+        return self.line.first(engine, lambda one: self._is_free(one, left))
+
+    def _is_free(self, job: OpenJob, left: Collection[str]) -> bool:
         assert job.verb is not None
         return job.verb.name not in left and self.places.may_begin(job.verb, job.record)
 

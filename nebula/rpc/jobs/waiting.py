@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect, insort
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -75,6 +75,10 @@ class WaitingLine:
         """1 for the first of its line; None for one that is deferred or does not wait."""
         line = self._lines.get(job.engine, [])
         return line.index(job) + 1 if job in line else None
+
+    def count_before(self, job: OpenJob) -> int:
+        """How many of its line would go before one that does not wait."""
+        return bisect(self._lines.get(job.engine, []), job.place, key=lambda one: one.place)
 
     def heads(self, most: int) -> Iterator[tuple[int, OpenJob]]:
         """The first ones of each line, with their positions."""

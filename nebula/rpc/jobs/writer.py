@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import anyio
+import anyio.lowlevel
 
 from nebula.errors import NebulaError
 from nebula.rpc.in_thread import call_in_daemon
@@ -38,11 +39,19 @@ class RegistryLost(NebulaError):
 @dataclass(slots=True)
 class _Work(Generic[_T]):
     do: Callable[[JobRegistry], _T]
-    then: Callable[[_T], None] | None
+    then: Callable[[_T], None] | None = None
+    otherwise: Callable[[], None] | None = None
+    afterwards: Callable[[_T], None] | None = None
     is_awaited: bool = False
     result: _T | None = None
     error: Exception | None = None
     is_over: anyio.Event = field(default_factory=anyio.Event)
+
+    def end(self) -> None:
+        """It is known how it went: whoever waits goes on."""
+        if self.error is not None and self.otherwise is not None:
+            self.otherwise()
+        self.is_over.set()
 
 
 class RegistryWriter:
@@ -70,14 +79,26 @@ class RegistryWriter:
         """
         self._put(_Work(do, then))
 
-    async def do(self, do: Callable[[JobRegistry], _T], then: Callable[[_T], None] | None = None) -> _T:
-        """Do this and wait until it is on the disk. `then` is called before anything that came later.
+    async def do(
+        self,
+        do: Callable[[JobRegistry], _T],
+        then: Callable[[_T], None] | None = None,
+        otherwise: Callable[[], None] | None = None,
+        afterwards: Callable[[_T], None] | None = None,
+    ) -> _T:
+        """Do this and wait until it is on the disk. If who waits is cancelled, the rest happens all the same.
+
+        Args:
+            do: reads and writes.
+            then: called with its result, on the loop, before this returns and before what came later.
+            otherwise: called there instead, where this raises.
+            afterwards: likewise, but when who waits here has gone on to what it waits for next.
 
         Raises:
             RegistryClosed: it was not done.
             Exception: what `do` raised, and then nothing of it was written; or the disk's error.
         """
-        work = _Work(do, then, is_awaited=True)
+        work = _Work(do, then, otherwise, afterwards, is_awaited=True)
         self._put(work)
         await work.is_over.wait()
         if work.error is not None:
@@ -110,7 +131,7 @@ class RegistryWriter:
     def _put(self, work: _Work[Any]) -> None:
         if self._is_closed:
             work.error = RegistryClosed("the job registry is closed")
-            work.is_over.set()
+            work.end()
             return
         self._waiting.append(work)
         self._has_work.set()
@@ -121,18 +142,30 @@ class RegistryWriter:
             return
         try:
             outcomes = await self._apply_in_time(batch)
+            for work, outcome in zip(batch, outcomes, strict=True):
+                work.result, work.error = outcome
+                if work.error is None and work.then is not None:
+                    work.then(work.result)
+                work.end()
         except Exception as error:
-            for work in batch:
-                work.error = error
-                work.is_over.set()
+            _end(batch, error)
             raise
-        for work, (work.result, work.error) in zip(batch, outcomes, strict=True):
-            if work.error is None and work.then is not None:
-                work.then(work.result)
-            work.is_over.set()
         for work in batch:
             if work.error is not None and not work.is_awaited:
                 raise work.error
+        await self._call_afterwards(batch)
+
+    async def _call_afterwards(self, batch: Sequence[_Work[Any]]) -> None:
+        calls = [
+            partial(work.afterwards, work.result)
+            for work in batch
+            if work.error is None and work.afterwards is not None
+        ]
+        # Trio runs who may go on in any order: after two rounds all of them have.
+        for _ in range(2 if calls else 0):
+            await anyio.lowlevel.checkpoint()
+        for call in calls:
+            call()
 
     async def _apply_in_time(self, batch: Sequence[_Work[Any]]) -> Sequence[_Outcome]:
         delay, reason = _FIRST_RETRY, self._registry.place
@@ -167,7 +200,13 @@ class RegistryWriter:
 
     def _give_up(self) -> None:
         self._is_closed = True
-        for work in self._waiting:
-            work.error = RegistryClosed("the job registry is closed")
-            work.is_over.set()
+        _end(self._waiting, RegistryClosed("the job registry is closed"))
         self._waiting.clear()
+
+
+def _end(works: Iterable[_Work[Any]], error: Exception) -> None:
+    """Let nobody wait any more for what is not over."""
+    for work in works:
+        if not work.is_over.is_set():
+            work.error = error
+            work.end()

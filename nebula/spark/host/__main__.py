@@ -28,6 +28,7 @@ from nebula.spark.host.forks import leave_to_forks
 from nebula.spark.host.hearing import listen, stop_listening
 from nebula.spark.host.output import bound_output
 from nebula.spark.host.session import CannotStart, Session
+from nebula.spark.host.standby import Standby
 from nebula.spark.host.start import start_session
 from nebula.spark.host.status import group_of
 from nebula.spark.processes import kill_engine
@@ -76,6 +77,8 @@ class Host:
         self._speaker = speaker
         self._config: lines.Configure | None = None
         self._session: Session | None = None
+        self._standby: Standby | None = None
+        self._standing = threading.Lock()
         self._jobs: dict[str, RunningJob] = {}
         self._leaving = threading.RLock()
         self._parent = os.getppid()
@@ -152,9 +155,28 @@ class Host:
 
         assert self._session is not None  # the service submits only after Ready
         assert self._config is not None
-        job = RunningJob(submit, self._session, self._config, self._speaker.say)
+        job = RunningJob(
+            submit, self._session, self._take_standby(), self._config, self._speaker.say, self._stand_by
+        )
         self._jobs[group_of(submit.job, submit.attempt)] = job
         job.start()
+
+    def _take_standby(self) -> Standby:
+        """A thread for a job, prepared if there is one."""
+        with self._standing:
+            if self._standby is None or not self._standby.is_ready:
+                # Not waited for: a JVM that hangs must not keep the job from starting, as its time would not
+                # begin.
+                return Standby(lambda: None)
+            ready, self._standby = self._standby, None
+            return ready
+
+    def _stand_by(self) -> None:
+        """Prepare a thread for the next job, now that one is over: beside it, it would take time from it."""
+        assert self._session is not None
+        with self._standing:
+            if self._standby is None:
+                self._standby = Standby(self._session.prepare)
 
     def _start(self, config: lines.Configure) -> None:
         began = time.monotonic()
@@ -167,6 +189,7 @@ class Host:
             traceback.print_exc()
             status = lines.STATUS_SPARK_DIED if is_death_of_java(error) else _STATUS_NO_SESSION
             self.leave(describe(error).message, status)
+        self._stand_by()
         self._begin(self._await_death, session)
         self._begin(self._report)
         seconds = round(time.monotonic() - began, 3)

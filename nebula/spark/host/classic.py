@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,17 +15,17 @@ from nebula.spark.host.archives import Archive
 from nebula.spark.host.home import settle_home
 from nebula.spark.host.launching import launch
 from nebula.spark.host.pools import POOLS_FILE, Pools
-from nebula.spark.host.probe import probe_master
+from nebula.spark.host.probe import probe_master, registering
 from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
 from nebula.spark.host.status import TaskCounter, active_tasks, cancel_group, tag_of
 from nebula.spark.java import Java, JavaNotFound, find_java
 from nebula.spark.lines import Configure
 from nebula.spark.progress import Counted
-from nebula.spark.source import use_in_thread
+from nebula.spark.reading.session import session_of_thread, use_in_thread
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # Spark's Java pools grow by a thread for each use, to a thousand each, and shrink a minute after the
 # last one; a burst of small jobs makes two thousand. With 16 the rate is the same.
@@ -80,6 +81,8 @@ class ClassicSession:
         from pyspark.sql import SparkSession
 
         self._pools = Pools()
+        # Of each thread, the session that was made for what it will do.
+        self._prepared = threading.local()
         (Path(config.folder) / POOLS_FILE).write_text(self._pools.as_xml())
         # Defaults are the JVM's system properties, and there is no JVM yet.
         conf = SparkConf(loadDefaults=False)
@@ -87,8 +90,10 @@ class ClassicSession:
         conf.setAll(list(settings.items()))
         gateway = launch(settings, Path(config.folder))
         self.jvm: subprocess.Popen[bytes] = gateway.proc
-        self.context: SparkContext = SparkContext(conf=conf, gateway=gateway)
-        self.spark: SparkSession = SparkSession(self.context)
+        with registering(config.master):
+            self.context: SparkContext = SparkContext(conf=conf, gateway=gateway)
+            self.spark: SparkSession = SparkSession(self.context)
+        _have_rdds_use_the_threads_session(self.spark)
         self.version, self.java, self.jvm_pid = self.context.version, str(java), self.jvm.pid
         self.ui = _ui(self.context)
         self.archive = None if archive.path is None else str(archive.path)
@@ -111,6 +116,22 @@ class ClassicSession:
         # That is what ExitOnOutOfMemoryError makes of it.
         why = "it ran out of memory" if status == 3 else f"exit status {status}"
         return f"Spark's JVM died ({why})"
+
+    def prepare(self) -> None:
+        """See `Session`: a session, and with it the thread's connection to the JVM."""
+        # Whatever it is, the job that comes meets it too, and can tell.
+        with suppress(Exception):
+            self._prepared.spark = self._new_session()
+
+    def take_session(self) -> SparkSession:
+        """A session that nobody else has, and that is this thread's."""
+        prepared: SparkSession | None = self._prepared.__dict__.pop("spark", None)
+        return prepared or self._new_session()
+
+    def _new_session(self) -> SparkSession:
+        session = self.spark.newSession()
+        use_in_thread(session)
+        return session
 
     def place(self, group: str, priority: int) -> ClassicPlace:
         """See `Session`."""
@@ -149,9 +170,7 @@ class ClassicPlace:
 
     def open(self, verb: str) -> None:
         """See `Place`. Threads of the job's own are not marked, unless they are `InheritableThread`s."""
-        # A millisecond, and its first query takes no longer than a later one: none is made in advance.
-        self._spark = self._session.spark.newSession()
-        use_in_thread(self._spark)
+        self._spark = self._session.take_session()
         context = self._session.context
         context.setJobGroup(self._group, verb)
         context.setLocalProperty("spark.scheduler.pool", self._pool)
@@ -211,6 +230,8 @@ def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
     folder = Path(config.folder)
     ours = {
         "spark.master": config.master,
+        # Else the machine's own defaults may have a cluster start it, for whoever submits programs.
+        "spark.submit.deployMode": "client",
         "spark.app.name": f"nebula-{config.name}",
         "spark.driver.memory": config.memory,
         # A quarter of the heap: one job that collects too much fails, and the others live.
@@ -254,6 +275,19 @@ def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
         f"{options} {theirs.get('spark.driver.extraJavaOptions', '')}".strip()
     )
     return ours | theirs
+
+
+def _have_rdds_use_the_threads_session(root: SparkSession) -> None:
+    # PySpark has `toDF` of all RDDs use the session that was made last: here that is the next job's.
+    from pyspark import RDD
+    from pyspark.sql import session
+
+    def to_df(rdd: RDD[Any], schema: Any = None, sampleRatio: float | None = None) -> DataFrame:  # noqa: N803
+        """As PySpark's, in the session of the calling thread."""
+        return session_of_thread(root).createDataFrame(rdd, schema, sampleRatio)
+
+    vars(session)["_monkey_patch_RDD"] = lambda _session: None
+    RDD.toDF = to_df  # type: ignore[assignment,method-assign]
 
 
 def _local_cores(master: str) -> int:

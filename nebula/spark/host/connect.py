@@ -101,6 +101,9 @@ class ConnectSession:
         """See `Session`."""
         return self._why if self._death.wait(seconds) else None
 
+    def prepare(self) -> None:
+        """See `Session`: nothing. A session's id says which attempt it is for."""
+
     def place(self, group: str, priority: int) -> ConnectPlace:  # noqa: ARG002  # see below
         """See `Session`. The server's pools cannot be chosen from here: priorities order the queue alone."""
         return ConnectPlace(self, group, session_id_of(self._service, group), self._sessions)

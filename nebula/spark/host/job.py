@@ -23,6 +23,7 @@ from nebula.spark.host.forks import ended_where_forked
 from nebula.spark.host.hearing import Hearer, heard
 from nebula.spark.host.results import Results
 from nebula.spark.host.session import Session
+from nebula.spark.host.standby import Standby
 from nebula.spark.host.status import group_of
 
 # A cancel is told within a tenth of a second, whether the job's own code has ended by then or not.
@@ -46,10 +47,12 @@ class RunningJob:
         self,
         submit: lines.Submit,
         session: Session,
+        standby: Standby,
         config: lines.Configure,
         say: Callable[[lines.Event], None],
+        when_over: Callable[[], None],
     ) -> None:
-        self._submit, self._session, self._say = submit, session, say
+        self._submit, self._session, self._say, self._when_over = submit, session, say, when_over
         self._key = (submit.job, submit.attempt)
         self._group = group_of(*self._key)
         self._cancel_grace = config.cancel_grace
@@ -60,11 +63,10 @@ class RunningJob:
         self._hearer = Hearer(self._log)
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
-        self._has_ended = False
+        self._has_ended = self._is_known = False
         self._is_over = threading.Event()
         self._place = session.place(self._group, submit.priority)
-        # A fresh one: one from a pool would hand on what Spark keeps by thread, the last job's marks.
-        self._thread = threading.Thread(target=self._run, name=self._group, daemon=True)
+        self._standby, self._thread = standby, standby.thread
 
     @property
     def is_over(self) -> bool:
@@ -73,7 +75,7 @@ class RunningJob:
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._standby.begin(self._group, self._run)
 
     def wait(self, seconds: float) -> None:
         """Wait, so long at most, until it is over."""
@@ -92,11 +94,15 @@ class RunningJob:
         self._results.discard()
 
     def report_progress(self) -> None:
-        """Say how far it is, if that changed."""
-        if self._context is not None and not self._has_ended:
-            self._hearer.flush()
+        """Say how far it is, if that changed. The first time only what it has printed."""
+        if self._context is None or self._has_ended:
+            return
+        self._hearer.flush()
+        # Of one that is over before the next look nobody would see it, and it would have to ask again then.
+        if self._is_known:
             with suppress(Exception):  # a JVM that does not answer is dealt with elsewhere
                 self._context.report()
+        self._is_known = True
 
     def _claim_end(self) -> bool:
         """Whether the caller is the first, and so the one who says how the job ended."""
@@ -207,6 +213,7 @@ class RunningJob:
         self._results.discard()
         self._place.close()
         self._is_over.set()
+        self._when_over()
 
 
 # Most jobs are of few functions, and a contract takes the better part of a millisecond.

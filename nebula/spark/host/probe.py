@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
+from nebula.spark.failures import describe
 from nebula.spark.host.session import CannotStart
 
 _PROBE_SECONDS = 5.0
+
+# A driver that no master has registered ends itself, and whatever its start was at meets that.
+_GAVE_UP = ("stopped SparkContext", "stopped while waiting for backend")
 
 
 def answers(host: str, port: int, seconds: float = _PROBE_SECONDS) -> bool:
@@ -28,6 +33,28 @@ def probe_master(master: str) -> None:
     if addresses and not any(answers(host, port) for host, port in addresses):
         what = "Kubernetes API" if master.startswith("k8s://") else "Spark master"
         raise CannotStart(f"no {what} answers at {master}")
+
+
+@contextmanager
+def registering(master: str) -> Iterator[None]:
+    """Start a driver inside: a master that does not let it register is told by its URL.
+
+    Spark tries for a minute, and then says nothing of the master.
+
+    Raises:
+        CannotStart: what answered the probe is no living master, or none for this driver.
+        Exception: whatever else the block raises.
+    """
+    try:
+        yield
+    except Exception as error:
+        said = describe(error).message
+        if master.startswith("spark://") and any(sign in said for sign in _GAVE_UP):
+            raise CannotStart(
+                f"what listens at {master} has not let this engine register within a minute: is it a Spark "
+                "master of PySpark's version, does it live, and have both the same spark.authenticate.secret?"
+            ) from error
+        raise
 
 
 def master_addresses(master: str) -> list[tuple[str, int]]:

@@ -108,16 +108,16 @@ class Results:
     def _value(self, result: Any, signature: Signature) -> Any:
         try:
             data = signature.dump(result)
-            value = load_json(data)
+            # A large one is not read: that would take several times its size once more.
+            if len(data) <= self._max_bytes:
+                return load_json(data)
         except ValueError as error:
             raise ResultError(f"the result has no JSON form: {error}") from error
-        if len(data) > self._max_bytes:
-            raise ResultError(
-                f"the result is {len(data)} bytes of JSON, more than {self._max_bytes}: "
-                "return a DataFrame, which is kept as Parquet",
-                code="result-too-large",
-            )
-        return value
+        raise ResultError(
+            f"the result is {len(data)} bytes of JSON, more than {self._max_bytes}: "
+            "return a DataFrame, which is kept as Parquet",
+            code="result-too-large",
+        )
 
     def _collected(self, table: DataFrame) -> list[dict[str, Any]]:
         # Arrow carries rows to Python several times as fast as collect() does.

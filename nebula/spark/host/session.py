@@ -84,6 +84,9 @@ class Session(Protocol):
     def await_death(self, seconds: float | None = None) -> str | None:
         """Wait until Spark has died, and say why; None if it has not within this time."""
 
+    def prepare(self) -> None:
+        """Make in this thread, in advance, what an attempt in it will need. It does not raise."""
+
     def place(self, group: str, priority: int) -> Place:
         """The place of an attempt: cheap, asks nobody."""
 

@@ -18,8 +18,9 @@ from nebula.record.container import SYNC_BYTES, ContainerError, ContainerReader,
 from nebula.spark.reading.errors import CorruptFileError
 from nebula.spark.reading.splits import Part
 
-# Decompressed octets that are decoded at once: enough for a call to count little, few for the memory.
-_GROUP_BYTES: Final = 4 << 20
+# Decompressed octets that are decoded at once: enough for a call to count little, and little enough for them
+# and what is made of them to stay in a processor's cache.
+_GROUP_BYTES: Final = 1 << 20
 _SEARCH_BYTES: Final = 1 << 20
 
 

@@ -71,20 +71,23 @@ class PolarsDecoder:
         out = io.BytesIO()
         fastavro.schemaless_writer(out, fastavro.parse_schema(schema), _sample(schema))
         self._last = out.getvalue()
-        self._expected = self._read(self._last, 1)
+        self._expected = self._read(b"", 1)
 
     def decode(self, data: bytes, count: int) -> Mapping[str, pa.Array]:
         """See `Decoder`."""
-        table = self._read(data + self._last, count + 1)
+        table = self._read(data, count + 1)
         if not table.slice(count, 1).equals(self._expected):
             raise AvroError(_MORE_OR_LESS)
         rows = table.slice(0, count).combine_chunks()
         return {name: _one(rows.column(name)) for name in self._needed}
 
     def _read(self, data: bytes, count: int) -> pa.Table:
+        """So many rows, the last of which is ours."""
         import polars as pl
 
-        file = b"".join((self._head, write_long(count), write_long(len(data)), data, _SYNC))
+        size_bytes = len(data) + len(self._last)
+        block = (write_long(count), write_long(size_bytes), data, self._last, _SYNC)
+        file = b"".join((self._head, *block))
         try:
             frame = pl.read_avro(io.BytesIO(file), columns=self._needed)
         # Its panics are no `Exception`s.
@@ -92,7 +95,7 @@ class PolarsDecoder:
             if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
                 raise
             raise _undecodable(error) from error
-        return frame.select(self._needed).to_arrow(compat_level=pl.CompatLevel.oldest())
+        return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 class FastavroDecoder:

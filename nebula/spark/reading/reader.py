@@ -21,6 +21,7 @@ from nebula.spark.reading.errors import CorruptFileError, DataError
 from nebula.spark.reading.files import File, Paths, column_types, list_files, typed
 from nebula.spark.reading.plan import SPARK_TYPES, Plan
 from nebula.spark.reading.request import Envelopes, Request, SchemaLike
+from nebula.spark.reading.session import use_in_thread
 from nebula.spark.reading.source import PUSHDOWN_CONF, AvroSource, CheckSource
 from nebula.spark.reading.splits import Part
 
@@ -205,9 +206,9 @@ class Reader:
         return source.option("plan", plan.to_text()).option("pushes", str(pushes).lower()).load()
 
     def _register(self, source: type[datasource.DataSource]) -> None:
-        # Spark asks the thread's active session whether the name is taken. This makes it ours: in another
-        # one it may be, and then ours would not get it.
-        self._spark.createDataFrame([], "nothing int")
+        # Spark asks the thread's session whether the name is taken: in another one than ours it may be, and
+        # then ours would not get it.
+        use_in_thread(self._spark)
         try:
             self._spark.dataSource.register(source)
         except AnalysisException as error:

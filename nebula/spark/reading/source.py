@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
@@ -132,11 +135,23 @@ class CheckReader(AvroReader):
 
 
 def _row_reader(plan: Plan) -> Any:
-    # Each task slot has a process of its own: threads of polars' would only be in each other's way.
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    _import_for_good(plan.decoder)
     from nebula.spark.reading.rows import RowReader
 
     return RowReader(plan)
+
+
+@cache
+def _import_for_good(decoder: str) -> None:
+    """Import what tasks need, once in a worker, and take it from Python's collections of garbage."""
+    # Each task slot has a process of its own: threads of polars' would only be in each other's way.
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    for name in ("nebula.spark.reading.rows", decoder):
+        importlib.import_module(name)
+    # Spark collects after each task, before it gives out the next: to look through all that is imported took
+    # longer than to start a task.
+    gc.collect()
+    gc.freeze()
 
 
 def _test(condition: Any, types: Mapping[str, str]) -> Any:

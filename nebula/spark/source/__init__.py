@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "use_in_thread"]
+__all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -34,9 +34,3 @@ def register(spark: SparkSession) -> None:
     except PySparkException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
-
-
-def use_in_thread(spark: SparkSession) -> None:
-    """Make a session of ours the calling thread's: Spark looks formats up in no other one."""
-    jvm = spark._jvm
-    type(spark)._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)

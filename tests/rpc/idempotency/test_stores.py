@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import structlog
 
 from nebula.rpc.idempotency import Claim, MemoryStore, Reach, SqliteStore, StoreFailed
+from nebula.rpc.idempotency.sqlite import write_ahead
 from tests.rpc.idempotency.stores import HandClock, StoreSuite, TimedStoreSuite
 
 pytestmark = pytest.mark.anyio
@@ -196,3 +198,22 @@ async def test_file_that_cannot_be_had_is_said(tmp_path: Path) -> None:
 def test_stores_say_who_shares_them(tmp_path: Path) -> None:
     assert MemoryStore().reach is Reach.INSTANCE
     assert SqliteStore(tmp_path / "answers.db").reach is Reach.MACHINE
+
+
+class _Locked(sqlite3.Connection):
+    """Says, as SQLite may without waiting, that another one is making the file write-ahead."""
+
+    refusals = 2
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        if "journal_mode" in sql and self.refusals:
+            self.refusals -= 1
+            raise sqlite3.OperationalError("database is locked")
+        return super().execute(sql, *values)
+
+
+def test_file_that_another_one_makes_at_the_same_moment_is_waited_for(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "answers.db", factory=_Locked)) as db:
+        write_ahead(db)
+
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)

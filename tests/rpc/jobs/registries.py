@@ -146,6 +146,19 @@ class RegistrySuite:
         assert registry.page(JobFilter(states=(JobState.DONE,)), 3) == []
         assert len(registry.page(JobFilter(verb="count"), 100)) == 7
 
+    def test_jobs_that_were_taken_over_are_listed_by_when_they_were_accepted(
+        self, registry: JobRegistry
+    ) -> None:
+        # In this table in the order of their numbers; accepted elsewhere before that.
+        for number, accepted_at in ((1, 30.0), (2, 10.0), (3, 20.0), (4, 20.0), (5, 5.0)):
+            registry.insert(job(number, accepted_at=accepted_at))
+
+        pages = [registry.page(JobFilter(), 2)]
+        while len(pages[-1]) == 2:
+            pages.append(registry.page(JobFilter(), 2, before=pages[-1][-1].id))
+
+        assert [[int(one.id) for one in page] for page in pages] == [[1, 4], [3, 2], [5]]
+
     def test_jobs_are_chosen_by_states_time_and_text(self, registry: JobRegistry) -> None:
         registry.insert(job(1, note="reading 10 % of it"))
         registry.insert(job(2, state=JobState.RUNNING, note="Writing"))

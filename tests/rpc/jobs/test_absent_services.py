@@ -91,6 +91,36 @@ async def test_result_is_had_although_the_service_goes_between_the_end_and_the_q
         assert job.client.asked.count("/queue/counting job.result") == 4
 
 
+async def test_result_is_had_although_the_service_stops_while_it_is_waited_for(tmp_path: Path) -> None:
+    async with watching(tmp_path) as job:
+        handle = JobHandle(job.client, job.handle.id, via=job.service.via, ask_after=0.01)
+
+        async def be_away() -> None:
+            job.client.away = dict.fromkeys(job.client.queues, _AWAY[0])
+            job.client.at["asking"] = partial(_be_back, job, len(job.client.asked) + 5)
+            await job.end()
+
+        job.service.inquiries.callers.dismiss()
+        job.client.at["answered"] = be_away
+
+        assert await handle.result() == [1, 2, 3]
+
+
+async def test_result_is_had_although_the_service_dies_while_it_is_waited_for(tmp_path: Path) -> None:
+    async with watching(tmp_path) as job:
+        handle = JobHandle(job.client, job.handle.id, via=job.service.via, ask_after=0.01)
+        job.client.away = dict.fromkeys(job.client.queues, CallTimeout("no answer in time"))
+
+        async def be_gone() -> None:
+            job.client.away = dict.fromkeys(job.client.queues, _AWAY[0])
+            job.client.at["asking"] = partial(_be_back, job, len(job.client.asked) + 5)
+            await job.end()
+
+        job.client.at["subscribing"] = be_gone
+
+        assert await handle.result() == [1, 2, 3]
+
+
 async def _be_back(job: Watched, asked: int) -> None:
     if len(job.client.asked) < asked:
         job.client.at["asking"] = partial(_be_back, job, asked)

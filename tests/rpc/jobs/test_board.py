@@ -888,3 +888,45 @@ class AnyOrder(RuleBasedStateMachine):
 
 AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestAnyOrder = AnyOrder.TestCase
+
+
+def test_place_is_taken_for_a_job_before_it_is_recorded_and_given_back_if_it_is_not() -> None:
+    table = Table()
+    reserved = [table.board.reserve(known(number, verb="lone"), table.now) for number in (1, 2)]
+    assert reserved[0] is not None
+    assert (reserved[0].standing.position, reserved[1]) == (1, None)
+    table.add(3, "lone")
+    table.dispatch()
+    assert table.begun() == []
+
+    table.board.give_back(reserved[0], table.now)
+    table.work()
+
+    assert table.begun() == ["j3"]
+
+
+def test_no_place_is_taken_before_those_who_wait_and_may_begin() -> None:
+    table = Table()
+    table.left = ["count"]
+    table.add(1)
+    table.dispatch()
+    # Its engine is mended, and nobody has looked yet.
+    table.left = []
+
+    assert table.board.reserve(known(2), table.now) is None
+
+
+def test_request_for_a_job_that_another_instance_runs_leaves_its_place_alone() -> None:
+    running = known(1, verb="lone", state=JobState.RUNNING, seq=3, holder="other")
+    learned_before, learned_after = shared(), shared()
+    learned_before.board.learn(running, table_now := learned_before.now)
+    assert learned_before.board.reserve(known(1, verb="lone"), table_now) is None
+    reserved = learned_after.board.reserve(known(1, verb="lone"), table_now)
+    assert reserved is not None
+    learned_after.board.learn(running, table_now)
+    learned_after.board.give_back(reserved, table_now)
+
+    for table in (learned_before, learned_after):
+        table.add(2, "lone")
+        table.dispatch()
+        assert table.begun() == []

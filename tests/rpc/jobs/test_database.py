@@ -77,3 +77,15 @@ def test_lease_that_leaves_no_time_to_connect_is_refused() -> None:
         JobLimits(lease=2.5)
 
     assert JobLimits(lease=3.0).lease == 3.0
+
+
+@pytest.mark.parametrize("name", ["keep_jobs", "keep_for", "max_queued", "adopt_every", "check_timeout"])
+def test_limits_below_nothing_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is -1: 0 or more is wanted"):
+        JobLimits(**{name: -1})
+
+
+@pytest.mark.parametrize("name", ["adopt_every", "check_timeout"])
+def test_times_of_nothing_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is 0: more is wanted"):
+        JobLimits(**{name: 0})

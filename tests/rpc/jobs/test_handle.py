@@ -161,6 +161,29 @@ async def test_result_comes_whenever_the_job_ends(tmp_path: Path, step: str) -> 
             await job.handle.result(str)
 
 
+async def test_result_of_a_job_that_ends_soon_takes_one_question(tmp_path: Path) -> None:
+    async with watching(tmp_path) as job, anyio.create_task_group() as tasks:
+
+        async def end_soon() -> None:
+            tasks.start_soon(job.end)
+
+        job.client.at["asking"] = end_soon
+        via = job.service.via
+
+        assert await JobHandle(job.client, job.handle.id, via=via).result() == [1, 2, 3]
+        assert job.client.asked == [f"{via} job.result"]
+
+
+async def test_failure_of_a_job_that_ends_soon_takes_one_question(tmp_path: Path) -> None:
+    async with watching(tmp_path) as job:
+        job.house.runner.listener.on_failed(*job.key, JobFailure("empty", "no readings"))
+        await job.house.published.until(job.handle.id, "failed")
+        with pytest.raises(JobEnded, match="no readings"):
+            await JobHandle(job.client, job.handle.id, via=job.service.via).result()
+
+        assert job.client.asked == [f"{job.service.via} job.result"]
+
+
 async def test_result_in_a_file_is_a_place(tmp_path: Path) -> None:
     async with watching(tmp_path) as job:
         output = JobOutput(path="/results/a.parquet", rows=16, bytes=900)

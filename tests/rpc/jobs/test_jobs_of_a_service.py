@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
 import anyio
 import pytest
 
-from nebula import sync
-from nebula.errors import RemoteError
+from nebula import Client, sync
+from nebula.errors import NebulaError, RemoteError
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.jobs.limits import JobLimits
@@ -79,6 +80,40 @@ async def test_jobs_that_are_too_many_are_forgotten_at_the_next_start(tmp_path: 
                 await client.job(jobs[0].id).result()
 
     assert [one["job"] for one in listed["jobs"]] == [jobs[2].id]
+
+
+async def test_service_that_stops_does_not_wait_for_those_who_wait_for_its_jobs(
+    broker_url: str, tmp_path: Path
+) -> None:
+    app, started = fresh(tmp_path), anyio.Event()
+
+    @app.job(engine=None)
+    async def hold() -> None:
+        await anyio.sleep_forever()
+
+    async def run() -> None:
+        await app.run(broker_url, started=started, grace=1000.0)
+
+    # They would wait longer.
+    with anyio.fail_after(15):
+        async with Client(broker_url) as client, anyio.create_task_group() as waiting:
+            async with anyio.create_task_group() as serving:
+                serving.start_soon(run)
+                await started.wait()
+                job = await client.start(app.name, "hold")
+                for verb in ("job.result", "job.wait"):
+                    asked = {"job": job.id, "timeout": 20}
+                    waiting.start_soon(_ask_in_vain, client, f"/queue/{app.name}", verb, asked)
+                await anyio.wait_all_tasks_blocked()
+                # What is answered after them shows that both are under way.
+                await client.call(app.name, "ping")
+                serving.cancel_scope.cancel()
+            waiting.cancel_scope.cancel()
+
+
+async def _ask_in_vain(client: Client, queue: str, verb: str, parameters: object) -> None:
+    with suppress(NebulaError):
+        await client.call_queue(queue, verb, parameters)
 
 
 async def _run(app: Responder, url: str, started: anyio.Event) -> None:

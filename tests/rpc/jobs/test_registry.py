@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nebula.rpc.jobs.board import JobBoard
-from nebula.rpc.jobs.effects import _keep
+from nebula.rpc.jobs.effects import keep
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry, peek
 from nebula.rpc.jobs.states import JobState
@@ -79,5 +79,5 @@ def test_what_follows_a_begin_that_was_refused_is_not_written_over_the_run_of_an
     board.dispatch(now)
     board.cancel(job().id, now)
 
-    assert [_keep(work, registry) for work in board.take_work()] == [False, False]
+    assert [keep(work, registry) for work in board.take_work()] == [False, False]
     assert registry.find(job().id) == theirs
