@@ -14,6 +14,7 @@ import pytest
 import structlog
 
 from nebula import logs
+from tests.own_logs import own_logs
 
 
 class Terminal(io.StringIO):
@@ -133,7 +134,7 @@ def test_what_strangers_cause_is_told_at_a_pace_and_the_rest_is_counted() -> Non
     now = 0.0
     log = logs.PacedLog("test", clock=lambda: now)
 
-    with structlog.testing.capture_logs() as logged:
+    with own_logs() as logged:
         for _ in range(1000):
             log.info("guessed")
         log.warning("something else")

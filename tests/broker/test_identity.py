@@ -14,11 +14,11 @@ import anyio
 import argon2
 import jwt
 import pytest
-import structlog
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from nebula.broker.identity import Authenticator
 from nebula.errors import SettingsError
+from tests.own_logs import own_logs
 
 pytestmark = pytest.mark.anyio
 
@@ -441,7 +441,7 @@ async def test_log_says_why_and_never_a_passcode_or_token(tmp_path: Path) -> Non
     )
     expired = token(exp=time.time() - timedelta(hours=1).total_seconds())
 
-    with structlog.testing.capture_logs() as logged:
+    with own_logs() as logged:
         await authenticator.verify("alice", "hunter2")
         await authenticator.verify("alice", expired)
 
@@ -456,7 +456,7 @@ async def test_log_says_why_and_never_a_passcode_or_token(tmp_path: Path) -> Non
 async def test_flood_of_bad_tokens_does_not_flood_the_log(tmp_path: Path) -> None:
     authenticator = Authenticator(jwks=keys_file(tmp_path, public(EC_KEY)))
 
-    with structlog.testing.capture_logs() as logged:
+    with own_logs() as logged:
         for _ in range(200):
             assert await authenticator.verify(None, "a.b.c") is None
 
@@ -467,7 +467,7 @@ async def test_flood_of_bad_tokens_does_not_flood_the_log(tmp_path: Path) -> Non
 async def test_login_without_end_is_cut_in_the_log(tmp_path: Path) -> None:
     authenticator = Authenticator(users=users_file(tmp_path, alice="secret"))
 
-    with structlog.testing.capture_logs() as logged:
+    with own_logs() as logged:
         await authenticator.verify("m" * 5_000, "guess")
 
     assert [len(entry["login"]) for entry in logged] == [200]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import (
@@ -25,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from nebula.broker.certificates import Authority, Certificate, make_authority
 from nebula.broker.tls import ServerTls, TlsFiles
 from nebula.errors import Refused, SettingsError
+from tests.own_logs import own_logs
 
 DEADLINE = 10.0
 
@@ -379,7 +379,7 @@ def test_key_with_a_passphrase_is_named_and_none_is_asked_for(site: Site) -> Non
 def test_certificate_out_of_date_is_logged_and_used(site: Site, days: float, event: str | None) -> None:
     site.write_server(site.old.issue_server(["127.0.0.1"], days))
 
-    with structlog.testing.capture_logs() as logged:
+    with own_logs() as logged:
         ServerTls(site.files())
 
     expected = [] if event is None else [(event, str(site.folder / "server.pem"))]

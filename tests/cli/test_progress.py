@@ -7,9 +7,9 @@ import io
 import anyio
 import pytest
 from rich.console import Console
-from structlog.testing import capture_logs
 
 from nebula.cli.progress import StartView
+from tests.own_logs import own_logs
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ async def test_quick_start_shows_nothing() -> None:
     console = _console(terminal=True)
     view = StartView(console, patience=1000.0)
 
-    with view.shown(), capture_logs() as logs:
+    with view.shown(), own_logs() as logs:
         await anyio.to_thread.run_sync(view.tell, "reading", 0.5)
 
     assert (_text(console), logs) == ("", [])
@@ -54,7 +54,7 @@ async def test_slow_start_is_logged_off_a_terminal() -> None:
     console = _console(terminal=False)
     view = StartView(console, patience=0.0)
 
-    with anyio.fail_after(10), capture_logs() as logs, view.shown():
+    with anyio.fail_after(10), own_logs() as logs, view.shown():
         view.tell("checking", None)
         while not logs:
             await anyio.sleep(0.01)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from structlog.testing import capture_logs
 
 from nebula.broker.disk import DiskWatch
 from nebula.broker.limits import Limits
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.faults.served import Served, serve
 from tests.faults.test_server import wait_until
+from tests.own_logs import own_logs
 
 _LIMITS = Limits(min_free_disk_bytes=1000)
 
@@ -39,7 +39,7 @@ def test_disk_is_low_below_the_limit(free_bytes: int, is_low: bool) -> None:
 def test_log_says_once_when_it_begins_and_once_when_it_is_over() -> None:
     disk = Disk(999)
     watch = DiskWatch(disk, 1000)
-    with capture_logs() as logged:
+    with own_logs() as logged:
         for now, free_bytes in enumerate([999, 10, 1100, 999, 1250, 1001]):
             disk.free_bytes = free_bytes
             watch.look(float(now))

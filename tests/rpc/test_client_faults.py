@@ -8,7 +8,6 @@ from typing import Any
 
 import anyio
 import pytest
-import structlog
 from anyio import to_thread
 
 from nebula import sync
@@ -25,6 +24,7 @@ from nebula.errors import (
 from nebula.rpc.client import Client
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.responder import Responder
+from tests.own_logs import own_logs
 from tests.stomp.faulty import FaultyPeer, mad_broker, quiet
 from tests.stomp.peer import receipt_of
 
@@ -348,7 +348,7 @@ async def test_sync_client_of_a_broker_that_is_none_says_so_and_ends_its_thread(
         with pytest.raises(ConnectFailed, match="unknown command"), sync.Client(url):
             raise AssertionError
 
-    with structlog.testing.capture_logs() as logged:
+    with own_logs() as logged:
         async with mad_broker(script) as url:
             await to_thread.run_sync(use, url)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from structlog.testing import capture_logs
 
 from nebula.spark import Spark, lines
 from nebula.spark.archivist import MAKER_COMMAND, Archivist
 from nebula.spark.cds import is_set_aside
 from nebula.spark.processes import MARKER
+from tests.own_logs import own_logs
 
 pytestmark = pytest.mark.anyio
 
@@ -84,7 +84,7 @@ async def test_archive_that_others_could_have_written_is_neither_used_nor_made_a
     archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES)
     archive.write_text("whose?")
     archive.chmod(0o666)
-    with capture_logs() as log:
+    with own_logs() as log:
         async with at_work(one):
             one.hear(ready(archive, "distrusted"))
             await anyio.wait_all_tasks_blocked()

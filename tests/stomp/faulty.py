@@ -12,7 +12,6 @@ from typing import Any, Final
 import anyio
 import anyio.lowlevel
 import pytest
-import structlog
 from anyio.abc import ByteStream
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
@@ -20,6 +19,7 @@ from websockets.server import ServerProtocol
 
 from nebula.errors import ConnectionLost, NebulaError
 from nebula.stomp.client import StompClient
+from tests.own_logs import own_logs
 from tests.stomp.peer import DEADLINE, Peer
 
 SCHEMES: Final = ("stomp", "ws")
@@ -188,7 +188,7 @@ Script = Callable[[FaultyPeer], Awaitable[None]]
 def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """What happens in the block is nobody's bug: nothing is logged with a traceback, no task stays."""
     caplog.set_level(logging.WARNING)
-    with structlog.testing.capture_logs() as logged:
+    with own_logs() as logged:
         yield
 
     assert [entry for entry in logged if entry["log_level"] in ("error", "critical")] == []

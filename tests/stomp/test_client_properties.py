@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, cast
 
-import structlog
 from anyio.abc import TaskGroup
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from nebula.stomp.link import Receiver
 from nebula.stomp.messages import AckMode, Message, Receipt
 from nebula.stomp.subscription import Listener
 from nebula.stomp.websocket_link import WebSocketLink
+from tests.own_logs import own_logs
 from tests.stomp import cut
 
 LIMITS = FrameLimits(max_headers=8, max_header_line_bytes=60, max_body_bytes=100, max_opening_frame_bytes=200)
@@ -180,7 +180,7 @@ def test_connection_goes_on_or_tells_its_end_once_for_any_octets(
     data: bytes, places: list[int], end: Exception | None
 ) -> None:
     session = Session()
-    with structlog.testing.capture_logs() as logged:
+    with own_logs() as logged:
         session.receive(pieces_of(data, places))
         is_over = session.link.is_closed
         assert (

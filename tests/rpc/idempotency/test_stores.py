@@ -13,10 +13,10 @@ from typing import Any
 
 import anyio
 import pytest
-import structlog
 
 from nebula.rpc.idempotency import Claim, MemoryStore, Reach, SqliteStore, StoreFailed
 from nebula.rpc.idempotency.sqlite import write_ahead
+from tests.own_logs import own_logs
 from tests.rpc.idempotency.stores import HandClock, StoreSuite, TimedStoreSuite
 
 pytestmark = pytest.mark.anyio
@@ -112,7 +112,7 @@ async def test_full_store_forgets_the_oldest_and_says_so_once(
     kind: str, tmp_path: Path, clock: HandClock
 ) -> None:
     async with small(kind, tmp_path, clock) as store:
-        with structlog.testing.capture_logs() as logs:
+        with own_logs() as logs:
             for number in range(40):
                 await keep(store, f"{'sender':16}{number}", b"x" * 10_000)
                 clock.now += 0.001
@@ -144,7 +144,7 @@ async def test_file_stays_as_small_as_it_is_told_and_keeps_no_dead_ones(
     async with file(tmp_path / "answers.db", clock, max_bytes=1_000_000) as store:
         await keep(store, "dead", b"x" * 900_000)
         clock.now += 600
-        with structlog.testing.capture_logs() as logs:
+        with own_logs() as logs:
             await keep(store, "new", b"x" * 900_000)
         assert logs == []
         for number in range(20):

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import structlog
 
 from nebula.errors import ConnectionLost, Rejected
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.runner import JobFailure, JobOutput
+from tests.own_logs import own_logs
 from tests.rpc.jobs.harness import House, ask
 
 pytestmark = pytest.mark.anyio
@@ -175,7 +175,7 @@ async def test_end_that_nobody_has_confirmed_outlives_the_number_and_is_not_give
         assert [one["job"] for one in (await ask(service, "job.list"))["jobs"]] == jobs[::-1]
 
         house.time.seconds += 101.0
-        with structlog.testing.capture_logs() as logs:
+        with own_logs() as logs:
             await service.housekeeping.prune()
         listed = await ask(service, "job.list")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from nebula.errors import SettingsError
 from nebula.spark.source.bookmark import Bookmark
+from tests.own_logs import own_logs
 from tests.record.test_container import files_of_at_most
 
 
@@ -34,7 +34,7 @@ def test_committed_position_that_a_power_cut_spoils_is_an_earlier_one(tmp_path: 
 
 def test_full_disk_costs_the_committed_position_and_no_more(tmp_path: Path) -> None:
     bookmark = Bookmark(tmp_path)
-    with capture_logs() as logs, files_of_at_most(0):
+    with own_logs() as logs, files_of_at_most(0):
         bookmark.commit(12)
 
     assert [entry["event"] for entry in logs] == ["committed position not written"]
