@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from inspect import iscoroutine
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import anyio
@@ -15,7 +16,7 @@ import anyio.to_thread
 
 from nebula.rpc.soon import call_soon_from_thread
 
-__all__ = ["call_in_daemon", "call_in_thread"]
+__all__ = ["DaemonThread", "call_in_daemon", "call_in_thread"]
 
 _T = TypeVar("_T")
 
@@ -50,18 +51,60 @@ async def call_in_daemon(call: Callable[[], _T]) -> _T:
     Raises:
         Exception: what it raises.
     """
-    done: Future[_T] = Future()
-    is_over, soon = anyio.Event(), call_soon_from_thread()
+    thread = DaemonThread()
+    try:
+        return await thread.call(call)
+    finally:
+        thread.close()
 
-    def work() -> None:
+
+class DaemonThread:
+    """A thread for one call after the other, that not even the end of the program waits for.
+
+    To start one takes its loop as long as a small call does.
+    """
+
+    def __init__(self) -> None:
+        self._works: SimpleQueue[Callable[[], None] | None] | None = None
+
+    async def call(self, call: Callable[[], _T]) -> _T:
+        """What a function gives. No other call may be under way.
+
+        When cancelled, the thread is left to itself: the next call has another.
+
+        Raises:
+            Exception: what it raises.
+        """
+        done: Future[_T] = Future()
+        is_over, soon = anyio.Event(), call_soon_from_thread()
+
+        def work() -> None:
+            try:
+                done.set_result(call())
+            except BaseException as error:
+                done.set_exception(error)
+            # The loop may be gone by now; then nobody is interested.
+            with suppress(RuntimeError):
+                soon(is_over.set)
+
+        if self._works is None:
+            self._works = SimpleQueue()
+            threading.Thread(target=_work, args=[self._works], daemon=True).start()
+        self._works.put(work)
         try:
-            done.set_result(call())
-        except BaseException as error:
-            done.set_exception(error)
-        # The loop may be gone by now; then nobody is interested.
-        with suppress(RuntimeError):
-            soon(is_over.set)
+            await is_over.wait()
+        except BaseException:
+            self.close()
+            raise
+        return done.result()
 
-    threading.Thread(target=work, daemon=True).start()
-    await is_over.wait()
-    return done.result()
+    def close(self) -> None:
+        """Let the thread end, when it has done what it does."""
+        if self._works is not None:
+            self._works.put(None)
+            self._works = None
+
+
+def _work(works: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (work := works.get()) is not None:
+        work()

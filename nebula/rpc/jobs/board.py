@@ -92,6 +92,11 @@ class JobBoard:
         """The names of those that can be run here."""
         return list(self._verbs)
 
+    def open_record(self, job: str) -> JobRecord | None:
+        """A job as it was last told, while it is open."""
+        found = self._open.get(job)
+        return None if found is None else found.record
+
     def open_records(self) -> list[JobRecord]:
         """The open jobs as they were last told."""
         return [job.record for job in self._open.values()]

@@ -64,6 +64,7 @@ class Callers:
         look: Callable[[JobRecord | None], Awaitable[_T]],
         is_enough: Callable[[_T], bool],
         seconds: float,
+        known: _T | None = None,
     ) -> _T:
         """What `look` gives once that is enough, or after so many seconds.
 
@@ -74,18 +75,21 @@ class Callers:
                 it raises is raised.
             is_enough: the caller need not wait.
             seconds: for which it may.
+            known: what `look` would give now, where that is known: then it is not read before the first news.
         """
         if seconds <= 0 or self._is_dismissed or sum(map(len, self._waiting.values())) >= self._most:
             return await look(None)
         deadline = anyio.current_time() + seconds
         with self._waiter(job, news) as waiter:
-            while not is_enough(found := await look(waiter.ended)) and not self._is_dismissed:
+            found = await look(None) if known is None else known
+            while not is_enough(found) and not self._is_dismissed:
                 with anyio.move_on_after(deadline - anyio.current_time()) as in_time:
                     await waiter.bell.wait()
                     # Before it looks again: what is written after that rings.
                     waiter.bell = anyio.Event()
+                found = await look(waiter.ended)
                 if in_time.cancelled_caught:
-                    return await look(waiter.ended)
+                    break
         return found
 
     def dismiss(self) -> None:

@@ -36,6 +36,7 @@ class Inquiries:
     Args:
         service: its name.
         read: the registry.
+        open_record: of a job that this instance knows not to have ended.
         flush: has what is known of a job's log written.
         others: the other instances.
         limits: numbers.
@@ -48,12 +49,13 @@ class Inquiries:
         self,
         service: str,
         read: _Read,
+        open_record: Callable[[str], JobRecord | None],
         flush: Callable[[str], None],
         others: OtherInstances,
         limits: JobLimits,
     ) -> None:
         self._service, self._read, self._flush, self._others = service, read, flush, others
-        self._limits = limits
+        self._open_record, self._limits = open_record, limits
         self.callers = Callers(limits.max_waiting)
 
     async def find(self, ulid: str) -> JobRecord:
@@ -80,9 +82,11 @@ class Inquiries:
         async def look(ended: JobRecord | None) -> JobRecord:
             return ended or await self.find(ulid)
 
-        return await self.callers.wait(
-            ulid, News.END, look, lambda found: found.has_ended or is_enough(found), seconds
-        )
+        def suffices(found: JobRecord) -> bool:
+            return found.has_ended or is_enough(found)
+
+        # One that is open is not looked up before its end is told: its caller asks while it begins.
+        return await self.callers.wait(ulid, News.END, look, suffices, seconds, self._open_record(ulid))
 
     async def log(self, ulid: str, limit: int, after: int | None, seconds: float) -> Logged:
         """Lines of a job's log, see `JobRegistry.lines`. Raises as `find`.

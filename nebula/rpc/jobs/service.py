@@ -104,7 +104,9 @@ class JobService:
             is_shared=database is not None,
         )
         self._accepting = 0
-        self.inquiries = Inquiries(service, self.read, self._flush, self._others, self.limits)
+        self.inquiries = Inquiries(
+            service, self.read, self._board.open_record, self._flush, self._others, self.limits
+        )
         teller = Teller(service, self.via, nobody_listens)
         self._effects = Effects(self._board, self.runners, self.inquiries.callers, teller)
         self._admission = Admission(self._board, self._effects, self._clock)

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from nebula.errors import NebulaError
-from nebula.rpc.in_thread import call_in_daemon
+from nebula.rpc.in_thread import DaemonThread
 from nebula.rpc.jobs.postgres import RegistryAway
 from nebula.rpc.jobs.registry import JobRegistry
 
@@ -69,6 +69,7 @@ class RegistryWriter:
         self.deadline = math.inf
         self._registry = registry
         self._waiting: list[_Work[Any]] = []
+        self._thread = DaemonThread()
         self._has_work = anyio.Event()
         self._is_closed = False
 
@@ -121,6 +122,7 @@ class RegistryWriter:
                     self._has_work = anyio.Event()
                     await self._write_batch()
             finally:
+                self._thread.close()
                 self._give_up()
 
     def close(self) -> None:
@@ -172,7 +174,7 @@ class RegistryWriter:
         while anyio.current_time() < self.deadline:
             with anyio.CancelScope(deadline=self.deadline) as in_time:
                 try:
-                    return await call_in_daemon(partial(self._apply, batch))
+                    return await self._thread.call(partial(self._apply, batch))
                 except RegistryAway as error:
                     reason = str(error)
                 await anyio.sleep(delay)

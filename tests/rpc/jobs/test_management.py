@@ -11,6 +11,7 @@ import pytest
 
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.limits import JobLimits
+from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.runner import JobFailure, JobOutput
 from nebula.rpc.jobs.service import JobService
 from tests.rpc.jobs.harness import House, ask, request
@@ -237,6 +238,21 @@ async def test_wait_is_answered_when_the_job_ends(house: House) -> None:
             house.runner.listener.on_failed(task.job, 1, JobFailure("data", "bad"))
 
     assert answers[0]["state"] == "failed"
+
+
+async def test_wait_for_an_open_job_reads_nothing_before_the_job_ends(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house.living() as service:
+        job = await _owned(house, service, None)
+        task = await house.runner.next_task()
+        with monkeypatch.context() as unreadable:
+            unreadable.setattr(JobRegistry, "find", None)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, service, "job.wait", {"job": job})
+                await anyio.wait_all_tasks_blocked()
+                unreadable.undo()
+                house.runner.listener.on_failed(task.job, 1, JobFailure("data", "bad"))
 
 
 async def test_wait_for_an_ended_job_is_answered_at_once(house: House) -> None:

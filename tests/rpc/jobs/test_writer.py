@@ -55,6 +55,18 @@ async def test_work_is_done_in_the_order_in_which_it_came(tmp_path: Path) -> Non
     assert [int(one.id) for one in seen] == list(range(20))
 
 
+async def test_work_is_done_in_one_thread_which_ends_with_the_writer(tmp_path: Path) -> None:
+    threads: set[threading.Thread] = set()
+    async with writing(SqliteJobRegistry(tmp_path / "jobs.sqlite")) as writer:
+        for _ in range(3):
+            await writer.do(lambda _registry: threads.add(threading.current_thread()))
+    (thread,) = threads
+    await anyio.to_thread.run_sync(thread.join, 10)
+
+    assert not thread.is_alive()
+    assert thread.daemon
+
+
 async def test_work_that_fails_spoils_no_other(tmp_path: Path) -> None:
     registry = SqliteJobRegistry(tmp_path / "jobs.sqlite")
     async with writing(registry) as writer:
