@@ -1,6 +1,7 @@
 """A query to be killed: `python -m tests.spark.source.killed_query URL FOLDER`.
 
-With `--to-the-end` it ends when the queue is empty; else it goes on, or fails as its query does.
+It keeps what comes as Parquet; with `--forward` it sends it on. With `--to-the-end` it ends when the queue
+is empty; else it goes on, or fails as its query does.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-QUEUE = "/queue/readings"
+QUEUE, FORWARDED = "/queue/readings", "/queue/forwarded"
 
 
-def main(url: str, folder: Path, *, to_the_end: bool) -> None:
+def main(url: str, folder: Path, *, forwards: bool, to_the_end: bool) -> None:
     """Run the query."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -33,12 +34,21 @@ def main(url: str, folder: Path, *, to_the_end: bool) -> None:
         maxRowsPerBatch="50",
         prefetch="5",
     )
-    sink = source.load().select("body").writeStream.format("parquet").option("path", str(folder / "out"))
-    sink = sink.option("checkpointLocation", str(folder / "checkpoint"))
+    sink = source.load().select("body").writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+    if forwards:
+        # One at a time: there is time for a kill amid a batch.
+        sink = sink.format("nebula").options(broker=url, destination=FORWARDED, window="1")
+    else:
+        sink = sink.format("parquet").option("path", str(folder / "out"))
     if to_the_end:
         sink = sink.trigger(availableNow=True)
     sink.start().awaitTermination()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), to_the_end="--to-the-end" in sys.argv)
+    main(
+        sys.argv[1],
+        Path(sys.argv[2]),
+        forwards="--forward" in sys.argv,
+        to_the_end="--to-the-end" in sys.argv,
+    )

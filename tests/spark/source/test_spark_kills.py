@@ -17,8 +17,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no type
 import pytest
 
 from nebula import sync
+from nebula.stomp.messages import AckMode
 from tests.cli.test_record import broker_process
-from tests.spark.source.killed_query import QUEUE
+from tests.spark.source.killed_query import FORWARDED, QUEUE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -58,6 +59,48 @@ def test_output_equals_the_ledger_after_kills_of_all_that_take_part(tmp_path: Pa
             assert driver.wait(_PATIENCE_SECONDS) == 0
 
     assert sorted(output(tmp_path)) == sorted(ledger)
+
+
+def test_sink_has_sent_each_row_once_after_kills_amid_its_batches(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        broker, url = stack.enter_context(broker_process(tmp_path / "data"))
+        ledger = publish(url, 0, 400)
+        with query(url, tmp_path, "--forward") as driver:
+            sent = amid_a_batch(url, {}, 60)
+            broker.kill()
+            broker.wait()
+            _, url = stack.enter_context(broker_process(tmp_path / "data", url.rpartition(":")[2]))
+            # The query goes on by itself.
+            sent = amid_a_batch(url, sent, 160)
+            os.kill(child(driver, "java").pid, signal.SIGKILL)
+            driver.wait(_PATIENCE_SECONDS)
+        with query(url, tmp_path, "--forward", "--to-the-end") as driver:
+            assert driver.wait(_PATIENCE_SECONDS) == 0
+        with sync.Client(url) as client:
+            client.publish(FORWARDED, {"body": "the end"})
+        sent = forwarded(url, sent, lambda got: got[-1] == "the end")
+
+    assert sorted(sent.values()) == sorted([*ledger, "the end"])
+
+
+def amid_a_batch(url: str, sent: dict[str, str], count: int) -> dict[str, str]:
+    """Wait until so many rows were sent, which end no batch."""
+    return forwarded(url, sent, lambda got: len(got) >= count)
+
+
+def forwarded(url: str, sent: dict[str, str], is_enough: Callable[[list[str]], bool]) -> dict[str, str]:
+    """What was sent on, by message id: what comes to us twice was not sent twice."""
+    sent = dict(sent)
+    with (
+        sync.Client(url) as client,
+        client.subscribe(FORWARDED, ack=AckMode.CLIENT_INDIVIDUAL) as subscription,
+    ):
+        for message in subscription:
+            sent[message.id] = json.loads(message.body)["body"]
+            message.ack()
+            if is_enough(list(sent.values())):
+                return sent
+    raise AssertionError("the broker has ended the subscription")
 
 
 def publish(url: str, start: int, end: int) -> list[str]:
