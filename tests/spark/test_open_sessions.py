@@ -40,14 +40,30 @@ def test_next_attempt_can_name_the_sessions_of_all_earlier_ones() -> None:
     assert len({session_id_of(*one) for one in [("a", "j.1"), ("a", "j.2"), ("b", "j.1")]}) == 3
 
 
+def session_without_a_server() -> ConnectSession:
+    # There is none to be had without one, and what is asked here needs no more.
+    session = ConnectSession.__new__(ConnectSession)
+    session._service, session._user, session._clear_at = "readings", "somebody", 0.0
+    session._remote = parse_remote("sc://127.0.0.1:1")
+    return session
+
+
+def test_job_that_waits_for_the_end_of_its_earlier_attempt_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("nebula.spark.host.connect._AGAIN_SECONDS", 0.0)
+    looks = iter([True, True])
+    session_without_a_server().end_before("job.2", lambda: next(looks, False))
+
+    (said,) = [one.getMessage() for one in caplog.records if one.name == "nebula.spark.host.connect"]
+    assert said.startswith("waits for the end of job.1: ")
+
+
 def test_attempt_whose_session_cannot_be_ended_fails_its_successor_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("nebula.spark.host.connect._END_SECONDS", 0.0)
-    # There is none to be had without a server, and what is asked here needs no more.
-    session = ConnectSession.__new__(ConnectSession)
-    session._service, session._user, session._clear_at = "readings", "somebody", 0.0
-    session._remote = parse_remote("sc://127.0.0.1:1")
+    session = session_without_a_server()
     looks = iter([True, True])
 
     with pytest.raises(JobError, match=r"job\.1 has left .* could not be ended") as failed:

@@ -160,6 +160,7 @@ class ConnectSession:
 
     def _await_end(self, group: str, is_wanted: Callable[[], bool]) -> None:
         until = time.monotonic() + _END_SECONDS
+        is_told = False
         while is_wanted():
             try:
                 self._end(session_id_of(self._service, group), group)
@@ -170,6 +171,12 @@ class ConnectSession:
                         f" for {_END_SECONDS:g} s: {_one_line(error)}",
                         code="engine-lost",
                     ) from error
+                if not is_told:
+                    # In the job's thread: that goes into its log, too.
+                    logging.getLogger(__name__).warning(
+                        "waits for the end of %s: %s", group, _one_line(error)
+                    )
+                    is_told = True
                 time.sleep(_AGAIN_SECONDS)
             else:
                 return
