@@ -61,7 +61,7 @@ async def call_in_daemon(call: Callable[[], _T]) -> _T:
 class DaemonThread:
     """A thread for one call after the other, that not even the end of the program waits for.
 
-    To start one takes its loop as long as a small call does.
+    To start a thread holds the loop up for as long as a small call takes: who calls often keeps one.
     """
 
     def __init__(self) -> None:
@@ -108,3 +108,5 @@ class DaemonThread:
 def _work(works: SimpleQueue[Callable[[], None] | None]) -> None:
     while (work := works.get()) is not None:
         work()
+        # While there is nothing to do, nothing that was done is kept.
+        del work
