@@ -33,6 +33,7 @@ def main(url: str, folder: Path, *, forwards: bool, to_the_end: bool) -> None:
         content="text",
         maxRowsPerBatch="50",
         prefetch="5",
+        quietSeconds="3",  # a broker that is busy with the dead one's messages is not at its end
     )
     sink = source.load().select("body").writeStream.option("checkpointLocation", str(folder / "checkpoint"))
     if forwards:

@@ -13,7 +13,7 @@ from nebula import sync
 from nebula.testing import RunningBroker
 
 MESSAGES = 9
-MOST_STEPS = 80
+MOST_STEPS = 160
 
 
 @pytest.mark.slow
@@ -26,7 +26,10 @@ def test_kill_at_any_step_loses_nothing_and_doubles_nothing(tmp_path: Path) -> N
                 for text in sent:
                     client.publish(f"/queue/r{step}", text, content_type="text/plain")
         done = subprocess.run(
-            [sys.executable, "-m", "tests.spark.source.dying_query", broker.url, str(tmp_path)],
+            [
+                *(sys.executable, "-m", "tests.spark.source.dying_query"),
+                *(broker.url, str(tmp_path), str(MESSAGES)),
+            ],
             capture_output=True,
             text=True,
             timeout=170,

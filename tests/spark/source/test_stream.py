@@ -293,6 +293,7 @@ def test_durable_subscription_gets_what_came_while_the_query_was_away(
 def test_available_now_ends_where_the_queue_was_empty(broker: RunningBroker, tmp_path: Path) -> None:
     publish(broker.url, ["a", "b"])
     with Query(broker.url, tmp_path) as query:
+        query.until(2)
         query.reader.prepareForTriggerAvailableNow()
         publish(broker.url, ["c"])
         end = query.latest()
