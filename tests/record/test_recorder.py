@@ -241,7 +241,7 @@ async def test_it_ends_by_itself_when_nothing_comes_if_it_is_to(tmp_path: Path) 
     async with broker() as url:
         await send(url, b"one", b"two")
         with anyio.fail_after(DEADLINE):
-            await Recorder(Recording((QUEUE,), tmp_path, idle_seconds=0.3), url).run()
+            await Recorder(Recording((QUEUE,), tmp_path, idle_seconds=1.5), url).run()
         assert await left_in(url, QUEUE) == []
 
     assert bodies(tmp_path) == [b"one", b"two"]
