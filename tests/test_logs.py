@@ -31,8 +31,10 @@ class FullDisk(io.StringIO):
 def _restore_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    yield
+    before = structlog.get_config()
     structlog.reset_defaults()
+    yield
+    structlog.configure(**before)
     root.handlers[:] = handlers
     root.setLevel(level)
 

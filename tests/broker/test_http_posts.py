@@ -282,7 +282,7 @@ def test_answer_waits_for_who_reads_late(
 
 @on_each_loop
 def test_who_reads_nothing_of_an_answer_is_cut_off(run_loop: Callable[..., None]) -> None:
-    with serve_http(Limits(connect_timeout=0.2), posts={"/large/": repeat}, run_loop=run_loop) as http:
+    with serve_http(Limits(connect_timeout=0.7), posts={"/large/": repeat}, run_loop=run_loop) as http:
         late = ask_for(http, 16)
         http.until(lambda: http.listener.unread_bytes > 0)
 

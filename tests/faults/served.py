@@ -39,6 +39,11 @@ class Served:
 
         return asyncio.run_coroutine_threadsafe(answer(), self._loop).result(_TIMEOUT)
 
+    def limit(self, **limits: float) -> None:
+        """Change limits for who comes from now on: innocents of a busy machine come before."""
+        for name, value in limits.items():
+            object.__setattr__(self.server.limits, name, value)
+
     def stop(self) -> None:
         """Stop the server as its program would."""
         asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop).result(_TIMEOUT)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from nebula.broker.destinations.base import Account, Refusal
 from nebula.broker.events import EventLog
@@ -19,13 +18,13 @@ from tests.cli.programs import running
 from tests.faults.served import Served, Wire, serve
 from tests.faults.sinks import Deaf, Sink, attach
 from tests.faults.test_server import wait_until
+from tests.own_logs import own_logs
 
 LIMITS = Limits(
     max_body_bytes=100_000,
     max_outbox_bytes=300_000,
     max_deliveries=1,
     session_expiry_seconds=0.1,
-    connect_timeout=0.2,
     max_connections=5,
 )
 POLICIES = [DestinationPolicy(pattern="/queue/short", max_messages=1, when_full=WhenFull.DROP_OLDEST)]
@@ -35,8 +34,8 @@ Line = dict[str, Any]
 @pytest.fixture
 def lines() -> Iterator[list[Line]]:
     """What is logged."""
-    with capture_logs() as logged:
-        yield logged  # type: ignore[misc]  # mappings of any kind
+    with own_logs() as logged:
+        yield logged
 
 
 @pytest.fixture

@@ -84,18 +84,21 @@ def test_refused_peers_that_stay_take_nobodys_place() -> None:
 
 
 def test_peers_that_never_connect_lose_their_places() -> None:
-    with serve(Limits(max_connections=3, connect_timeout=0.3)) as broker, innocent(broker):
+    with serve(Limits(max_connections=3)) as broker, innocent(broker):
+        broker.limit(connect_timeout=0.3)
         silent = [Wire(broker.port) for _ in range(2)]
 
         assert {message_of(wire) for wire in silent} == {"no CONNECT came in time"}
         for wire in silent:
             wire.close()
         wait_until(lambda: broker.ask(lambda: len(broker.server._doorway)) == 1)
+        broker.limit(connect_timeout=10.0)
         assert broker.connect().is_in_order()
 
 
 def test_connect_that_comes_octet_by_octet_has_no_more_time() -> None:
-    with serve(Limits(connect_timeout=0.3)) as broker, innocent(broker):
+    with serve(Limits()) as broker, innocent(broker):
+        broker.limit(connect_timeout=0.3)
         mallory = Wire(broker.port)
         drip(mallory.socket, b"CONNECT\naccept-version:1.2\nhost:", b"h")
 
@@ -196,9 +199,10 @@ class TlsWire(Wire):
 def test_silence_and_nonsense_in_a_handshake_end_the_connection(
     tls_listener: Listener, beginning: bytes
 ) -> None:
-    with serve(Limits(connect_timeout=0.3), listeners=[tls_listener]) as broker:
+    with serve(Limits(), listeners=[tls_listener]) as broker:
         alice = TlsWire(broker.port)
         alice.connect("1.2")
+        broker.limit(connect_timeout=0.3)
         mallory = socket.create_connection(("127.0.0.1", broker.port), timeout=10)
         mallory.sendall(beginning)
 
@@ -225,7 +229,7 @@ def test_silent_handshakes_of_one_address_leave_room_for_others(tls_listener: Li
 
 @pytest.mark.parametrize("run_loop", [uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])
 def test_silent_handshake_has_one_place_and_gives_it_back(tls_listener: Listener, run_loop: Any) -> None:
-    limits = Limits(max_connections_per_address=1, connect_timeout=1.0)
+    limits = Limits(max_connections_per_address=1, connect_timeout=1.5)
     listeners = [Listener("127.0.0.1", 0), tls_listener]
     with serve(limits, listeners=listeners, run_loop=run_loop) as broker, innocent(broker):
         silent = Wire(port_of(broker, 1))
@@ -292,7 +296,8 @@ def test_guesses_of_one_address_do_not_keep_others_from_logging_in(tmp_path: Pat
 
 def test_request_that_comes_octet_by_octet_has_no_more_time() -> None:
     listeners = [Listener("127.0.0.1", 0), Listener("127.0.0.1", 0, http=True)]
-    with serve(Limits(connect_timeout=0.3), listeners=listeners) as broker, innocent(broker):
+    with serve(Limits(), listeners=listeners) as broker, innocent(broker):
+        broker.limit(connect_timeout=0.3)
         port = int(broker.server.urls[1].rpartition(":")[2])
         mallory = Browser(port)
         drip(mallory.socket, b"GET /stomp HTTP/1.1\r\nX-Slow: ", b"x")

@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -25,13 +26,14 @@ LIMITS = Limits(
     max_destinations=60,
     max_deliveries=5,
     max_transaction_bytes=200_000,
-    frame_timeout=0.5,
 )
 
 
 @pytest.fixture
 def broker() -> Iterator[Served]:
-    with serve(LIMITS, listeners=[Listener("127.0.0.1", 0), Listener("127.0.0.1", 0, http=True)]) as served:
+    with serve(
+        replace(LIMITS), listeners=[Listener("127.0.0.1", 0), Listener("127.0.0.1", 0, http=True)]
+    ) as served:
         yield served
 
 
@@ -133,6 +135,7 @@ def test_frame_without_end_is_not_kept(broker: Served, beginning: bytes, piece: 
 
 
 def test_frame_that_comes_octet_by_octet_has_its_time(broker: Served) -> None:
+    broker.limit(frame_timeout=0.5)
     mallory = broker.connect()
     mallory.send(b"SEND\ndestination:/queue/a\ncontent-length:50000\n\n")
     thread = drip(mallory.send, b"x")
@@ -143,6 +146,7 @@ def test_frame_that_comes_octet_by_octet_has_its_time(broker: Served) -> None:
 
 @pytest.mark.parametrize("stomp", [b"SEND\ndestination:/queue/a\n\n" + b"x" * 500, b"\n" * 500])
 def test_frame_of_a_websocket_that_comes_octet_by_octet_has_its_time(broker: Served, stomp: bytes) -> None:
+    broker.limit(frame_timeout=0.5)
     mallory = upgraded(broker)
     # All of it but its end, which never comes.
     frame = wrap(BINARY, stomp)

@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,6 @@ LIMITS = Limits(
     max_outbox_bytes=4 << 20,
     max_queue_messages=100,
     max_pause_seconds=0.5,
-    connect_timeout=0.5,
     drain_seconds=0.5,
     max_connections=300,
 )
@@ -33,14 +33,14 @@ LIMITS = Limits(
 @pytest.fixture
 def broker() -> Iterator[Served]:
     """A broker on uvloop."""
-    with serve(LIMITS) as served:
+    with serve(replace(LIMITS)) as served:
         yield served
 
 
 @pytest.fixture(params=[uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])
 def any_broker(request: pytest.FixtureRequest) -> Iterator[Served]:
     """A broker on either loop: they differ in what a closing transport does."""
-    with serve(LIMITS, run_loop=request.param) as served:
+    with serve(replace(LIMITS), run_loop=request.param) as served:
         yield served
 
 
@@ -80,17 +80,18 @@ def test_server_tells_where_it_listens_and_stops_with_an_error_to_all(any_broker
         Wire(broker.port).connect("1.2")
 
 
-def test_server_stops_in_time_also_when_a_peer_reads_nothing(any_broker: Served) -> None:
+def test_server_stops_in_time_also_when_a_peer_reads_nothing(
+    any_broker: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = any_broker
     deaf = broker.connect(receive_buffer_bytes=4096)
     deaf.say("SUBSCRIBE id:s; destination:/topic/t")
     assert deaf.is_in_order()
     block(broker, "/topic/t")
-    begin = time.monotonic()
+    # A peer that is to be told why gets so long: who waited for it would not come to an end here.
+    monkeypatch.setattr("nebula.broker.connection._FLUSH_SECONDS", 60.0)
 
     broker.stop()
-
-    assert time.monotonic() - begin < 4.5  # a peer that is to be told why gets 5 s
 
 
 def test_stop_hands_what_one_consumer_held_to_no_other(broker: Served) -> None:
@@ -157,6 +158,7 @@ def test_peer_above_the_number_of_connections_is_told_so() -> None:
 
 
 def test_peer_that_says_nothing_is_ended(broker: Served) -> None:
+    broker.limit(connect_timeout=0.5)
     (frame,) = Wire(broker.port).rest()
 
     assert frame[1]["message"] == "no CONNECT came in time"
@@ -285,10 +287,10 @@ def test_blocked_peer_with_beats_does_not_keep_the_loop_busy(broker: Served) -> 
 
     connection._protocol.tick = counted
 
-    deadline = broker.ask(broker.server.time) + 1.5
-    wait_until(broker, lambda: broker.server.time() > deadline)
+    begin = broker.ask(broker.server.time)
+    wait_until(broker, lambda: broker.server.time() > begin + 1.5 and len(ticks) >= 2)
 
-    assert 2 <= len(ticks) <= 5
+    assert len(ticks) <= 2 + 2 * (broker.ask(broker.server.time) - begin)
 
 
 def test_publisher_that_outruns_its_consumer_is_not_read_for_a_while(broker: Served) -> None:
@@ -308,8 +310,7 @@ def test_peer_that_goes_silent_after_it_was_held_back_is_found_dead(broker: Serv
     alice = Wire(broker.port)
     alice.connect("1.2", heart_beat="100,0")
     # Held back when the timer for its death would fire (2 s), by waits of half a second each.
-    limits = broker.server.broker.limits
-    object.__setattr__(limits, "max_pause_seconds", 2.5)
+    broker.limit(max_pause_seconds=2.5)
     alice.say(*(["SEND destination:/queue/a | x"] * 101))
 
     assert alice.rest()[-1][1]["message"] == "no heart-beat came in time"

@@ -183,9 +183,9 @@ async def test_escaped_header_text_arrives_unchanged(rabbitmq_url: str, queue: s
 @with_nack
 async def test_idle_connection_lives_by_its_heart_beats(rabbitmq_url: str, queue: str, version: str) -> None:
     with anyio.fail_after(_DEADLINE):
-        async with StompClient(rabbitmq_url, versions=[version], heart_beat=(0.2, 0.2)) as client:
+        async with StompClient(rabbitmq_url, versions=[version], heart_beat=(0.5, 0.5)) as client:
             # Many times what either side takes for death: time itself is what is tested.
-            await anyio.sleep(2.0)
+            await anyio.sleep(3.0)
             await client.send(queue, "alive", receipt=True)
 
             assert (await _take(client, queue, 1))[0].body == b"alive"

@@ -68,9 +68,9 @@ async def test_claim_and_answer_end_with_their_time(store: RedisStore) -> None:
 
 async def test_renewed_claim_outlives_its_first_time(store: RedisStore) -> None:
     with anyio.fail_after(_DEADLINE):
-        await store.claim("short", "f", "a", 0.05)
-        await store.claim("k", "f", "a", 0.05)
+        await store.claim("k", "f", "a", 0.5)
         await store.renew([("k", "a")], 600)
+        await store.claim("short", "f", "a", 0.5)  # ends after the other's first time
         while not (await store.claim("short", "f", "b", 60)).is_mine:
             await anyio.sleep(0.001)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from decimal import Decimal
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -165,7 +166,7 @@ async def test_error_reply_is_raised_with_its_code(client: Client, shop: str) ->
 
 
 async def test_call_fails_at_once_when_nobody_listens(client: Client) -> None:
-    with anyio.fail_after(2), pytest.raises(NoResponder) as caught:
+    with anyio.fail_after(10), pytest.raises(NoResponder) as caught:
         await client.call("nobody", "ping")
 
     assert caught.value.destination == "/queue/nobody"
@@ -197,24 +198,29 @@ async def test_request_that_nobody_took_is_not_kept(client: Client) -> None:
 
 
 async def test_call_ends_when_its_time_is_over(client: Client, shop: str) -> None:
-    with anyio.fail_after(2), pytest.raises(CallTimeout, match="did not answer in time"):
+    with anyio.fail_after(4), pytest.raises(CallTimeout, match="did not answer in time"):
         await client.call(shop, "forever", timeout=0.05)
 
 
-async def test_calls_with_different_deadlines_end_in_their_order(client: Client, shop: str) -> None:
-    ended: list[float] = []
+async def test_calls_end_at_their_own_deadlines_whatever_was_asked_before(client: Client, shop: str) -> None:
+    took: dict[float, float] = {}
 
     async def ask(seconds: float) -> None:
+        began = monotonic()
         with pytest.raises(CallTimeout):
             await client.call(shop, "forever", timeout=seconds)
-        ended.append(seconds)
+        took[seconds] = monotonic() - began
 
-    with anyio.fail_after(3):
+    with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
-            for seconds in (0.3, 0.1, 0.2):
+            for seconds in (60.0, 0.1, 0.2):
                 tasks.start_soon(ask, seconds)
+            while len(took) < 2:
+                await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
 
-    assert ended == [0.1, 0.2, 0.3]
+    assert took.keys() == {0.1, 0.2}
+    assert all(seconds <= passed for seconds, passed in took.items())
 
 
 async def test_scope_around_a_call_is_its_deadline(client: Client, shop: str, serving: Serving) -> None:
@@ -232,7 +238,8 @@ async def test_scope_around_a_call_is_its_deadline(client: Client, shop: str, se
             await client.with_options(timeout=3).call(look)
         await client.call(look)
 
-    assert [round(ms / 1000) for ms in seen] == [60, 2, 3, 5]
+    # What the broker says is left.
+    assert [most - 1 < ms / 1000 <= most for ms, most in zip(seen, (60, 2, 3, 5), strict=True)] == [True] * 4
 
 
 async def test_cancelled_call_forgets_its_answer(client: Client, shop: str) -> None:

@@ -273,12 +273,12 @@ async def test_call_within_a_handler_ends_with_its_own_callers_time(serving: Ser
 
     async with serving(outer, inner):
         with pytest.raises(CallTimeout):
-            await client.with_options(timeout=0.5).call(first)
+            await client.with_options(timeout=1).call(first)
         with anyio.fail_after(5):
             await ended.wait()
 
     assert remaining[0] is not None
-    assert remaining[0] <= 0.5
+    assert remaining[0] <= 1
 
 
 @pytest.mark.anyio
@@ -388,7 +388,7 @@ async def test_undo_at_the_deadline_calls_with_a_time_of_its_own(serving: Servin
 
     async with serving(app):
         with pytest.raises(CallTimeout):
-            await client.with_options(timeout=0.2).call(reserve)
+            await client.with_options(timeout=0.6).call(reserve)
         with anyio.fail_after(5):
             await undone.wait()
         # It was for that handler alone.

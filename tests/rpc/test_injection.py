@@ -374,7 +374,7 @@ async def test_generator_closes_in_peace_when_the_requests_time_is_over() -> Non
     async with TestClient(app) as client:
         with anyio.fail_after(10):
             with pytest.raises(CallTimeout):
-                await client.with_options(timeout=0.1).call(endless)
+                await client.with_options(timeout=0.5).call(endless)
             await diary.closed.wait()
             # Its worker is free again.
             assert await client.call(quick) == 1

@@ -241,13 +241,17 @@ async def test_log_tells_how_requests_ended_and_who_asked_in_between() -> None:
     async def failing(secret: str) -> None:
         raise VerbError("sold-out", secret)
 
+    before = structlog.get_config()
     structlog.reset_defaults()
-    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
-        async with TestClient(app, middleware=[log_calls]) as client:
-            with anyio.fail_after(5):
-                await client.call(plain, "hush")
-                with pytest.raises(RemoteError):
-                    await client.call(failing, "hush")
+    try:
+        with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+            async with TestClient(app, middleware=[log_calls]) as client:
+                with anyio.fail_after(5):
+                    await client.call(plain, "hush")
+                    with pytest.raises(RemoteError):
+                        await client.call(failing, "hush")
+    finally:
+        structlog.configure(**before)
     told = {line["event"]: line for line in lines}
     ran = told["handler ran"]
     assert (ran["service"], ran["verb"]) == (app.name, "plain")

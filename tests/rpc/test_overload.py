@@ -316,6 +316,13 @@ async def test_place_of_a_request_whose_time_is_over_goes_to_the_next(
         with pytest.raises(CallTimeout):
             await client.call(rooms.app.name, "stay", 2, timeout=0.05)
         tasks.start_soon(client.call, rooms.app.name, "stay", 3)
+
+        async def both_wait() -> bool:
+            return bool((await client.call(rooms.app.name, "stats"))["waiting"] == 2)
+
+        # The service counts from when a request came.
+        await until(both_wait)
+        await anyio.sleep(0.06)
         rooms.opened.set()
 
     assert rooms.order == [1, 3]

@@ -320,7 +320,7 @@ async def test_broker_that_says_nothing_is_passed_over_in_time() -> None:
         brokers(mute) as deaf,
         brokers(answering) as url,
         # For each: the one that answers has to do so within it, on a busy machine, too.
-        Client([deaf, url], connect_timeout=1) as client,
+        Client([deaf, url], connect_timeout=2) as client,
     ):
         assert await client.call("shop", "price") == 5
 

@@ -114,11 +114,11 @@ class Failed(NebulaError):
 
 
 async def test_failure_is_said_by_its_kind_alone() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    access = RedisAccess(f"redis://user:hunter2@127.0.0.1:{port}", timeout=5, failure=Failed)
-
-    with pytest.raises(Failed) as caught, anyio.fail_after(_DEADLINE):
-        await access.do(lambda redis: redis.get("a"))
+    with socket.socket() as taken:  # it does not listen, and nobody else can
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        access = RedisAccess(f"redis://user:hunter2@127.0.0.1:{port}", timeout=5, failure=Failed)
+        with pytest.raises(Failed) as caught, anyio.fail_after(_DEADLINE):
+            await access.do(lambda redis: redis.get("a"))
 
     assert str(caught.value) == "Redis: ConnectionError"

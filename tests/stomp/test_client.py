@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -88,7 +89,8 @@ async def test_nobody_listening_is_a_failed_connect() -> None:
 
 async def test_broker_that_says_nothing_is_a_failed_connect_in_time() -> None:
     async def script(peer: Peer) -> None:
-        await peer.hear()
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):  # it may give up before it has spoken
+            await peer.hear()
         assert await peer.is_closed()
 
     async with broker(script) as url:

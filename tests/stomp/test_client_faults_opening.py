@@ -125,7 +125,7 @@ async def test_half_an_answer_is_a_failed_connect(
         "reset": r"(the broker closed the connection|the connection broke: .*\w)",
     }[then]
     with quiet(caplog):
-        async with mad_broker(script, scheme) as url:
+        async with mad_broker(script, scheme, may_be_left=then == "silence") as url:
             with pytest.raises(ConnectFailed, match=f"127.0.0.1:[0-9]+: {said}"):
                 async with StompClient(url, connect_timeout=patience):
                     raise AssertionError
@@ -145,7 +145,7 @@ async def test_octet_by_octet_connected_is_waited_for_no_longer_than_said(
             pass
 
     with quiet(caplog):
-        async with mad_broker(script, scheme) as url:
+        async with mad_broker(script, scheme, may_be_left=True) as url:
             with pytest.raises(ConnectFailed, match="no session within"):
                 async with StompClient(url, connect_timeout=_PATIENCE):
                     raise AssertionError

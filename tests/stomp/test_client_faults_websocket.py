@@ -121,7 +121,7 @@ async def test_half_an_upgrade_is_a_failed_connect(
     patience = _PATIENCE if then == "silence" else 10.0
     said = r"no session within 0\.1 s" if then == "silence" else r"(no WebSocket|the connection broke): .*\w"
     with quiet(caplog):
-        async with mad_broker(script, "raw") as address:
+        async with mad_broker(script, "raw", may_be_left=then == "silence") as address:
             with pytest.raises(ConnectFailed, match=said):
                 async with StompClient(f"ws://{address}", connect_timeout=patience):
                     raise AssertionError

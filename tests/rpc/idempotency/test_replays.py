@@ -245,7 +245,7 @@ async def test_second_one_waits_for_the_first_and_gets_its_answer(orders: Orders
 
 
 async def test_one_that_waits_takes_over_when_the_first_is_ended(orders: Orders, caller: Caller) -> None:
-    caller.ask("wait", "k", **{"neb-timeout": "500"})
+    caller.ask("wait", "k", **{"neb-timeout": "1000"})
     with anyio.fail_after(5):
         await orders.entered.wait()
     orders.entered = anyio.Event()
@@ -258,7 +258,7 @@ async def test_one_that_waits_takes_over_when_the_first_is_ended(orders: Orders,
 
 
 async def test_answer_that_came_too_late_is_kept_for_the_retry(orders: Orders, caller: Caller) -> None:
-    caller.ask("compute", "k", **{"neb-timeout": "500"})
+    caller.ask("compute", "k", **{"neb-timeout": "1000"})
     # Waits for it, and then finds its answer.
     assert await caller.call("compute", "k") == 1
     assert len(orders.runs) == 1

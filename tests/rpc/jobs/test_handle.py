@@ -161,7 +161,10 @@ async def test_result_comes_whenever_the_job_ends(tmp_path: Path, step: str) -> 
             await job.handle.result(str)
 
 
-async def test_result_of_a_job_that_ends_soon_takes_one_question(tmp_path: Path) -> None:
+async def test_result_of_a_job_that_ends_soon_takes_one_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nebula.rpc.jobs.handle._SHORT_SECONDS", 20.0)
     async with watching(tmp_path) as job, anyio.create_task_group() as tasks:
 
         async def end_soon() -> None:
@@ -301,6 +304,7 @@ async def test_follower_whom_the_service_does_not_keep_waiting_asks_again_after_
 
     async with watching(tmp_path) as job, anyio.create_task_group() as tasks:
         job.service.inquiries.callers._most = 0
+        job.handle._pause = 60.0
         tasks.start_soon(follow)
         for _ in range(40):
             # Each question is two of these.

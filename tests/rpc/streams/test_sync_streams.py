@@ -54,7 +54,7 @@ def test_leaving_the_loop_closes_the_handler(client: Client) -> None:
 
 def test_timeout_is_for_the_whole_stream(client: Client) -> None:
     with pytest.raises(TimeoutError):
-        for _ in client.stream(app.name, "count", [10**9], timeout=0.2):
+        for _ in client.stream(app.name, "count", [10**9], timeout=0.6):
             pass
 
     assert closed.wait(10)

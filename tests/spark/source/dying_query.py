@@ -1,9 +1,10 @@
 """A streaming query without Spark, in child processes that die at each of their steps, one after the other.
 
-`python -m tests.spark.source.dying_query URL FOLDER ROWS`: for the step 0, 1, … a child reads the ROWS messages
-of /queue/r<step> into FOLDER/<step>, and is killed (SIGKILL) before its step of that number: a call of the
-system that changes the disk (half-way where it writes), an ACK, its receipt. A second child restarts the query
-from its checkpoint and ends it. When a child gets through without dying, the number of steps is printed.
+`python -m tests.spark.source.dying_query URL FOLDER ROWS`: for the step 0, 1, … a child reads the ROWS
+messages of /queue/r<step> into FOLDER/<step>, and is killed (SIGKILL) before its step of that number: a call
+of the system that changes the disk (half-way where it writes), an ACK, its receipt. A second child restarts
+the query from its checkpoint and ends it. When a child gets through without dying, the number of steps is
+printed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def query(url: str, folder: Path, queue: str, rows: int) -> None:
             reader.prepareForTriggerAvailableNow()
             while _batch(reader, folder):
                 pass
-            # A broker of a busy machine may have been quiet with messages left; ROWS that never come are lost.
+            # The broker of a busy machine may have been quiet too early. Rows that are lost never come.
             if sum(len(_read(batch)) for batch in (folder / "out").iterdir()) >= rows:
                 return
     finally:
