@@ -218,7 +218,8 @@ class Receiver:
                 synced = await self._write(group)
                 # In this mode it is the ACK of all before it as well.
                 group[-1].ack(partial(self._confirm, synced))
-            self._is_busy = False
+            # The broker could not send more before it had this ACK.
+            self._is_busy, self._last_arrival = False, self._now()
 
     async def _until_room(self) -> None:
         options, spool = self._options, self._spool

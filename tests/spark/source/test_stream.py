@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from nebula import sync
 from nebula.errors import Refused, SettingsError
+from nebula.record.spool import Spool, Synced
 from nebula.spark.source.options import stream_options
 from nebula.spark.source.receiver import Receiver
 from nebula.spark.source.stream import StreamReader
@@ -301,6 +302,36 @@ def test_available_now_ends_where_the_queue_was_empty(broker: RunningBroker, tmp
 
         assert query.rows(end) == ["a", "b"]
         assert query.latest() == end
+
+
+def test_quiet_begins_when_the_broker_may_send_again_however_long_the_disk_took(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    options = stream_options({
+        "broker": broker.url, "destination": QUEUE, "spool": str(tmp_path / "spool"), "content": "text",
+        "quietSeconds": "1",
+    })  # fmt: skip
+    clock, looks = [1000.0], 0
+
+    class SlowSpool(Spool):
+        def sync(self) -> Synced:
+            clock[0] += 60
+            return super().sync()
+
+    def wait(_seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        clock[0] += 0.5
+
+    publish(broker.url, ["a"])
+    with (
+        SlowSpool(tmp_path / "spool") as spool,
+        Receiver(options, spool, now=lambda: clock[0]) as receiver,
+    ):
+        until(lambda: (spool.end, receiver._is_busy), lambda seen: seen == (1, False))
+        receiver.wait_quiet(wait)
+
+    assert looks == 2
 
 
 def test_available_now_begins_though_messages_keep_coming(broker: RunningBroker, tmp_path: Path) -> None:
