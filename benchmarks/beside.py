@@ -59,7 +59,7 @@ def stalled_reader(broker: Broker, topic: str) -> Iterator[None]:
             link = Link(broker)
             link.subscribe(topic)
             is_over.wait(_STALLED_SECONDS)
-            was_fed.append(bool(select.select([link], [], [], 0)[0]))
+            was_fed.append(bool(select.select([link], [], [], _STALLED_SECONDS)[0]))
             link.close()
             is_over.wait(_AWAY_SECONDS)
 

@@ -28,7 +28,7 @@ def test_calls_are_counted_and_timed(ask: Ask, in_flight: str) -> None:
     assert found["calls"] >= int(in_flight)
     assert found["errors"] == {}
     assert found["seconds"] >= 0.2
-    assert found["calls_per_second"] == pytest.approx(found["calls"] / found["seconds"], rel=0.01)
+    assert found["calls_per_second"] == pytest.approx(found["calls"] / found["seconds"], rel=0.01, abs=0.06)
     assert 0 < found["p50_ms"] <= found["p95_ms"] <= found["p99_ms"] <= found["longest_ms"]
 
 

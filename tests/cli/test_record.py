@@ -159,6 +159,7 @@ def test_no_broker_exits_3(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_recorder_and_broker_killed_again_and_again_have_each_message_once(tmp_path: Path) -> None:
     into, data = tmp_path / "into", tmp_path / "data"
     ledger = into / ".recorder/recorder/ledger"

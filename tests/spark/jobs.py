@@ -183,7 +183,7 @@ def between_actions(ctx: Job) -> None:
 
 
 def slow_udf(ctx: Job) -> Any:
-    """Forty rows of half a second each, in Python workers."""
+    """Eighty rows of half a second each, in Python workers."""
     from pyspark.sql import functions
 
     def slow(number: int) -> int:
@@ -191,7 +191,7 @@ def slow_udf(ctx: Job) -> Any:
         return number
 
     ctx.log("about to begin")
-    return ctx.spark.range(0, 40, 1, 8).select(functions.udf(slow, "long")("id").alias("x"))
+    return ctx.spark.range(0, 80, 1, 16).select(functions.udf(slow, "long")("id").alias("x"))
 
 
 def gated(ctx: Job, folder: str) -> int:
@@ -218,7 +218,7 @@ def two_steps(ctx: Job) -> int:
     from pyspark.sql import functions
 
     def slow(number: int) -> int:
-        time.sleep(0.05)
+        time.sleep(0.1)
         return number
 
     with ctx.step(1, 2, "first"):

@@ -24,9 +24,12 @@ One = Callable[..., JobTask]
 
 
 async def test_silent_host_is_killed_and_its_job_lost(tmp_path: Path, one: One) -> None:
-    told, runner = Told(), fake_runner(tmp_path, is_shared=one is task, silence_timeout=0.2)
+    told, runner = Told(), fake_runner(tmp_path, is_shared=one is task)
     async with running(runner, told):
         runner.submit(one("A", "hangs"))
+        await told.until("A", "started")
+        # Not before: the host of a busy machine is silent for longer while it starts.
+        object.__setattr__(runner._spark, "silence_timeout", 0.2)
         reason = await told.until("A", "lost")
 
     assert reason == "the engine host was silent for 0.2 s"

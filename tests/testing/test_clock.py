@@ -169,9 +169,9 @@ async def test_delay_on_the_way_passes_at_once() -> None:
     ):
         faults.delay(_HOUR)
         tasks.start_soon(ask, client)
-        await clock.advance(_HOUR - 1)
+        await clock.advance(_HOUR - 60)
         assert not price.calls
-        await clock.advance(1)
+        await clock.advance(60)
 
     assert answers == ["9.99"]
 

@@ -63,6 +63,7 @@ def test_stream_goes_over_a_spool_that_all_see_to_the_workers_and_back(spark: En
                 options={**options, "spool": str(tmp_path / "spool"), "content": "text", "partitions": "2"},
                 checkpoint=str(tmp_path / "checkpoint"),
                 out=str(tmp_path / "out"),
+                rows=count,
                 columns=["count(*) as rows", "count(distinct get_json_object(body, '$.id')) as ids"],
             )
         )

@@ -18,12 +18,18 @@ def write_rows(ctx: Job, count: int, options: dict[str, str]) -> int:
 
 
 def read_stream(
-    ctx: Job, options: dict[str, str], checkpoint: str, out: str, columns: list[str]
+    ctx: Job, options: dict[str, str], checkpoint: str, out: str, columns: list[str], rows: int
 ) -> list[Any]:
-    """Stream what is there into Parquet, and give back all that was ever written there."""
-    stream = ctx.spark.readStream.format("nebula").options(**options).load()
-    query = stream.writeStream.format("parquet").trigger(availableNow=True)
-    query.option("checkpointLocation", checkpoint).start(out).awaitTermination()
+    """Stream `rows` that are there into Parquet, and give back all that was ever written there."""
+    for _ in range(5):
+        stream = ctx.spark.readStream.format("nebula").options(**options).load()
+        query = stream.writeStream.format("parquet").trigger(availableNow=True)
+        running = query.option("checkpointLocation", checkpoint).start(out)
+        running.awaitTermination()
+        rows -= sum(progress["numInputRows"] for progress in running.recentProgress)
+        # The broker of a busy machine may have been quiet too early.
+        if rows <= 0:
+            break
     return [row.asDict(recursive=True) for row in ctx.spark.read.parquet(out).selectExpr(*columns).collect()]
 
 

@@ -78,9 +78,9 @@ def test_rows_that_were_written_are_streamed_once_over_restarts(
         "columns": ["get_json_object(body, '$.id') as id", "content_type"],
     }
     run("write_rows", count=250, options=sink)
-    first = run("read_stream", **read)
+    first = run("read_stream", **read, rows=250)
     run("write_rows", count=10, options=sink)
-    second = run("read_stream", **read)
+    second = run("read_stream", **read, rows=10)
 
     assert not isinstance(first, JobFailure), first.trace
     assert sorted(int(row["id"]) for row in first) == list(range(250))
@@ -100,6 +100,7 @@ def test_rows_come_back_in_the_columns_of_their_schema_named_or_bound(
         checkpoint=str(tmp_path / "checkpoint"),
         out=str(tmp_path / "out"),
         columns=["id", "name", "at", "parts"],
+        rows=3,
     )
 
     assert sorted(rows, key=itemgetter("id")) == [
@@ -127,7 +128,9 @@ def test_stream_is_forwarded_in_batches_of_the_size_that_was_asked_for(
     run("write_rows", count=50, options={"broker": broker.url, "destination": "/queue/from"})
     batches = run(
         "forward",
-        source=stream(broker, tmp_path, "/queue/from", content="text", maxRowsPerBatch="20"),
+        source=stream(
+            broker, tmp_path, "/queue/from", content="text", maxRowsPerBatch="20", quietSeconds="3"
+        ),
         sink={"broker": broker.url, "destination": "/queue/to"},
         checkpoint=str(tmp_path / "checkpoint"),
     )
@@ -172,7 +175,7 @@ def test_last_values_are_a_table_of_what_is_there_now(run: Run, broker: RunningB
 
 def test_stream_without_a_spool_is_refused_as_it_is_declared(run: Run, broker: RunningBroker) -> None:
     options = {"broker": broker.url, "destination": "/queue/any"}
-    failure = run("read_stream", options=options, checkpoint="/nowhere", out="/nowhere", columns=[])
+    failure = run("read_stream", options=options, checkpoint="/nowhere", out="/nowhere", columns=[], rows=1)
 
     assert isinstance(failure, JobFailure)
     assert 'needs .option("spool", FOLDER)' in failure.trace

@@ -250,7 +250,7 @@ def test_query_that_the_broker_refuses_fails(broker: RunningBroker, tmp_path: Pa
     of_its_own = "/queue/nebula.broker"
 
     with (
-        Query(broker.url, tmp_path, destination=of_its_own, timeout="0.1") as query,
+        Query(broker.url, tmp_path, destination=of_its_own, timeout="0.5") as query,
         pytest.raises(Refused, match=f"refuses {of_its_own} .*: check the destination"),
     ):
         until(query.latest, lambda _: False)
@@ -270,7 +270,7 @@ def test_query_whose_login_is_refused_fails(tmp_path: Path) -> None:
         try:
             url = f"stomp://127.0.0.1:{server.server_address[1]}"
             with (
-                Query(url, tmp_path, timeout="0.1") as query,
+                Query(url, tmp_path, timeout="0.5") as query,
                 pytest.raises(Refused, match=f"refuses {QUEUE} .*no such login"),
             ):
                 until(query.latest, lambda _: False)
