@@ -71,6 +71,17 @@ async def endless() -> AsyncGenerator[int, None]:
 
 
 @app.verb
+async def endless_and_slow() -> AsyncGenerator[int, None]:
+    try:
+        while True:
+            yield watch.yielded
+            watch.yielded += 1
+            await anyio.sleep(0.001)
+    finally:
+        watch.closed.set()
+
+
+@app.verb
 def plain_endless() -> Iterator[int]:
     try:
         while True:

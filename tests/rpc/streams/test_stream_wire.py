@@ -138,7 +138,8 @@ async def test_reader_that_is_gone_closes_the_handler(broker_url: str, raw: Raw)
     async with StompClient(broker_url) as stomp:
         gone = Raw(stomp, raw.service)
         await gone.open()
-        gone.ask("endless", stream="true", credit="100000")
+        # It has to have something to send when its reader has gone, however long the broker takes for that.
+        gone.ask("endless_and_slow", stream="true", credit="100000")
         await gone.next()
 
     await wait(watch.closed)
