@@ -161,7 +161,7 @@ public class Judge {
         return left;
     }
 
-    // Other judges' messages lie in the dead-letter queue, too. They go back when we unsubscribe.
+    // Other checks' messages lie in the dead-letter queue, too. They go back when we unsubscribe.
     static StompFrame takeDeadLetter(String queue) throws Exception {
         StompFrame[] found = new StompFrame[1];
         session(connection -> {

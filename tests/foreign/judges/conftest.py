@@ -1,4 +1,4 @@
-"""A broker of ours, and all its foreign judges at work on it."""
+"""Brokers of ours, and all their foreign judges at work on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.cli.programs import running
 from tests.foreign.install import install_node_modules, install_package, install_program
 from tests.foreign.judges.page_server import PageServer
-from tests.foreign.judges.trials import HERE, Trial, start_chromium, start_programs
+from tests.foreign.judges.trials import HERE, Ports, Trial, start_chromium, start_programs
 
 _CONFIG = """\
 [[listener]]
@@ -47,22 +47,28 @@ def installed() -> None:
 
 @pytest.fixture(scope="session")
 def trials(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
-    """The trials by judge and version. All run at once: most of their time they wait for heart-beats."""
+    """The trials by judge and version. All run at once: most of their time they wait for heart-beats.
+
+    Each has a broker of its own: a broker has one queue for all dead letters, and of two who look for theirs
+    at a time each may hold the other's.
+    """
     folder = tmp_path_factory.mktemp("judges")
     config = folder / "nebula.toml"
     config.write_text(_CONFIG)
     pages = PageServer({"/stompjs/": HERE / "js/node_modules/@stomp/stompjs/esm6", "/": HERE / "js"})
     with ExitStack() as stack:
+
+        def start_broker() -> Ports:
+            words = ("broker", "--config", str(config), "--store", "memory")
+            process, tcp = stack.enter_context(running(*words))
+            assert process.stdout is not None
+            http = json.loads(process.stdout.readline())
+            return Ports(_port(tcp["url"]), _port(http["url"]))
+
         stack.enter_context(pages.serving())
-        process, tcp = stack.enter_context(running("broker", "--config", str(config), "--store", "memory"))
-        assert process.stdout is not None
-        http = json.loads(process.stdout.readline())
-        http_port = _port(http["url"])
         namespace = uuid4().hex
-        programs = start_programs(
-            stack, folder, tcp_port=_port(tcp["url"]), http_port=http_port, namespace=namespace
-        )
-        yield programs | start_chromium(stack, folder, pages, http_port=http_port, namespace=namespace)
+        programs = start_programs(stack, folder, start_broker, namespace)
+        yield programs | start_chromium(stack, folder, start_broker, namespace, pages)
 
 
 def _port(url: str) -> int:

@@ -105,7 +105,7 @@ function bodies(array $messages): array
     return array_map(fn ($message) => $message->body, $messages);
 }
 
-// Other judges' messages lie in the dead-letter queue, too. They go back when we unsubscribe.
+// Other checks' messages lie in the dead-letter queue, too. They go back when we unsubscribe.
 function take_dead_letter(string $queue): StompFrame
 {
     $stomp = open_connection();

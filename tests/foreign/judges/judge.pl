@@ -108,7 +108,7 @@ sub drain {
     });
 }
 
-# Other judges' messages lie in the dead-letter queue, too. They go back when we unsubscribe.
+# Other checks' messages lie in the dead-letter queue, too. They go back when we unsubscribe.
 sub take_dead_letter {
     my ($queue) = @_;
     return session(sub {

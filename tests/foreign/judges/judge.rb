@@ -89,7 +89,7 @@ def drain(queue)
   left
 end
 
-# Other judges' messages lie in the dead-letter queue, too. They go back when we unsubscribe.
+# Other checks' messages lie in the dead-letter queue, too. They go back when we unsubscribe.
 def take_dead_letter(queue)
   session do |connection|
     subscribe(connection, '/queue/DLQ', 'client-individual')

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from benchmarks.processes import running, tail
@@ -43,6 +44,13 @@ _COMMANDS: Mapping[str, list[str]] = {
 }
 
 
+class Ports(NamedTuple):
+    """Where a broker listens."""
+
+    tcp: int
+    http: int
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """What a judge says of one check."""
@@ -71,17 +79,18 @@ class Trial:
 
 
 def start_programs(
-    stack: ExitStack, folder: Path, *, tcp_port: int, http_port: int, namespace: str
+    stack: ExitStack, folder: Path, start_broker: Callable[[], Ports], namespace: str
 ) -> dict[tuple[str, str], Trial]:
-    """Start each judge that is a program, once for each version; the stack ends them.
+    """Start each judge that is a program, once for each version, with a broker each; the stack ends them.
 
     Returns:
         The trials by judge and version.
     """
     trials = {}
     for judge, command in _COMMANDS.items():
-        port = http_port if judge == "node" else tcp_port
         for version in VERSIONS:
+            broker = start_broker()
+            port = broker.http if judge == "node" else broker.tcp
             log = folder / f"{judge}-{version}.log"
             words = [str(port), version, f"{namespace}-{judge}-{version}", str(SILENCE_SECONDS)]
             process = stack.enter_context(
@@ -103,19 +112,20 @@ def _program_trial(process: Popen[bytes], log: Path) -> Trial:
 
 
 def start_chromium(
-    stack: ExitStack, folder: Path, pages: PageServer, *, http_port: int, namespace: str
+    stack: ExitStack, folder: Path, start_broker: Callable[[], Ports], namespace: str, pages: PageServer
 ) -> dict[tuple[str, str], Trial]:
-    """Start the judge in the browser; the stack ends it.
+    """Start the judge in the browser, with a broker for each version; the stack ends it.
 
     Returns:
         The trials by judge and version; the version `stranger` is a page of a strange origin.
     """
+    ports = [start_broker().http for _ in VERSIONS]
     plan = {
-        "port": http_port,
+        "ports": ",".join(map(str, ports)),
         "namespace": f"{namespace}-chromium",
         "silence": SILENCE_SECONDS,
         "versions": ",".join(VERSIONS),
-        "stranger": f"http://localhost:{pages.port}/page.html?{urlencode({'port': http_port})}",
+        "stranger": f"http://localhost:{pages.port}/page.html?{urlencode({'ports': ports[0]})}",
     }
     url = f"http://127.0.0.1:{pages.port}/page.html?{urlencode(plan)}"
     log = stack.enter_context(showing(url, folder))

@@ -130,7 +130,7 @@ function drain(plan, queue) {
   });
 }
 
-/** Other judges' messages lie in the dead-letter queue, too. They go back when we unsubscribe. */
+/** Other checks' messages lie in the dead-letter queue, too. They go back when we unsubscribe. */
 function takeDeadLetter(plan, queue) {
   return inSession(plan, async (session) => {
     const subscription = session.subscribe('/queue/DLQ', 'client-individual');

@@ -1,6 +1,8 @@
 // Judges our broker with @stomp/stompjs in a browser, all versions at once, and tells the server of the page.
 //
-// Usage: page.html?port=PORT&namespace=NAMESPACE&silence=SECONDS&versions=1.0,1.1,1.2&stranger=URL
+// Usage: page.html?ports=PORT,PORT,PORT&namespace=NAMESPACE&silence=SECONDS&versions=1.0,1.1,1.2&stranger=URL
+//
+// Each version has a broker of its own, at the port of its place.
 //
 // POST /results/VERSION has {"check": ..., "ok": ..., "detail": ...}, and at the end {"check": null}. The page
 // at `stranger` is this one at another host name: it only tries to connect, and tells of it as "stranger".
@@ -8,13 +10,15 @@
 import { judge } from './judge.js';
 
 const plan = Object.fromEntries(new URLSearchParams(location.search));
-const connect = (protocols) => new WebSocket(`ws://127.0.0.1:${plan.port}/stomp`, protocols);
+const ports = plan.ports.split(',');
+const connectTo = (port) => (protocols) => new WebSocket(`ws://127.0.0.1:${port}/stomp`, protocols);
 
 function tell(version, result) {
   return fetch(`/results/${version}`, { method: 'POST', body: JSON.stringify(result) });
 }
 
-async function judgeVersion(version) {
+async function judgeVersion(version, place) {
+  const connect = connectTo(ports[place]);
   const namespace = `${plan.namespace}-${version}`;
   const silence = Number(plan.silence);
   await judge({ connect, version, namespace, silence }, (result) => tell(version, result));
@@ -23,7 +27,7 @@ async function judgeVersion(version) {
 
 async function tryAsStranger() {
   const opened = await new Promise((resolve) => {
-    const socket = connect(['v12.stomp']);
+    const socket = connectTo(ports[0])(['v12.stomp']);
     socket.onopen = () => resolve(true);
     socket.onerror = () => resolve(false);
   });
