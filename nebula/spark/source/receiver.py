@@ -218,8 +218,9 @@ class Receiver:
                 synced = await self._write(group)
                 # In this mode it is the ACK of all before it as well.
                 group[-1].ack(partial(self._confirm, synced))
-            # The broker could not send more before it had this ACK.
-            self._is_busy, self._last_arrival = False, self._now()
+            # The broker could not send more before it had this ACK. In this order: another thread looks.
+            self._last_arrival = self._now()
+            self._is_busy = False
 
     async def _until_room(self) -> None:
         options, spool = self._options, self._spool
