@@ -494,11 +494,13 @@ async def test_guesses_of_one_place_do_not_keep_another_ones_peers_out(
     tmp_path: Path, hashings: list[str]
 ) -> None:
     authenticator = Authenticator(users=users_file(tmp_path, alice="secret"), verifications_per_second=1.0)
+    began = time.monotonic()
     guesses = [asyncio.create_task(authenticator.verify("alice", str(each), "a")) for each in range(30)]
     await asyncio.sleep(0)
 
     with anyio.fail_after(DEADLINE):
         assert await authenticator.verify("alice", "secret", "b") == "alice"
-    assert len(hashings) <= 5  # two, and one more for each second that this takes
+    # One at once, and theirs as the next one; a busy machine may see it later, after as many more as seconds.
+    assert len(hashings) <= 1 + (time.monotonic() - began)
     for guess in guesses:
         guess.cancel()
