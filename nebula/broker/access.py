@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
-from nebula.broker.globs import Matcher, compile_glob, escape_glob
+from nebula.broker.globs import Matcher, compile_glob, escape_glob, is_glob, literal_prefix
 from nebula.headers import (
     BROKER_QUEUE,
     CANCEL_TOPIC_PREFIX,
@@ -28,6 +28,8 @@ from nebula.headers import (
 )
 
 IDENTITY: Final = "{identity}"
+ANONYMOUS: Final = "anonymous"
+"""The principal of peers that need not say who they are."""
 BROKERS_OWN: Final = "app:nebula"
 """The principal of the broker's own responder, which serves `/queue/nebula.broker`."""
 
@@ -154,6 +156,31 @@ class Rights:
         """Whether it may call verbs of the broker itself that not everybody may."""
         return self._granted is None or bool(self._granted.call)
 
+    @property
+    def is_operator(self) -> bool:
+        """A grant lets it call verbs of the broker itself, or it is the broker's own responder.
+
+        Without configured rights no principal is one: everybody may call everything there.
+        """
+        if self.principal == BROKERS_OWN:
+            return True
+        return self._granted is not None and bool(self._granted.call)
+
+    def may_keep(self, pattern: str) -> bool:
+        """Whether a subscription to this name or glob may be durable.
+
+        A name has to be one that it may subscribe to, and a glob one that a grant to subscribe may
+        overlap: what is kept while a peer is away costs the broker memory and disk.
+        """
+        if self._granted is None:
+            return True
+        if not is_glob(pattern):
+            return self.may_subscribe(pattern)
+        prefix = literal_prefix(pattern)
+        return any(
+            prefix.startswith(granted) or granted.startswith(prefix) for granted in self._granted.prefixes
+        )
+
     def _replace(self, granted: _Granted | None) -> None:
         self._granted = granted
         self._publish.clear()
@@ -269,6 +296,8 @@ class _Granted:
     call: tuple[Matcher, ...]
     named: frozenset[str]
     """What may be subscribed to as written: plain names among the globs."""
+    prefixes: frozenset[str]
+    """What the globs that may be subscribed to begin with, up to their first special character."""
 
 
 def _remember(answers: dict[str, bool], destination: str, *, answer: bool) -> None:
@@ -306,6 +335,9 @@ def _granted_to(principal: str, grants: Grants | None) -> _Granted | None:
         subscribe=_compile(subscribe, principal),
         call=_compile((pattern for each in capabilities for pattern in each.call), principal),
         named=frozenset(subscribe),
+        prefixes=frozenset(
+            literal_prefix(pattern.replace(IDENTITY, escape_glob(principal))) for pattern in subscribe
+        ),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nebula.broker.destinations.base import Account
+from nebula.broker.account import Account
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queues import Queues
 from nebula.broker.journal import Journal

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nebula.broker.destinations.base import Account
+from nebula.broker.account import Account
 from nebula.broker.limits import Limits
 from nebula.broker.messages import Verdict
 from nebula.broker.sending import Outcome, Sending
 from nebula.broker.session import Session
-from nebula.broker.transactions import Action, HeldSend, HeldSettlement, Transaction
+from nebula.broker.shares import Resource, text_cost_bytes
+from nebula.broker.transactions import HELD_COST_BYTES, Action, HeldSend, HeldSettlement, Transaction
 from nebula.errors import Refused
 
 
@@ -46,6 +47,7 @@ class Committing:
         if len(session.transactions) >= self.limits.max_transactions:
             raise Refused("transaction", f"more than {self.limits.max_transactions} transactions")
         session.transactions[name] = Transaction()
+        self.account.hold(HELD_COST_BYTES + text_cost_bytes(name), session.usage)
 
     def hold(self, session: Session, name: str, action: Action) -> None:
         """Do `action` at the COMMIT of this transaction.
@@ -63,10 +65,11 @@ class Committing:
         held_bytes = sum(each.size_bytes for each in session.transactions.values())
         if held_bytes + size > limits.max_transaction_bytes:
             raise Refused("transaction", f"more than {limits.max_transaction_bytes} bytes in transactions")
-        if not self.account.has_room_for(size):
+        if not self.account.has_room_for(size, session.usage):
+            self.account.exceed(Resource.MEMORY, session.usage, session.id)
             raise Refused("transaction", "the broker has no room for it")
         transaction.add(action)
-        self.account.stored_bytes += size
+        self.account.hold(size, session.usage)
 
     def abort(self, session: Session, name: str) -> Transaction:
         """ABORT: nothing of it happens. Returns what it held.
@@ -77,7 +80,8 @@ class Committing:
         transaction = session.transactions.pop(name, None)
         if transaction is None:
             raise Refused("transaction", f"there is no transaction {name[:40]!r}")
-        self.account.stored_bytes -= transaction.size_bytes
+        held_bytes = transaction.size_bytes + HELD_COST_BYTES + text_cost_bytes(name)
+        self.account.release(held_bytes, session.usage)
         return transaction
 
     def commit(self, session: Session, name: str, now: float) -> Outcome:

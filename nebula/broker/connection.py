@@ -11,10 +11,11 @@ import contextlib
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from nebula.broker.access import ANONYMOUS
 from nebula.broker.counts import Traffic
 from nebula.broker.events import unquoted
 from nebula.broker.link import IN_PROCESS, Link
-from nebula.broker.listeners import ANONYMOUS, Listener
+from nebula.broker.listeners import Listener
 from nebula.broker.rows import LinkFacts
 from nebula.broker.server_protocol import ServerProtocol
 from nebula.errors import Refused

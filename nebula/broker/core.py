@@ -13,9 +13,9 @@ from itertools import count
 from typing import Any
 
 from nebula.broker.access import AccessPolicy, Grants
+from nebula.broker.account import Account, Refusal
 from nebula.broker.awaiting import Awaiting
 from nebula.broker.committing import Committing
-from nebula.broker.destinations.base import Account, Refusal
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
@@ -32,9 +32,11 @@ from nebula.broker.messages import (
 from nebula.broker.placing import Placing
 from nebula.broker.policies import PolicyTable
 from nebula.broker.profiles import STANDARD, Profile
+from nebula.broker.reply_rights import ReplyRights
 from nebula.broker.restoring import Restoring
 from nebula.broker.sending import Outcome, Sending
 from nebula.broker.session import Session
+from nebula.broker.shares import Resource, Share, Usage
 from nebula.broker.store import PageRequest
 from nebula.broker.subscribing import SubscribeRequest, Subscribing
 from nebula.broker.subscriptions import Subscription
@@ -69,6 +71,7 @@ class Broker:
     Args:
         limits: what peers may use.
         policies: what differs for single destinations, by pattern.
+        shares: what single principals may use, by pattern; the others what the limits say.
         incarnation: begins every message-id, so that none comes again after a restart (D.20). No
             space, no colon, no backslash.
         first_number: of the first message; above all that an earlier run has used.
@@ -85,6 +88,7 @@ class Broker:
         limits: Limits | None = None,
         policies: PolicyTable | None = None,
         *,
+        shares: Sequence[Share] = (),
         incarnation: str = "m",
         first_number: int = 1,
         access: AccessPolicy | None = None,
@@ -100,7 +104,9 @@ class Broker:
         self.wall_offset = wall_offset
         self.access = access or AccessPolicy()
         self.journal = journal
-        self.account = Account(self.limits.max_memory_bytes)
+        self.account = Account(self.limits, shares)
+        if journal is not None:
+            journal.usage_of = self.usage_of
         self._numbers = count(first_number)
         self.queues = Queues(
             self.account,
@@ -111,9 +117,9 @@ class Broker:
             wall_offset=wall_offset,
             dead_letter=dead_letter,
         )
-        self.topics = Topics()
+        self.topics = Topics(self.account)
         self.values = LastValues(self.account, self._numbers, journal=journal, key_of=key_of)
-        self.standing = StandingSessions(self.limits, journal)
+        self.standing = StandingSessions(self.limits, self.account, journal)
         self.placing = Placing(
             self.account,
             self.limits,
@@ -135,7 +141,7 @@ class Broker:
             self.placing,
         )
         self._subscribing = Subscribing(
-            self.limits, self.queues, self.topics, self.values, self.standing, self.policies
+            self.limits, self.account, self.queues, self.topics, self.values, self.standing, self.policies
         )
         self.send = self._sending.send
         self.bury = self._sending.bury
@@ -193,6 +199,10 @@ class Broker:
         """Messages that wait for the time at which they are to be put into their queues."""
         return self._sending.delayed_count
 
+    def usage_of(self, principal: str) -> Usage:
+        """What a principal uses, also while it is not connected."""
+        return self.account.usages.of(self.access.rights_of(principal))
+
     def kind_of(self, destination: str) -> Kind:
         """What a destination is, by its name (D.10)."""
         if destination.startswith(TOPIC_PREFIX):
@@ -218,19 +228,34 @@ class Broker:
         principal: str,
         *,
         profile: Profile = STANDARD,
+        place: str = "",
         connection: object = None,
     ) -> Session:
-        """Make the session of a new connection; `enter` it at CONNECT, end it with `close_session`."""
+        """Make the session of a new connection; `enter` it at CONNECT, end it with `close_session`.
+
+        Args:
+            place: where the peer comes from. Anonymous peers of different places have shares of their own.
+        """
+        rights = self.access.rights_of(principal)
         return Session(
             id,
-            self.access.rights_of(principal),
+            rights,
             profile,
             self._dirty,
             high_water_bytes=self.limits.outbox_high_water_bytes,
             max_outbox_bytes=self.limits.max_outbox_bytes,
             value_credit=self.limits.max_unacked_values,
+            account=self.account,
+            usage=self.account.usages.of(rights, place),
+            place=place,
             connection=connection,
         )
+
+    def identify(self, session: Session, principal: str) -> None:
+        """It is known who the peer is. To be said before `enter`."""
+        session.rights = self.access.rights_of(principal)
+        session.usage = self.account.usages.of(session.rights, session.place)
+        session.reply_rights = ReplyRights(self.account, session.usage)
 
     def enter(self, session: Session, client_id: str | None, now: float) -> None:
         """The peer has connected, and it is known who it is.
@@ -240,7 +265,7 @@ class Broker:
                 that has it is ended (D.19).
 
         Raises:
-            Refused: the session is somebody else's.
+            Refused: the session is somebody else's, or the principal has too many connections.
         """
         id_ = client_id or session.id
         former = self._sessions.get(id_)
@@ -252,6 +277,11 @@ class Broker:
         if former is not None:
             former.end("session taken over")
             self.close_session(former, now, lost=True)
+        if not self.account.has_room(Resource.CONNECTIONS, session.usage):
+            self.account.exceed(Resource.CONNECTIONS, session.usage, session.id)
+            raise Refused("too-many-connections", "there are too many connections of yours")
+        self.account.take(Resource.CONNECTIONS, session.usage)
+        session.has_entered = True
         session.id = id_
         self._sessions[id_] = session
         self.standing.arrive(id_)
@@ -270,6 +300,10 @@ class Broker:
         for transaction in list(session.transactions):
             self.abort(session, transaction)
         self.values.end_ephemerals(session)
+        session.reply_rights.clear()
+        if session.has_entered:
+            session.has_entered = False
+            self.account.give_back(Resource.CONNECTIONS, session.usage)
         self._sending.paused.pop(session, None)
         self.awaiting.forget(session, lost=lost)
         if self._sessions.get(session.id) is session:

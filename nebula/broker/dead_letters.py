@@ -316,7 +316,7 @@ class DeadLetters:
             return "without_queue"
         if to is None and not broker.access.rights_of(letter.head.sender).may_publish(target):
             return "not_permitted"
-        queue = broker.queues.get(target) or broker.queues.create(target)
+        queue = broker.queues.get(target) or broker.queues.create(target, letter.head.usage)
         message = Message(_head_again(letter, target), letter.body, broker.values.next_number(), now)
         if queue.send(message, now) is Verdict.ACCEPTED:
             return "replayed"
@@ -341,6 +341,7 @@ def _head_again(letter: Message, target: str) -> Head:
         is_persistent=letter.head.is_persistent,
         reply_to=reply_to,
         priority=wanted_priority(dict(passed_on)),
+        usage=letter.head.usage,
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from nebula.broker.destinations.base import Account
+from nebula.broker.account import Account
 from nebula.broker.journal import Journal
 from nebula.broker.messages import Message
+from nebula.broker.shares import Resource
 
 
 class Delayed:
@@ -15,13 +16,11 @@ class Delayed:
 
     Args:
         account: what all destinations hold together.
-        max_messages: that may wait here.
         journal: is told of persistent messages; None: none survives.
     """
 
-    def __init__(self, account: Account, max_messages: int, journal: Journal | None) -> None:
+    def __init__(self, account: Account, journal: Journal | None) -> None:
         self._account = account
-        self._max_messages = max_messages
         self._journal = journal
         self._heap: list[tuple[float, int, Message]] = []
 
@@ -36,9 +35,10 @@ class Delayed:
     def has_room_for(self, message: Message, others: int = 0) -> bool:
         """Whether one more may wait, beside so many others that are to come."""
         is_kept = message.head.is_persistent and self._journal is not None
+        usage = message.head.usage
         return (
-            len(self._heap) + others < self._max_messages
-            and self._account.has_room_for(message.size_bytes)
+            self._account.pools[Resource.DELAYED].room_for(usage) > others
+            and self._account.has_room_for(message.size_bytes, usage)
             and not (is_kept and self._account.is_disk_low)
         )
 
@@ -51,13 +51,15 @@ class Delayed:
     def restore(self, message: Message, due: float) -> None:
         """Hold what an earlier run has held."""
         heappush(self._heap, (due, message.number, message))
-        self._account.stored_bytes += message.size_bytes
+        self._account.take(Resource.DELAYED, message.head.usage)
+        self._account.hold(message.size_bytes, message.head.usage)
 
     def take_due(self, now: float) -> Iterator[Message]:
         """Hand over what is due, in order; what is due at once in that of arrival."""
         while self._heap and self._heap[0][0] <= now:
             *_, message = heappop(self._heap)
-            self._account.stored_bytes -= message.size_bytes
+            self._account.give_back(Resource.DELAYED, message.head.usage)
+            self._account.release(message.size_bytes, message.head.usage)
             if message.head.is_persistent and self._journal is not None:
                 self._journal.drop_delayed(message)
             yield message

@@ -10,8 +10,8 @@ from enum import Enum, auto
 from typing import Final
 
 from nebula import headers as names
+from nebula.broker.account import Refusal
 from nebula.broker.core import Broker
-from nebula.broker.destinations.base import Refusal
 from nebula.broker.encoding import Encoder
 from nebula.broker.globs import is_glob
 from nebula.broker.messages import Head, Kind, Verdict

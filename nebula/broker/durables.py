@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from nebula.broker.access import Rights
+from nebula.broker.account import Account
 from nebula.broker.destinations.queue import Queue
+from nebula.broker.destinations.queues import QUEUE_COST_BYTES
 from nebula.broker.destinations.value_feed import ValueFeed
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
+from nebula.broker.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.store import (
     DropSession,
     DropSubscription,
@@ -18,6 +22,10 @@ from nebula.broker.store import (
 )
 from nebula.broker.subscriptions import AckMode, Subscription
 from nebula.errors import Refused
+
+# What CPython takes for a session with durable subscriptions, and for each of these, without their texts.
+SESSION_COST_BYTES: Final = 800
+DURABLE_COST_BYTES: Final = 1_500
 
 
 class Durable:
@@ -51,6 +59,12 @@ class Durable:
         self.since = since
         self.subscription: Subscription | None = None
 
+    @property
+    def cost_bytes(self) -> int:
+        """What keeping it costs, without what it keeps."""
+        bound_bytes = QUEUE_COST_BYTES if isinstance(self.source, Queue) else 0
+        return DURABLE_COST_BYTES + bound_bytes + text_cost_bytes(self.id, self.pattern)
+
 
 class StandingSession:
     """What a client-id names, as long as it has durable subscriptions.
@@ -58,15 +72,17 @@ class StandingSession:
     Attributes:
         id: the client-id.
         rights: whose it is.
+        usage: of that principal, which pays for it.
         durables: its durable subscriptions, by id.
         away_since: when its connection ended; None while it is connected.
     """
 
-    __slots__ = ("away_since", "durables", "id", "rights")
+    __slots__ = ("away_since", "durables", "id", "rights", "usage")
 
-    def __init__(self, id: str, rights: Rights) -> None:  # noqa: A002
+    def __init__(self, id: str, rights: Rights, usage: Usage) -> None:  # noqa: A002
         self.id = id
         self.rights = rights
+        self.usage = usage
         self.durables: dict[str, Durable] = {}
         self.away_since: float | None = None
 
@@ -75,15 +91,16 @@ class StandingSessions:
     """All sessions with durable subscriptions.
 
     Args:
-        limits: how many, and for how long.
+        limits: for how long they are kept.
+        account: what all principals use.
         journal: is told of all of them; None: they do not survive the process.
     """
 
-    def __init__(self, limits: Limits, journal: Journal | None = None) -> None:
+    def __init__(self, limits: Limits, account: Account, journal: Journal | None = None) -> None:
         self._limits = limits
+        self._account = account
         self._journal = journal
         self._by_id: dict[str, StandingSession] = {}
-        self._count = 0  # durable subscriptions of all of them
         # Those without a connection, longest first.
         self._away: dict[str, StandingSession] = {}
 
@@ -92,7 +109,7 @@ class StandingSessions:
         """All of them."""
         return self._by_id
 
-    def open(self, id: str, rights: Rights) -> StandingSession:  # noqa: A002
+    def open(self, id: str, rights: Rights, usage: Usage) -> StandingSession:  # noqa: A002
         """The session of this client-id, made if it is new.
 
         Raises:
@@ -100,24 +117,31 @@ class StandingSessions:
         """
         session = self._by_id.get(id)
         if session is None:
-            if len(self._by_id) >= self._limits.max_durable_sessions:
-                raise Refused("too-many-sessions", f"the broker has {len(self._by_id)} durable sessions")
-            session = self._by_id[id] = StandingSession(id, rights)
+            if not self._account.has_room(Resource.SESSIONS, usage):
+                self._account.exceed(Resource.SESSIONS, usage, id)
+                raise Refused("too-many-sessions", "there are too many durable sessions")
+            session = self._make(id, rights, usage)
             self._record(session)
         return session
 
-    def check_room(self) -> None:
+    def check_room(self, usage: Usage) -> None:
         """Refuse one more durable subscription where there are too many.
 
         Raises:
             Refused: there are.
         """
-        if self._count >= self._limits.max_durable_subscriptions:
-            raise Refused("too-many-subscriptions", f"the broker has {self._count} durable subscriptions")
+        if not self._account.has_room(Resource.DURABLES, usage):
+            self._account.exceed(Resource.DURABLES, usage)
+            raise Refused("too-many-subscriptions", "there are too many durable subscriptions")
+        if self._account.is_overdrawn(usage):
+            self._account.exceed(Resource.MEMORY, usage)
+            raise Refused("memory", "the broker has no room for one more durable subscription")
 
     def take_in(self, session: StandingSession, durable: Durable) -> None:
         """Know of a durable subscription, which the store knows already."""
-        self._count += durable.id not in session.durables
+        if durable.id not in session.durables:
+            self._account.take(Resource.DURABLES, session.usage)
+            self._account.hold(durable.cost_bytes, session.usage)
         session.durables[durable.id] = durable
 
     def add(self, session: StandingSession, durable: Durable) -> None:
@@ -137,13 +161,16 @@ class StandingSessions:
     def remove(self, session: StandingSession, durable: Durable) -> None:
         """One durable subscription less; a session without any is forgotten."""
         del session.durables[durable.id]
-        self._count -= 1
+        self._account.give_back(Resource.DURABLES, session.usage)
+        self._account.release(durable.cost_bytes, session.usage)
         if self._journal is not None:
             self._journal.put(
                 "subscription", session.id, durable.id, DropSubscription(session.id, durable.id)
             )
         if not session.durables:
             del self._by_id[session.id]
+            self._account.give_back(Resource.SESSIONS, session.usage)
+            self._account.release(SESSION_COST_BYTES + text_cost_bytes(session.id), session.usage)
             self._away.pop(session.id, None)
             if self._journal is not None:
                 self._journal.put("session", session.id, "", DropSession(session.id))
@@ -171,9 +198,9 @@ class StandingSessions:
                 return
             yield session
 
-    def restore(self, row: PutSession, rights: Rights, now: float) -> StandingSession:
+    def restore(self, row: PutSession, rights: Rights, usage: Usage, now: float) -> StandingSession:
         """Take what was kept by an earlier run. All are away at first."""
-        session = self._by_id[row.id] = StandingSession(row.id, rights)
+        session = self._make(row.id, rights, usage)
         offset = 0.0 if self._journal is None else self._journal.wall_offset
         # A clock that was put back must not make it live for ever.
         session.away_since = now if row.away_since is None else min(now, row.away_since - offset)
@@ -195,6 +222,12 @@ class StandingSessions:
                     self._journal.put(
                         "pending", session.id, durable.id, PutPending(session.id, durable.id, pending)
                     )
+
+    def _make(self, id: str, rights: Rights, usage: Usage) -> StandingSession:  # noqa: A002
+        session = self._by_id[id] = StandingSession(id, rights, usage)
+        self._account.take(Resource.SESSIONS, usage)
+        self._account.hold(SESSION_COST_BYTES + text_cost_bytes(id), usage)
+        return session
 
     def _record(self, session: StandingSession) -> None:
         if self._journal is not None:

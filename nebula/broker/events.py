@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import structlog
 
-from nebula.broker.destinations.base import Account
+from nebula.broker.account import Account
 from nebula.broker.messages import Verdict
 from nebula.broker.notes import MESSAGES_DROPPED, Note
 

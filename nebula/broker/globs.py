@@ -36,6 +36,12 @@ def is_glob(text: str) -> bool:
     return not GLOB_CHARACTERS.isdisjoint(text)
 
 
+def literal_prefix(pattern: str) -> str:
+    """What every name that `pattern` matches begins with: all before its first special character."""
+    found = _SPECIAL.search(pattern)
+    return pattern if found is None else pattern[: found.start()]
+
+
 def escape_glob(text: str) -> str:
     """The pattern that matches `text` and nothing else, fit to stand within a longer one."""
     return _SPECIAL.sub(r"[\g<0>]", text)

@@ -18,8 +18,8 @@ import argon2
 import jwt
 from pydantic import Field
 
+from nebula.broker.access import ANONYMOUS
 from nebula.broker.fair_line import Crowded, FairLine
-from nebula.broker.listeners import ANONYMOUS
 from nebula.errors import SettingsError
 from nebula.logs import PacedLog
 from nebula.settings import Settings, load

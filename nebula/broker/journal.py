@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Final
 
 from nebula.broker.messages import Head, Kind, Message, wanted_priority
+from nebula.broker.shares import Usage
 from nebula.broker.store import (
     DropDelayed,
     DropDuplicate,
@@ -68,6 +69,7 @@ class Journal:
             those is committed, the store has all up to it.
         count: rises with every change: who compares it knows whether an input left any.
         backlog_bytes: of messages and values that were put and are not committed yet.
+        usage_of: who pays for the restored messages of a sender; the broker sets it.
     """
 
     def __init__(self, wall_offset: float = 0.0) -> None:
@@ -81,6 +83,7 @@ class Journal:
         self._rows: dict[_Key, Write | _Held] = {}
         # Before all rows: what is put again after it was dropped is there.
         self._runs: list[_Run] = []
+        self.usage_of: Callable[[str], Usage] = Usage
         self._heads: dict[tuple[object, ...], tuple[Head, object]] = {}
         # Of `_rows` those messages that the store has already, with another count.
         self._again: set[_Key] = set()
@@ -247,34 +250,35 @@ class Journal:
             if len(self._heads) >= _KNOWN_HEADS:
                 self._heads.clear()
             # With the headers, whose `id` another object would have otherwise.
-            head = _head(kind, destination, headers, is_request, is_dead, priority)
+            head = self._head(kind, destination, headers, is_request, is_dead, priority)
             known = self._heads[key] = head, headers
         message = Message(known[0], body, number, 0.0)
         message.expires_at = None if expires_at is None else expires_at - self.wall_offset
         return message
 
-
-def _head(
-    kind: Kind,
-    destination: str,
-    headers: tuple[tuple[str, str], ...],
-    is_request: bool,
-    is_dead: bool,
-    priority: int | None,
-) -> Head:
-    if headers[:1] and headers[0][0] == SENDER:
-        sender, passed_on = headers[0][1], headers[1:]
-    else:
-        sender, passed_on = "", headers
-    fields = dict(passed_on)
-    return Head(
-        kind,
-        destination,
-        sender,
-        passed_on,
-        is_persistent=True,
-        time_to_live=0.0 if is_request else None,
-        # Who gets this request now may answer it, judged by who it was that asked (DESIGN 4).
-        reply_to=None if is_dead else fields.get(REPLY_TO),
-        priority=wanted_priority(fields) if priority is None else priority,
-    )
+    def _head(
+        self,
+        kind: Kind,
+        destination: str,
+        headers: tuple[tuple[str, str], ...],
+        is_request: bool,
+        is_dead: bool,
+        priority: int | None,
+    ) -> Head:
+        if headers[:1] and headers[0][0] == SENDER:
+            sender, passed_on = headers[0][1], headers[1:]
+        else:
+            sender, passed_on = "", headers
+        fields = dict(passed_on)
+        return Head(
+            kind,
+            destination,
+            sender,
+            passed_on,
+            is_persistent=True,
+            time_to_live=0.0 if is_request else None,
+            # Who gets this request now may answer it, judged by who it was that asked (DESIGN 4).
+            reply_to=None if is_dead else fields.get(REPLY_TO),
+            priority=wanted_priority(fields) if priority is None else priority,
+            usage=self.usage_of(sender),
+        )

@@ -202,6 +202,24 @@ class Limits:
     session_expiry_seconds: float = _limit(
         7 * 86_400.0, "a week's holiday of a client", "its durable subscriptions are forgotten"
     )
+    max_inboxes: int = _limit(64, "of one connection; a client has one, a bridge some", "ERROR and close")
+    max_delay_seconds: float = _limit(
+        30 * 86_400.0,
+        "a month, by `delay` or `deliver-at`: what waits longer belongs into a calendar",
+        "`rejected-invalid`",
+    )
+    principal_share: float = _limit(
+        0.75,
+        "fraction of each bound of the whole broker for a principal that is alone; beside others it may have"
+        " three times what is still free, so that something always is",
+        "what is over it is refused, or makes way",
+    )
+    operator_reserve: float = _limit(
+        0.05,
+        "fraction of each bound of the whole broker that is kept for principals with a right to call the"
+        " broker's verbs: they come in when all else is used up",
+        "the others have that much less",
+    )
     max_destinations: int = _limit(
         100_000, "queues, topics and last values that hold or feed something", "`rejected-full`, or ERROR"
     )
@@ -210,6 +228,8 @@ class Limits:
         for limit in fields(self):
             if getattr(self, limit.name) <= 0:
                 raise ValueError(f"{limit.name} must be above 0")
+        if self.principal_share > 1 or self.operator_reserve >= 1:
+            raise ValueError("principal_share must not be above 1, and operator_reserve must be below 1")
         relations = (
             ("outbox_high_water_bytes", "max_outbox_bytes"),
             ("max_body_bytes", "max_outbox_bytes"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from nebula.broker.access import ANONYMOUS
 from nebula.broker.counts import Traffic
 from nebula.broker.doorway import keep_alive, place_of
-from nebula.broker.listeners import ANONYMOUS, Listener
+from nebula.broker.listeners import Listener
 from nebula.broker.rows import LinkFacts
 from nebula.broker.server_protocol import ServerProtocol
 from nebula.broker.transit import Load, load_of

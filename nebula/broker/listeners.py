@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from nebula.broker.profiles import STANDARD, Profile
@@ -14,8 +14,6 @@ from nebula.errors import SettingsError
 if TYPE_CHECKING:
     from nebula.broker.identity import Authenticator
     from nebula.broker.tls import ServerTls
-
-ANONYMOUS: Final = "anonymous"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from nebula import headers
+from nebula.broker.shares import Usage
 
 QUEUE_PREFIX: Final = "/queue/"
 TOPIC_PREFIX: Final = "/topic/"
@@ -104,6 +105,7 @@ class Head:
         headers: what is passed on to receivers, in order; nothing of it belongs to one
             delivery. The first is the destination, the second the sender.
         sender: the principal of the sender.
+        usage: who pays for the messages where nothing else is said: the sender.
         requires_consumers: refuse the message when nobody listens (D.49).
         is_persistent: keep it on disk, where it waits.
         is_ephemeral: the value goes with its publisher (PROTOCOL G).
@@ -152,6 +154,7 @@ class Head:
         "sender",
         "time_to_live",
         "transaction",
+        "usage",
         "wishes",
     )
 
@@ -176,10 +179,12 @@ class Head:
         wishes: Wishes | None = None,
         priority: int = DEFAULT_PRIORITY,
         copy_to: str | None = None,
+        usage: Usage | None = None,
     ) -> None:
         self.kind = kind
         self.destination = destination
         self.sender = sender
+        self.usage = Usage(sender) if usage is None else usage
         self.headers = (("destination", destination), (headers.SENDER, sender), *passed_on)
         self.requires_consumers = requires_consumers
         self.is_persistent = is_persistent

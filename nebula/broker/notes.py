@@ -54,3 +54,7 @@ MESSAGES_DROPPED = "messages dropped"
 MESSAGES_DEAD = "messages dead-lettered"
 PUBLISHERS_PAUSED = "publishers paused"
 SESSIONS_EXPIRED = "sessions expired"
+SHARE_EXCEEDED = "share exceeded"
+
+# Why a message was not kept for a durable subscription.
+SHARE = "share"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import count, islice
 from typing import Final
 
+from nebula.broker.account import Account
 from nebula.broker.delayed import Delayed
-from nebula.broker.destinations.base import Account
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
@@ -16,8 +16,10 @@ from nebula.broker.duplicates import Duplicates
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.messages import Content, Head, Kind, Message, Verdict, Wishes
+from nebula.broker.notes import SHARE
 from nebula.broker.policies import PolicyTable
 from nebula.broker.session import Session
+from nebula.broker.shares import Resource
 from nebula.broker.store import PutDuplicate
 from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
 
@@ -65,7 +67,7 @@ class Placing:
         self._values = values
         self._policies = policies
         self._journal = journal
-        self.delayed = Delayed(account, limits.max_delayed_messages, journal)
+        self.delayed = Delayed(account, journal)
         self._duplicates = Duplicates(limits.max_dedup_ids, journal)
 
     def put(self, session: Session, message: Message, now: float) -> Queue | None:
@@ -78,7 +80,7 @@ class Placing:
         if head.wishes is not None or head.copy_to is not None:
             return self._put_with_wishes(session, message, now)
         if head.kind is _QUEUE:
-            queue = self._queues.ensure(head.destination)
+            queue = self._queues.ensure(head.destination, head.usage)
             return None if queue.send(message, now) is _ACCEPTED else queue
         self._publish(session, message, now)
         return None
@@ -101,7 +103,7 @@ class Placing:
         return full
 
     def _put_with_copy(self, session: Session, message: Message, copy: Message, now: float) -> Queue | None:
-        copies = self._queues.ensure(copy.head.destination)
+        copies = self._queues.ensure(copy.head.destination, copy.head.usage)
         if not copies.could_accept(copy, beside=message):
             return copies
         full = self._put_when_due(session, message, now)
@@ -127,10 +129,10 @@ class Placing:
             self._publish(session, message, now)
         elif due > now:
             if not self.delayed.has_room_for(message):
-                return self._queues.ensure(head.destination)
+                return self._queues.ensure(head.destination, head.usage)
             self.delayed.add(message, due)
         else:
-            queue = self._queues.ensure(head.destination)
+            queue = self._queues.ensure(head.destination, head.usage)
             return None if queue.send(message, now) is _ACCEPTED else queue
         return None
 
@@ -159,6 +161,7 @@ class Placing:
                 (about, *passed_on),
                 is_persistent=True,
                 priority=head.priority,
+                usage=head.usage,
             )
         return Message(head.copy, message.body, self._next_number(), now, message.exchange)
 
@@ -194,7 +197,7 @@ class Placing:
                 self._expire_at_once(message, is_moved=True)
             elif queue is None and name.startswith(INBOX_PREFIX):
                 self._account.drop(message.head, Verdict.NO_CONSUMER.value)
-            elif self._queues.ensure(name).send(message, now) is not _ACCEPTED:
+            elif self._queues.ensure(name, message.head.usage).send(message, now) is not _ACCEPTED:
                 self._queues.bury(message, name, "full", 0, is_moved=True)
 
     def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[PutDuplicate]) -> None:
@@ -218,5 +221,9 @@ class Placing:
                 # Its subscriber is there, and too slow to stay.
                 for subscription in queue.subscriptions:
                     subscription.session.mark_too_slow()
+            elif not self._account.has_room_for(message.size_bytes, queue.owner):
+                # Not to the dead letters: those of others would make room for them.
+                self._account.exceed(Resource.MEMORY, queue.owner)
+                self._account.drop(head, SHARE)
             else:
                 self._queues.bury(message, head.destination, "full", 0, was_kept=True)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from nebula.broker.account import Account
 from nebula.broker.messages import Message
+from nebula.broker.shares import Resource, Usage, text_cost_bytes
 from nebula.headers import REPLY_ID
 
 # A request without a time to live may be answered for an hour.
 _SECONDS = 3600.0
 
-# A consumer that never answers collects rights: so many are kept, the oldest are forgotten first. A
-# requester may write addresses and ids as long as a header line, so what is counted is text too.
+# A consumer that never answers collects rights. A connection has so many at most; the oldest go first.
 _MAX_RIGHTS = 100_000
-_MAX_CHARACTERS = 16 * 1024 * 1024
+
+# What CPython takes for a right beside its texts.
+RIGHT_COST_BYTES: Final = 250
 
 
 _Key: TypeAlias = tuple[str, str | None]
@@ -30,21 +33,30 @@ class ReplyRights:
     Each delivery of a request gives one right, so requests without an id, or with the same one, can
     be answered once each. One that asked for a stream is answered by parts: what ends the stream, be it its
     last part or an error, spends the right.
+
+    Args:
+        account: what all principals use.
+        usage: of the principal that has the rights, and pays for them.
     """
 
-    __slots__ = ("_characters", "_count", "_found", "_rights")
+    __slots__ = ("_account", "_count", "_found", "_rights", "_size_bytes", "_usage")
 
-    def __init__(self) -> None:
+    def __init__(self, account: Account, usage: Usage) -> None:
+        self._account = account
+        self._usage = usage
         # Oldest first. One key has hardly ever more than one right: only then it has a list.
         self._rights: dict[_Key, _Right | list[_Right]] = {}
         self._count = 0
-        self._characters = 0
+        self._size_bytes = 0
         self._found: _Key | None = None
 
     def grant(self, message: Message, now: float) -> None:
         """The connection receives a request: it may answer once where that asks for the answer."""
-        while self._count >= _MAX_RIGHTS or self._characters >= _MAX_CHARACTERS:
+        is_overdrawn = self._account.is_overdrawn(self._usage)
+        if self._rights and (is_overdrawn or self._count >= _MAX_RIGHTS):
             self._take(next(iter(self._rights)))
+            if is_overdrawn:
+                self._account.exceed(Resource.MEMORY, self._usage)
         head = message.head
         exchange = message.exchange
         if exchange is not None and exchange[0] == REPLY_ID:
@@ -105,8 +117,19 @@ class ReplyRights:
         key, right = spent
         held = self._rights.pop(key, None)
         self._rights[key] = right if held is None else [right, *(held if isinstance(held, list) else [held])]
+        self._note_one_more(key)
+
+    def clear(self) -> None:
+        """The connection has ended."""
+        self._account.release(self._size_bytes, self._usage)
+        self._rights.clear()
+        self._count = self._size_bytes = 0
+
+    def _note_one_more(self, key: _Key) -> None:
+        cost_bytes = _cost_bytes(key)
         self._count += 1
-        self._characters += _length(key)
+        self._size_bytes += cost_bytes
+        self._account.hold(cost_bytes, self._usage)
 
     def _add(self, key: _Key, right: _Right) -> None:
         held = self._rights.get(key)
@@ -116,12 +139,13 @@ class ReplyRights:
             held.append(right)
         else:
             self._rights[key] = [held, right]
-        self._count += 1
-        self._characters += _length(key)
+        self._note_one_more(key)
 
     def _take(self, key: _Key) -> _Right:
         self._count -= 1
-        self._characters -= _length(key)
+        cost_bytes = _cost_bytes(key)
+        self._size_bytes -= cost_bytes
+        self._account.release(cost_bytes, self._usage)
         held = self._rights[key]
         if isinstance(held, list) and len(held) > 1:
             return held.pop(0)
@@ -133,6 +157,6 @@ def _first(held: _Right | list[_Right]) -> _Right:
     return held[0] if isinstance(held, list) else held
 
 
-def _length(key: _Key) -> int:
+def _cost_bytes(key: _Key) -> int:
     destination, reply_id = key
-    return len(destination) + len(reply_id or "")
+    return RIGHT_COST_BYTES + text_cost_bytes(destination, reply_id or "")

@@ -105,6 +105,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         wishes=wishes,
         priority=DEFAULT_PRIORITY if priority is None else int(priority),
         copy_to=None if policy is None else policy.copy_to,
+        usage=session.usage,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nebula.broker.access import AccessPolicy
-from nebula.broker.destinations.base import Account
+from nebula.broker.account import Account
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.line import level_name, level_of, queue_name
 from nebula.broker.destinations.queue import Queue
@@ -59,7 +59,8 @@ class Restoring:
         """Take up what an earlier run has left, before anything else happens."""
         # Who was connected to the end has been away for the shortest time.
         for session in sorted(kept.sessions, key=lambda each: each.away_since or float("inf")):
-            self.standing.restore(session, self.access.rights_of(session.principal), now)
+            rights = self.access.rights_of(session.principal)
+            self.standing.restore(session, rights, self.account.usages.of(rights), now)
         for value in kept.values:
             message = self.journal.restore(value, Kind.LAST_VALUE)
             check = self.check_of(value.destination)
@@ -74,8 +75,10 @@ class Restoring:
         )
         self.values.sweep()
         # At last, for what is above has to be in memory, and of these none has to.
+        # All queues first: they take room as well.
+        queues = {name: self._queue_of(name, kept) for name in kept.lines}
         for name, line in kept.lines.items():
-            self._queue_of(name, kept).restore(line, name, self._fitting(self._restored(name, line.first)))
+            queues[name].restore(line, name, self._fitting(self._restored(name, line.first)))
         # What did not fit into the window was on disk alone, and is so again.
         self.journal.begin(kept.first_number - 1)
         self.queues.page_out(self.journal.taken_number)
@@ -88,7 +91,7 @@ class Restoring:
         taken: list[tuple[Message, int]] = []
         for message, attempts in page:
             room_bytes -= message.size_bytes
-            if room_bytes < 0 and (taken or not account.has_room_for(message.size_bytes)):
+            if room_bytes < 0 and (taken or not account.has_room_for(message.size_bytes, account.own)):
                 break
             taken.append((message, attempts))
         return taken
@@ -103,7 +106,7 @@ class Restoring:
                 for level in range(PRIORITIES)
                 if level != DEFAULT_PRIORITY
             )
-            queue = self.queues.create(name, has_levels=has_levels)
+            queue = self.queues.create(name, self.account.own, has_levels=has_levels)
         return queue
 
     def _restored(self, line: str, rows: Iterable[StoredMessage]) -> Iterator[tuple[Message, int]]:

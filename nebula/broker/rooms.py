@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 
+from nebula.broker.account import Account
 from nebula.broker.delayed import Delayed
-from nebula.broker.destinations.base import Account
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
 from nebula.broker.messages import HEAD_COST_BYTES, Kind, Message
+from nebula.broker.shares import Resource, Usage
 
 
 class Rooms:
     """The room that the messages of one transaction take together, before any of them is there."""
 
     def __init__(
-        self, account: Account, queues: Queues, values: LastValues, delayed: Delayed, places: int, now: float
+        self,
+        account: Account,
+        queues: Queues,
+        values: LastValues,
+        delayed: Delayed,
+        sender: Usage,
+        now: float,
     ) -> None:
         self._account = account
         self._queues = queues
         self._values = values
         self._delayed = delayed
-        self._places = places
+        self._sender = sender
         self._now = now
         self._delayed_count = 0
         self._new_values: set[str] = set()
@@ -46,23 +53,24 @@ class Rooms:
             self._size_bytes += message.size_bytes
             if message.body and head.destination not in self._values.topics:
                 self._new_values.add(head.destination)
-        return self._account.has_room_for(self._size_bytes) and self._has_places()
+        return self._account.has_room_for(self._size_bytes, self._sender) and self._has_places()
 
     def _take_later(self, message: Message) -> bool:
         self._size_bytes += message.size_bytes
         others, self._delayed_count = self._delayed_count, self._delayed_count + 1
-        return self._account.has_room_for(self._size_bytes) and self._delayed.has_room_for(message, others)
+        has_room = self._account.has_room_for(self._size_bytes, self._sender)
+        return has_room and self._delayed.has_room_for(message, others)
 
     def _take_into(self, name: str, message: Message, size_bytes: int) -> bool:
         self._size_bytes += size_bytes
-        if not self._account.has_room_for(self._size_bytes):
+        if not self._account.has_room_for(self._size_bytes, self._sender):
             return False
         queue = self._queues.get(name)
         if queue is None:
-            queue = self._queues.create(name)
-            self._created.append(queue)
-            if not self._has_places():
+            if not self._has_places(1):
                 return False
+            queue = self._queues.create(name, self._sender)
+            self._created.append(queue)
         self._by_queue[name] += size_bytes
         self._depths[name] += 1
         return (
@@ -71,8 +79,10 @@ class Rooms:
             and queue.could_keep(message)
         )
 
-    def _has_places(self) -> bool:
-        return len(self._created) + len(self._new_values) <= self._places
+    def _has_places(self, more: int = 0) -> bool:
+        # Queues have their places already.
+        wanted = len(self._new_values) + more
+        return self._account.pools[Resource.DESTINATIONS].room_for(self._sender) >= wanted
 
     def give_back(self, now: float) -> None:
         """Nothing comes of it."""

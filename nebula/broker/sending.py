@@ -7,7 +7,7 @@ from itertools import count
 from typing import Final
 
 from nebula.broker.access import AccessPolicy
-from nebula.broker.destinations.base import Account, Refusal
+from nebula.broker.account import Account, Refusal
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
@@ -27,6 +27,7 @@ from nebula.broker.notes import MESSAGES_DROPPED, PUBLISHERS_PAUSED
 from nebula.broker.placing import Placing
 from nebula.broker.rooms import Rooms
 from nebula.broker.session import Session
+from nebula.broker.shares import Resource
 from nebula.broker.transactions import HeldSend
 from nebula.headers import BROKER_QUEUE, IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUEUE_PREFIX
 
@@ -88,7 +89,6 @@ class Sending:
         self._topics = topics
         self._values = values
         self.paused: dict[Session, tuple[Queue, int, float]] = {}
-        self._is_memory_stalled = False
 
     @property
     def delayed_count(self) -> int:
@@ -165,7 +165,7 @@ class Sending:
         """
         messages: list[Message] = []
         spent = []
-        rooms = Rooms(self._account, self._queues, self._values, self._placing.delayed, self._places(), now)
+        rooms = Rooms(self._account, self._queues, self._values, self._placing.delayed, session.usage, now)
         for send in sends:
             head = send.head
             if isinstance(head, Verdict):
@@ -212,13 +212,13 @@ class Sending:
         """Sessions that need not wait any longer; True: they waited in vain."""
         resumed = []
         for session, (queue, size_bytes, until) in list(self.paused.items()):
-            if queue.has_room_for(size_bytes):
+            if queue.has_room_for(size_bytes, session.usage):
                 resumed.append((session, False))
             elif until <= now:
                 # Its consumers had their time: nobody else waits for them until they move on.
                 queue.is_stalled = True
-                # Nor for anybody's, if that is the reason: see `advance`.
-                self._is_memory_stalled = self._account.is_nearly_full
+                # Nor does this principal for memory, if that is the reason: see `advance`.
+                session.usage.is_stalled = self._account.is_nearly_full(session.usage)
                 resumed.append((session, True))
         for session, _ in resumed:
             del self.paused[session]
@@ -226,7 +226,8 @@ class Sending:
 
     def advance(self) -> None:
         """Let time pass: where memory has come free, publishers wait for it again."""
-        self._is_memory_stalled = self._is_memory_stalled and self._account.is_nearly_full
+        for usage in [each for each in self._account.usages.all if each.is_stalled]:
+            usage.is_stalled = self._account.is_nearly_full(usage)
 
     def _judge(
         self,
@@ -246,11 +247,16 @@ class Sending:
                 return Verdict.UNAUTHORISED
         if head.check is not None and body and head.check(body) is Content.INVALID:
             return Verdict.INVALID
+        if self._is_too_late(head, now):
+            return Verdict.INVALID
         if head.kind is Kind.QUEUE:
             if queue is None:
                 if head.requires_consumers:
                     return Verdict.NO_CONSUMER
-                return Verdict.ACCEPTED if self._places() > 0 else Verdict.FULL
+                if self._account.has_room(Resource.DESTINATIONS, session.usage):
+                    return Verdict.ACCEPTED
+                self._account.exceed(Resource.DESTINATIONS, session.usage, session.id)
+                return Verdict.FULL
             if head.requires_consumers and not queue.consumer_count:
                 return Verdict.NO_CONSUMER
             if head.destination == BROKER_QUEUE:
@@ -258,6 +264,13 @@ class Sending:
         elif head.kind is Kind.LAST_VALUE:
             return self._judge_value(session, head, body)
         return Verdict.ACCEPTED
+
+    def _is_too_late(self, head: Head, now: float) -> bool:
+        """A message may be delayed for so long, and not at all to an inbox, which goes with its peer."""
+        delay = 0.0 if head.wishes is None else head.wishes.due(now) - now
+        return delay > self._limits.max_delay_seconds or (
+            delay > 0 and head.destination.startswith(INBOX_PREFIX)
+        )
 
     def _review(self, session: Session, head: Head) -> None:
         """Find what is the same for all with this head, as long as the rights stay."""
@@ -294,9 +307,12 @@ class Sending:
         more = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
         if topic is None:
             # Also a deletion of nothing is kept, while somebody slow has to be told of it.
-            has_room = self._places() > 0 and self._account.has_room_for(more)
+            has_place = self._account.has_room(Resource.DESTINATIONS, session.usage)
+            has_room = has_place and self._account.has_room_for(more, session.usage)
         else:
-            has_room = not body or self._account.has_room_for(more - topic.value.size_bytes)
+            former = topic.value
+            released = former.size_bytes if former.head.usage is session.usage else 0
+            has_room = not body or self._account.has_room_for(more - released, session.usage)
         return Verdict.ACCEPTED if has_room else Verdict.FULL
 
     def _may_answer(
@@ -320,19 +336,15 @@ class Sending:
             return owner.session.principal == requester
         return self._access.rights_of(requester).may_subscribe(head.destination)
 
-    def _places(self) -> int:
-        """How many more destinations there may be."""
-        used = len(self._queues.by_name) + len(self._topics.topics) + len(self._values.topics)
-        return self._limits.max_destinations - used
-
     def _wait_or_refuse(
         self, session: Session, queue: Queue, size_bytes: int, now: float, *, may_wait: bool
     ) -> Verdict:
+        usage = queue.payer or session.usage
+        is_memory_full = not self._account.has_room_for(size_bytes, usage)
         self._queues.forget_if_idle(queue, now)
-        is_memory_full = not self._account.has_room_for(size_bytes)
         # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
         may_wait = may_wait and not session.subscriptions and queue.could_hold(size_bytes)
-        waits_for_memory = is_memory_full and not self._is_memory_stalled
+        waits_for_memory = is_memory_full and not usage.is_stalled
         if may_wait and (queue.is_consumed or waits_for_memory):
             self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds)
             self._account.notes.add(
@@ -343,6 +355,8 @@ class Sending:
                 destination=queue.name,
             )
             return Verdict.WAIT
+        if is_memory_full:
+            self._account.exceed(Resource.MEMORY, usage, session.id)
         return self.refuse(Verdict.FULL, session, queue.name)
 
     def refuse(self, verdict: Verdict, session: Session, destination: str) -> Verdict:

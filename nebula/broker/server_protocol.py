@@ -337,7 +337,7 @@ class ServerProtocol:
             return
         self.credentials = None
         self._now = now
-        self.session.rights = self._broker.access.rights_of(principal)
+        self._broker.identify(self.session, principal)
         try:
             self._enter()
         except (RemoteProtocolError, Refused) as error:

@@ -9,9 +9,11 @@ from nebula.broker.reply_rights import ReplyRights
 
 if TYPE_CHECKING:
     from nebula.broker.access import Rights
+    from nebula.broker.account import Account
     from nebula.broker.destinations.value_feed import ValueFeed
     from nebula.broker.messages import Message
     from nebula.broker.profiles import Profile
+    from nebula.broker.shares import Usage
     from nebula.broker.subscriptions import Subscription
     from nebula.broker.transactions import Transaction
 
@@ -28,6 +30,10 @@ class Session:
     Attributes:
         id: unique among the connected; what a durable subscription is found by later.
         rights: who it is, and what it may do.
+        place: where the peer comes from, or empty.
+        usage: of its principal, which pays for what the session holds.
+        inbox_count: inboxes that it has.
+        has_entered: it has connected, and is counted.
         profile: how its listener behaves.
         subscriptions: by id.
         transactions: those that were begun and not ended, by name.
@@ -56,21 +62,25 @@ class Session:
         "dirty",
         "ending",
         "ephemerals",
+        "has_entered",
         "held",
         "held_bytes",
         "high_water_bytes",
         "id",
+        "inbox_count",
         "is_backlogged",
         "is_choked",
         "max_outbox_bytes",
         "outbox",
         "outbox_bytes",
         "own_requests",
+        "place",
         "profile",
         "reply_rights",
         "rights",
         "subscriptions",
         "transactions",
+        "usage",
         "value_credit",
         "value_feeds",
     )
@@ -85,14 +95,21 @@ class Session:
         high_water_bytes: int,
         max_outbox_bytes: int,
         value_credit: int,
+        account: Account,
+        usage: Usage,
+        place: str = "",
         connection: Any = None,
     ) -> None:
         self.id = id
         self.rights = rights
+        self.place = place
+        self.usage = usage
+        self.inbox_count = 0
+        self.has_entered = False
         self.profile = profile
         self.subscriptions: dict[str, Subscription] = {}
         self.transactions: dict[str, Transaction] = {}
-        self.reply_rights = ReplyRights()
+        self.reply_rights = ReplyRights(account, usage)
         self.ephemerals: dict[str, None] = {}
         self.value_feeds: deque[ValueFeed] = deque()
         self.value_credit = value_credit

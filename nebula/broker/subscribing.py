@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+from nebula.broker.account import Account
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
-from nebula.broker.destinations.queues import Queues
+from nebula.broker.destinations.queues import QUEUE_COST_BYTES, Queues
 from nebula.broker.destinations.topic import Topics
 from nebula.broker.destinations.value_feed import ValueFeed
 from nebula.broker.durables import Durable, StandingSession, StandingSessions
@@ -16,10 +18,14 @@ from nebula.broker.messages import QUEUE_PREFIX, Kind
 from nebula.broker.notes import SESSIONS_EXPIRED
 from nebula.broker.policies import PolicyTable, SlowSubscriber, WhenFull
 from nebula.broker.session import Session
+from nebula.broker.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.store import PutSubscription
 from nebula.broker.subscriptions import AckMode, Subscription
 from nebula.errors import Refused
 from nebula.headers import INBOX_PREFIX, PAUSED, REMOVED
+
+# What CPython takes for a connected subscription, without its texts.
+SUBSCRIPTION_COST_BYTES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,7 @@ class Subscribing:
 
     Args:
         limits: what peers may use.
+        account: what all principals use.
         queues, topics, values: what feeds them.
         standing: the durable ones.
         policies: what differs for single destinations.
@@ -58,6 +65,7 @@ class Subscribing:
     def __init__(
         self,
         limits: Limits,
+        account: Account,
         queues: Queues,
         topics: Topics,
         values: LastValues,
@@ -65,8 +73,10 @@ class Subscribing:
         policies: PolicyTable,
     ) -> None:
         self._policies = policies
-        self._count = 0  # subscriptions of all sessions
         self._limits = limits
+        self._account = account
+        # Who named a glob first, and pays for it as long as anybody uses it.
+        self._glob_owners: dict[str, Usage] = {}
         self._queues = queues
         self._topics = topics
         self._values = values
@@ -75,6 +85,8 @@ class Subscribing:
     def may_subscribe(self, session: Session, request: SubscribeRequest, now: float) -> bool:
         """Whether the request is to be heard at all; False: it is ignored, as D.5 and D.48 say."""
         name = request.destination
+        if request.durable and request.kind is not Kind.QUEUE and not session.rights.may_keep(name):
+            return False
         if request.kind is not Kind.QUEUE and is_glob(name):
             return True  # it gets what its principal may receive
         is_bare = request.kind is Kind.QUEUE and not name.startswith(QUEUE_PREFIX)
@@ -90,12 +102,11 @@ class Subscribing:
         Raises:
             Refused: it cannot be had; the connection is to be closed with an ERROR.
         """
-        if self._count >= self._limits.max_subscriptions_in_all:
-            raise Refused("too-many-subscriptions", f"the broker has {self._count} subscriptions")
+        self._need(Resource.SUBSCRIPTIONS, session, "too-many-subscriptions", "subscriptions")
         durable = None
         source: Queue | ValueFeed | None
         if request.kind is not Kind.QUEUE and (request.durable or self._is_paused(session, request)):
-            self._need_glob(request)
+            self._need_glob(session, request)
             durable = self._durable_for(session, request)
             source = durable.source
         else:
@@ -108,8 +119,27 @@ class Subscribing:
         if durable is not None:
             durable.subscription = subscription
         session.subscriptions[request.id] = subscription
-        self._count += 1
+        self._count_in(subscription)
         return subscription
+
+    def _count_in(self, subscription: Subscription) -> None:
+        usage, pattern = subscription.session.usage, subscription.pattern
+        self._account.take(Resource.SUBSCRIPTIONS, usage)
+        self._account.hold(subscription_cost_bytes(subscription), usage)
+        if is_glob(pattern) and pattern not in self._glob_owners and not _is_of_queue(subscription):
+            self._glob_owners[pattern] = usage
+            self._account.take(Resource.GLOBS, usage)
+
+    def _count_out(self, subscription: Subscription) -> None:
+        usage = subscription.session.usage
+        self._account.give_back(Resource.SUBSCRIPTIONS, usage)
+        self._account.release(subscription_cost_bytes(subscription), usage)
+
+    def _forget_glob_if_idle(self, pattern: str) -> None:
+        if pattern in self._glob_owners and not (
+            pattern in self._values.globs or pattern in self._topics.globs
+        ):
+            self._account.give_back(Resource.GLOBS, self._glob_owners.pop(pattern))
 
     def _take_snapshot(self, feed: ValueFeed, request: SubscribeRequest) -> None:
         try:
@@ -132,8 +162,11 @@ class Subscribing:
         """
         session = subscription.session
         del session.subscriptions[subscription.id]
-        self._count -= 1
-        subscription.destination.detach(subscription, now, lost=lost)
+        self._count_out(subscription)
+        destination = subscription.destination
+        destination.detach(subscription, now, lost=lost)
+        if isinstance(destination, Queue) and destination.is_inbox:
+            session.inbox_count -= 1
         standing = self._standing.by_id.get(session.id)
         durable = None if standing is None else standing.durables.get(subscription.id)
         if standing is not None and durable is not None and durable.subscription is subscription:
@@ -141,12 +174,12 @@ class Subscribing:
             if removes:
                 self.remove(standing, durable)
             return REMOVED if removes else PAUSED
-        destination = subscription.destination
         if isinstance(destination, Queue):
             if destination.rights is not None:
                 self._topics.release(subscription.pattern, destination)
             else:
                 self._queues.forget_if_idle(destination, now)
+        self._forget_glob_if_idle(subscription.pattern)
         return None
 
     def drain(self, subscription: Subscription) -> bool:
@@ -188,6 +221,7 @@ class Subscribing:
             durable.source.clear("deleted")
             self._topics.release(durable.pattern, durable.source)
         self._standing.remove(standing, durable)
+        self._forget_glob_if_idle(durable.pattern)
 
     def expire(self, now: float) -> None:
         """Forget the sessions that were abandoned for too long."""
@@ -208,6 +242,9 @@ class Subscribing:
         source = self._add_source(kind, row.id, standing, row.destination)
         durable = Durable(row.id, row.destination, AckMode(row.ack), row.prefetch, source, row.seen_number)
         self._standing.take_in(standing, durable)
+        if is_glob(row.destination) and row.destination not in self._glob_owners:
+            self._glob_owners[row.destination] = standing.usage
+            self._account.take(Resource.GLOBS, standing.usage)
         if isinstance(source, ValueFeed):
             self._values.owe(source, pending, row.seen_number)
 
@@ -229,12 +266,12 @@ class Subscribing:
     ) -> Queue | ValueFeed:
         """What keeps the messages of a new durable subscription."""
         if kind is Kind.LAST_VALUE:
-            feed = ValueFeed(self._values.account, pattern, standing.rights, is_durable=True)
+            feed = ValueFeed(self._account, pattern, standing.rights, standing.usage, is_durable=True)
             self._values.add(feed)
             return feed
         # Apart from all that a peer can name.
         name = f"\0{standing.id}\0{id}"
-        queue = self._queues.make_bound(name, standing.rights, is_durable=True)
+        queue = self._queues.make_bound(name, standing.rights, standing.usage, is_durable=True)
         self._topics.bind(pattern, queue)
         return queue
 
@@ -261,12 +298,16 @@ class Subscribing:
             subscription.feed = source
         return subscription
 
-    def _queue_for(self, request: SubscribeRequest) -> Queue:
+    def _queue_for(self, session: Session, request: SubscribeRequest) -> Queue:
         name = request.destination
         queue = self._queues.get(name)
         if queue is None:
-            self._need_place()
-            return self._queues.create(name, auto_delete=request.auto_delete)
+            self._need_place(session)
+            if name.startswith(INBOX_PREFIX):
+                if session.inbox_count >= self._limits.max_inboxes:
+                    raise Refused("too-many-inboxes", f"more than {self._limits.max_inboxes} inboxes")
+                session.inbox_count += 1
+            return self._queues.create(name, session.usage, auto_delete=request.auto_delete)
         if queue.exclusive_subscription is not None:
             raise Refused("exclusive", f"{name} has an exclusive subscription")
         if request.exclusive and queue.consumer_count:
@@ -276,21 +317,23 @@ class Subscribing:
     def _source_for(self, session: Session, request: SubscribeRequest) -> Queue | ValueFeed | None:
         """What feeds a subscription that goes with its connection; None: its topic itself."""
         if request.kind is Kind.QUEUE:
-            return self._queue_for(request)
-        self._need_glob(request)
+            return self._queue_for(session, request)
+        self._need_glob(session, request)
         pattern = request.destination
         if request.kind is Kind.LAST_VALUE:
-            feed = ValueFeed(self._values.account, pattern, session.rights, is_durable=False)
+            feed = ValueFeed(self._account, pattern, session.rights, session.usage, is_durable=False)
             self._values.add(feed)
             return feed
         if pattern not in self._topics.topics:
-            self._need_place()
+            self._need_place(session)
         policy = self._policies.lookup(pattern)
         drops = policy is not None and policy.slow_subscriber is SlowSubscriber.DROP_OLDEST
         if request.ack_mode is AckMode.AUTO and not drops:
             return None
         when_full = WhenFull.DROP_OLDEST if drops else WhenFull.REJECT
-        queue = self._queues.make_bound(pattern, session.rights, is_durable=False, when_full=when_full)
+        queue = self._queues.make_bound(
+            pattern, session.rights, session.usage, is_durable=False, when_full=when_full
+        )
         self._topics.bind(pattern, queue)
         return queue
 
@@ -303,8 +346,8 @@ class Subscribing:
             durable = None
         prefetch = request.prefetch or self._limits.default_prefetch
         if durable is None:
-            self._standing.check_room()
-            standing = self._standing.open(session.id, session.rights)
+            self._standing.check_room(session.usage)
+            standing = self._standing.open(session.id, session.rights, session.usage)
             if len(standing.durables) >= self._limits.max_subscriptions:
                 raise Refused("too-many-subscriptions", f"the session has {len(standing.durables)}")
             source = self._add_source(request.kind, request.id, standing, request.destination)
@@ -318,12 +361,15 @@ class Subscribing:
         self._standing.add(standing, durable)
         return durable
 
-    def _need_place(self) -> None:
-        used = len(self._queues.by_name) + len(self._topics.topics) + len(self._values.topics)
-        if used >= self._limits.max_destinations:
-            raise Refused("too-many-destinations", f"the broker has {used}")
+    def _need_place(self, session: Session) -> None:
+        self._need(Resource.DESTINATIONS, session, "too-many-destinations", "destinations")
 
-    def _need_glob(self, request: SubscribeRequest) -> None:
+    def _need(self, resource: Resource, session: Session, code: str, what: str) -> None:
+        if not self._account.has_room(resource, session.usage):
+            self._account.exceed(resource, session.usage, session.id)
+            raise Refused(code, f"there are too many {what}")
+
+    def _need_glob(self, session: Session, request: SubscribeRequest) -> None:
         """A glob that means nothing is refused before anything is made; and one too many: each is tried on
         each name that was not seen before."""
         pattern = request.destination
@@ -333,7 +379,18 @@ class Subscribing:
             compile_glob(pattern)
         except ValueError as error:
             raise Refused("glob", f"{pattern[:60]} {error}") from error
-        known = self._values.globs if request.kind is Kind.LAST_VALUE else self._topics.globs
-        used = len(self._values.globs) + len(self._topics.globs)
-        if pattern not in known and used >= self._limits.max_globs:
-            raise Refused("too-many-globs", f"the broker has {used} globs")
+        if pattern not in self._glob_owners:
+            self._need(Resource.GLOBS, session, "too-many-globs", "globs")
+
+
+def subscription_cost_bytes(subscription: Subscription) -> int:
+    """What a connected subscription costs, without what it is sent."""
+    destination = subscription.destination
+    is_bound = isinstance(destination, Queue) and destination.rights is not None and destination.auto_delete
+    bound_bytes = QUEUE_COST_BYTES if is_bound else 0
+    return SUBSCRIPTION_COST_BYTES + bound_bytes + text_cost_bytes(subscription.id, subscription.pattern)
+
+
+def _is_of_queue(subscription: Subscription) -> bool:
+    destination = subscription.destination
+    return isinstance(destination, Queue) and destination.rights is None

@@ -8,6 +8,7 @@ kept as a transcript, which a failure prints: paste it into tests/conformance as
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from nebula.broker.access import AccessPolicy, Grants
 from nebula.broker.core import Broker
@@ -16,6 +17,7 @@ from nebula.broker.limits import Limits
 from nebula.broker.policies import DestinationPolicy, PolicyTable
 from nebula.broker.profiles import STANDARD, Profile
 from nebula.broker.server_protocol import ServerProtocol
+from nebula.broker.shares import Share
 from nebula.broker.store import PageRequest, Store
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
@@ -191,6 +193,10 @@ class Peer:
 class BrokerHarness:
     """A broker and its peers, in a world where nothing waits.
 
+    Args:
+        shares: of principals, by pattern, beside what the limits say of all of them; None: everybody may use
+            everything.
+
     Attributes:
         broker: the core.
         now: seconds; it begins at 0 and moves by `advance` only.
@@ -205,12 +211,18 @@ class BrokerHarness:
         grants: Grants | None = None,
         store: Store | None = None,
         key_of: Callable[[str], str] | None = None,
+        shares: Sequence[Share] | None = None,
     ) -> None:
+        limits = limits or Limits()
+        if shares is None:
+            # Most tests have one principal, and press a limit to its end.
+            limits = replace(limits, principal_share=1.0, operator_reserve=1e-9)
         kept = None if store is None else store.load()
         self.store = store
         self.broker = Broker(
             limits,
             PolicyTable(policies),
+            shares=shares or (),
             incarnation="m" if kept is None else kept.incarnation,
             first_number=1 if kept is None else kept.first_number,
             access=AccessPolicy(grants),

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from nebula.broker.core import Broker
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
+from nebula.broker.destinations.queues import QUEUE_COST_BYTES
 from nebula.broker.destinations.topic import Topics
-from nebula.broker.destinations.value_feed import ENTRY_COST_BYTES, LastValueTopic, ValueFeed
+from nebula.broker.destinations.value_feed import (
+    ENTRY_COST_BYTES,
+    TOPIC_COST_BYTES,
+    LastValueTopic,
+    ValueFeed,
+)
+from nebula.broker.durables import SESSION_COST_BYTES
 from nebula.broker.messages import Message
 from nebula.broker.policies import WhenFull
 from nebula.broker.session import Session
+from nebula.broker.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.subscribing import subscription_cost_bytes
 from nebula.broker.subscriptions import AckMode, Subscription
+from nebula.broker.transactions import HELD_COST_BYTES
 from nebula.headers import INBOX_PREFIX
 
 
@@ -37,16 +47,68 @@ def check(broker: Broker, sessions: Collection[Session], blocked: Collection[Ses
     for queue in queues:
         _check_queue(queue)
     _check_values(broker)
-    values = sum(topic.value.size_bytes for topic in broker.values.topics.values())
-    held = sum(each.size_bytes for session in sessions for each in session.transactions.values())
-    feeds = [*_feeds(broker), *broker.values._departed.feeds]
-    owed = sum(ENTRY_COST_BYTES * len(feed._states) + feed._walk_bytes for feed in feeds)
-    delayed = sum(message.size_bytes for *_, message in broker.placing.delayed._heap)
-    in_queues = sum(queue.stored_bytes for queue in queues)
-    assert broker.account.stored_bytes == in_queues + values + held + owed + delayed
+    _check_memory(broker, sessions)
+    _check_counts(broker, sessions)
     _check_who_is_subscribed(broker, sessions)
     for session in sessions:
         _check_session(session, is_blocked=session in blocked)
+
+
+def _check_memory(broker: Broker, sessions: Collection[Session]) -> None:
+    """Everybody pays for what is theirs, and all of them together for everything."""
+    paid: Counter[Usage] = Counter()
+    for name, queue in broker.queues.by_name.items():
+        paid[queue.owner] += QUEUE_COST_BYTES + text_cost_bytes(name)
+    for queue in _queues(broker):
+        for message in _in_memory(queue):
+            paid[queue.payer or message.head.usage] += message.size_bytes
+    for destination, topic in broker.values.topics.items():
+        paid[topic.value.head.usage] += topic.value.size_bytes
+        paid[topic.creator] += TOPIC_COST_BYTES + text_cost_bytes(destination)
+    for feed in (*_feeds(broker), *broker.values._departed.feeds):
+        paid[feed.owner] += ENTRY_COST_BYTES * len(feed._states) + feed._walk_bytes
+    for *_, message in broker.placing.delayed._heap:
+        paid[message.head.usage] += message.size_bytes
+    for session in sessions:
+        for transaction_name, transaction in session.transactions.items():
+            paid[session.usage] += transaction.size_bytes + HELD_COST_BYTES
+            paid[session.usage] += text_cost_bytes(transaction_name)
+        paid[session.usage] += sum(map(subscription_cost_bytes, session.subscriptions.values()))
+        paid[session.usage] += session.reply_rights._size_bytes
+    for standing in broker.standing.by_id.values():
+        paid[standing.usage] += SESSION_COST_BYTES + text_cost_bytes(standing.id)
+        paid[standing.usage] += sum(each.cost_bytes for each in standing.durables.values())
+    assert broker.account.stored_bytes == sum(paid.values())
+    usages = {*broker.account.usages.all, broker.account.own}
+    assert {each.name: each.memory_bytes for each in usages if each.memory_bytes} == {
+        each.name: size_bytes for each, size_bytes in paid.items() if size_bytes
+    }
+
+
+def _check_counts(broker: Broker, sessions: Collection[Session]) -> None:
+    names = broker.queues.by_name, broker.topics.topics, broker.values.topics
+    globs = {*broker.topics.globs, *broker.values.globs}
+    expected = {
+        Resource.DESTINATIONS: sum(map(len, names)),
+        Resource.SUBSCRIPTIONS: sum(len(session.subscriptions) for session in sessions),
+        Resource.GLOBS: len(globs),
+        Resource.SESSIONS: len(broker.standing.by_id),
+        Resource.DURABLES: sum(len(each.durables) for each in broker.standing.by_id.values()),
+        Resource.DELAYED: len(broker.placing.delayed),
+        Resource.CONNECTIONS: len(broker.sessions),
+    }
+    usages = {*broker.account.usages.all, broker.account.own}
+    for resource, count in expected.items():
+        assert broker.account.pools[resource].used == count, f"{resource} are miscounted"
+        assert sum(each.used(resource) for each in usages) == count, f"who has {resource} is miscounted"
+    for session in sessions:
+        inboxes = [each for each in session.subscriptions.values() if each.pattern.startswith(INBOX_PREFIX)]
+        assert session.inbox_count == len(inboxes)
+
+
+def _in_memory(queue: Queue) -> list[Message]:
+    unacked = (each.unacked.values() for each in (*queue.subscriptions, *queue.drained))
+    return [*queue._line.in_memory(), *chain.from_iterable(unacked), *queue.doomed]
 
 
 def _queues(broker: Broker) -> Iterator[Queue]:
@@ -107,7 +169,7 @@ def _check_queue(queue: Queue) -> None:
     assert queue.paged_bytes == sum(depot.size_bytes for depot in paged)
     consumers = [*queue.subscriptions, *queue.drained]
     unacked = [message for each in consumers for message in each.unacked.values()]
-    held = waiting + unacked + list(queue.doomed)
+    held = _in_memory(queue)
     numbers = [message.number for message in held]
     assert len(numbers) == len(set(numbers)), "a message is in two places"
     assert queue.depth == len(waiting) + len(unacked) + sum(depot.count for depot in paged)

@@ -12,8 +12,8 @@ from nebula.broker.access import BROKERS_OWN
 from nebula.broker.limits import Limits
 from nebula.broker.messages import HEAD_COST_BYTES, HEADER_COST_BYTES, MESSAGE_COST_BYTES
 from nebula.broker.transactions import HELD_COST_BYTES
-from nebula.headers import BROKER_QUEUE
-from tests.broker.harness import BrokerHarness, Peer
+from nebula.headers import BROKER_QUEUE, INBOX_PREFIX
+from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 
 QUEUE = "/queue/a"
@@ -148,11 +148,30 @@ def queue_bytes(broker: BrokerHarness, size: int) -> bool:
 
 
 def memory(broker: BrokerHarness, size: int) -> bool:
-    first = 5000
     peer = broker.connect()
-    broker.connect().publish("/queue/b", "x" * (first - _COST))
-    peer.publish(QUEUE, "x" * (size - first - _COST))
+    broker.connect().publish("/queue/b", "x" * 5000)
+    broker.connect().subscribe(QUEUE, "ack:client")
+    left = size - broker.broker.account.stored_bytes
+    peer.publish(QUEUE, "x" * (left - _COST))
     return not peer.is_held_back
+
+
+def inboxes(broker: BrokerHarness, count: int) -> bool:
+    peer = broker.connect()
+    gone = INBOX_PREFIX + "gone"
+    peer.subscribe(gone, "exclusive:true", id="gone")
+    peer.say("UNSUBSCRIBE id:gone")
+    for number in range(count):
+        peer.subscribe(f"{INBOX_PREFIX}{number}", "exclusive:true", id=str(number))
+    return is_fine(peer)
+
+
+def seconds_of_delay(broker: BrokerHarness, seconds: int) -> bool:
+    broker.connect().publish(QUEUE, "x", headers=[f"delay:{seconds * 1000}"])
+    at = (WALL_OFFSET + broker.now + seconds) * 1000
+    broker.connect().publish(QUEUE, "x", headers=[f"deliver-at:{at:.0f}"])
+    assert broker.broker.delayed_count in (0, 2)
+    return broker.broker.delayed_count > 0
 
 
 def queue_memory(broker: BrokerHarness, size: int) -> bool:
@@ -164,11 +183,11 @@ def queue_window(broker: BrokerHarness, size: int) -> bool:
     stored = BrokerHarness(broker.broker.limits, store=MemoryStore(MemoryDisk()))
     alice = stored.connect()
     alice.publish(QUEUE, "first", headers=["persistent:true"])
-    more = size - stored.broker.account.stored_bytes - MESSAGE_COST_BYTES
-    alice.publish(QUEUE, "x" * more, headers=["persistent:true"])
-    stored.commit()
     queue = stored.broker.queues.get(QUEUE)
     assert queue is not None
+    more = size - queue.stored_bytes - MESSAGE_COST_BYTES
+    alice.publish(QUEUE, "x" * more, headers=["persistent:true"])
+    stored.commit()
     return not queue.paged_bytes
 
 
@@ -236,7 +255,7 @@ def transaction_bytes(broker: BrokerHarness, size: int) -> bool:
     # All that are open count together.
     peer.say("BEGIN transaction:u", f"SEND destination:{QUEUE}; transaction:u | x")
     peer.say("BEGIN transaction:t", f"{start}{'x' * 1000}")
-    costs = broker.broker.account.stored_bytes
+    costs = sum(each.size_bytes for each in peer.session.transactions.values())
     # The second one has the first one's headers, which are held once.
     peer.say(start + "x" * (size - costs - HELD_COST_BYTES))
     return is_fine(peer)
@@ -313,9 +332,11 @@ CASES: dict[str, Case] = {
     "max_dedup_ids": (Limits(max_dedup_ids=5), dedup_ids),
     "dedup_seconds": (Limits(dedup_seconds=5), quarters_of_an_id),
     "max_memory_bytes": (
-        Limits(max_body_bytes=9000, max_queue_bytes=10_000, max_memory_bytes=10_000),
+        Limits(max_body_bytes=9000, max_queue_bytes=20_000, max_memory_bytes=20_000),
         memory,
     ),
+    "max_inboxes": (Limits(max_inboxes=5), inboxes),
+    "max_delay_seconds": (Limits(max_delay_seconds=5), seconds_of_delay),
     "max_pause_seconds": (Limits(max_pause_seconds=5, max_queue_messages=2), pause),
     "max_deliveries": (Limits(max_deliveries=5), deliveries),
     "max_transactions": (Limits(max_transactions=5), transactions),
@@ -328,11 +349,14 @@ CASES: dict[str, Case] = {
     "max_destinations": (Limits(max_destinations=5), destinations),
 }
 
-# Held by the shell, so their tests are in tests/faults, or test_http_posts; and no verdict, but a pace.
+# Held by the shell, so their tests are in tests/faults, or test_http_posts; no verdict, but a pace; and
+# fractions of all others, which test_shares tries.
 ELSEWHERE = {
     "max_commit_backlog_bytes",
     "drain_seconds",
     "max_transit_bytes",
+    "principal_share",
+    "operator_reserve",
     "min_free_disk_bytes",
     "keepalive_seconds",
     "max_connections",

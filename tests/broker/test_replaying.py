@@ -313,7 +313,7 @@ def test_dropping_every_other_letter_of_many_does_not_look_at_all_of_them_for_ea
     broker: BrokerHarness,
 ) -> None:
     core = broker.broker
-    queue = core.queues.create(DEAD_LETTER_QUEUE)
+    queue = core.queues.create(DEAD_LETTER_QUEUE, core.account.own)
     head = Head(Kind.QUEUE, DEAD_LETTER_QUEUE, "alice", ())
     count = 20_000
     for number in range(1, count + 1):

@@ -346,19 +346,6 @@ def test_consumer_that_never_answers_keeps_the_rights_of_its_latest_requests(
 # What the requester may have
 
 
-def test_long_addresses_and_ids_do_not_pile_up(world: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nebula.broker.reply_rights._MAX_CHARACTERS", 2_000)
-    alice = caller(world)
-    bob = service(world)
-    ids = [letter * 900 for letter in "abcd"]
-    for one in ids:
-        ask(alice, id=one)
-    bob.received()
-
-    assert [answer(bob, id=one) for one in ids] == [UNAUTHORISED, ACCEPTED, ACCEPTED, ACCEPTED]
-    assert [answer(bob, id=one) for one in ids] == [UNAUTHORISED] * 4
-
-
 def test_answer_goes_where_the_requester_may_subscribe() -> None:
     broker = BrokerHarness(grants=RIGHTS)
     alice, bob = broker.connect(principal="alice"), service(broker)

@@ -9,8 +9,8 @@ from functools import partial
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from nebula.broker.access import Grants
-from nebula.broker.listeners import ANONYMOUS, Listener
+from nebula.broker.access import ANONYMOUS, Grants
+from nebula.broker.listeners import Listener
 from nebula.broker.server import Server
 from tests.conformance.cases import Case
 from tests.conformance.wires import TcpOctets, WebSocketOctets, Wire

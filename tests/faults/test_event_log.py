@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nebula.broker.destinations.base import Account, Refusal
+from nebula.broker.account import Account, Refusal
 from nebula.broker.events import EventLog
 from nebula.broker.limits import Limits
 from nebula.broker.notes import MESSAGES_DEAD
@@ -165,7 +165,7 @@ def test_message_that_expires(broker: Served, lines: list[Line]) -> None:
 
 
 def test_flood_of_one_event_makes_few_lines(lines: list[Line]) -> None:
-    account = Account(1000)
+    account = Account(Limits())
     events = EventLog(account)
     for number in range(10_000):
         events.info("session opened", session=str(number))
@@ -182,7 +182,7 @@ def test_flood_of_one_event_makes_few_lines(lines: list[Line]) -> None:
 
 
 def test_next_second_has_lines_of_its_own(lines: list[Line]) -> None:
-    events = EventLog(Account(1000))
+    events = EventLog(Account(Limits()))
     for now in range(3):
         for _ in range(7):
             events.info("session opened")
@@ -192,7 +192,7 @@ def test_next_second_has_lines_of_its_own(lines: list[Line]) -> None:
 
 
 def test_name_of_a_peers_own_choice_is_cut(lines: list[Line]) -> None:
-    account = Account(1000)
+    account = Account(Limits())
     account.refuse(Refusal("p", "s", "SEND", "/queue/" + "x" * 10_000, "rejected-unauthorised"))
 
     EventLog(account).flush()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from nebula.broker.destinations.base import Account
+from nebula.broker.account import Account
 from nebula.broker.destinations.line import queue_name
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.limits import Limits

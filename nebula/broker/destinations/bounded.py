@@ -7,23 +7,25 @@ from collections.abc import Sequence
 from nebula.broker.destinations.holding import Holding
 from nebula.broker.messages import Message
 from nebula.broker.policies import WhenFull
+from nebula.broker.shares import Usage
 from nebula.broker.store import PageRequest
 
 
 class Bounded(Holding):
     """The messages of a queue, within its limits and those of the broker."""
 
-    def has_room_for(self, size_bytes: int) -> bool:
+    def has_room_for(self, size_bytes: int, sender: Usage) -> bool:
         """Whether a sender that waits may go on: with a margin, so that they do not flutter."""
+        payer = self.payer or sender
         return (
             (self.stored_bytes + self.paged_bytes) * 8 < self.max_bytes * 7
             and self.stored_bytes * 8 < self.rules.max_memory_bytes * 7
             and self.depth * 8 < self.max_messages * 7
-            and not self._account.is_nearly_full
+            and not self._account.is_nearly_full(payer)
             # A message may be larger than the margin. What else could go to make room has gone already.
             and self._has_room(1, size_bytes)
             and not self._account.is_disk_low
-            and self._account.has_room_for(size_bytes)
+            and self._account.has_room_for(size_bytes, payer)
         )
 
     def could_take(self, messages: int, size_bytes: int) -> bool:
@@ -49,7 +51,7 @@ class Bounded(Holding):
         return (
             (makes_room or not self._is_full(message))
             and self.could_keep(message)
-            and self._account.has_room_for(message.size_bytes + beside.size_bytes)
+            and self._account.has_room_for(message.size_bytes + beside.size_bytes, message.head.usage)
         )
 
     def could_hold(self, size_bytes: int) -> bool:
@@ -61,7 +63,10 @@ class Bounded(Holding):
         return (
             self.stored_bytes + self.paged_bytes + size_bytes > self.max_bytes
             or self.stored_bytes + size_bytes > self.rules.max_memory_bytes
-            or self._account.stored_bytes + size_bytes > self._account.max_bytes
+            or (
+                self._account.stored_bytes + size_bytes > self._account.watermark_bytes
+                and not self._account.has_room_for(size_bytes, self.payer or message.head.usage)
+            )
             or len(self._line) + self._unacked_count >= self.max_messages
             or not self.could_keep(message)
         )
@@ -72,23 +77,33 @@ class Bounded(Holding):
             self.rules.when_full is WhenFull.REJECT
             or not self.could_hold(message.size_bytes)
             or not self.could_keep(message)
-            or not self._could_free(message.size_bytes)
+            or not self._could_free(message)
         ):
             return False
-        while self._line.front and self._is_full(message):
+        while self._line.front and self._is_full(message) and self._may_push_out(message):
             self._lose_oldest(now)
         if self.is_deep:
             self._refill()
         # What waits longest may be on disk: it is lost when it comes from there.
         return not self._is_full(message) or (
-            self.is_deep and self._account.has_room_for(message.size_bytes) and not self._account.is_disk_low
+            self.is_deep
+            and self._account.has_room_for(message.size_bytes, self.payer or message.head.usage)
+            and not self._account.is_disk_low
         )
 
-    def _could_free(self, size_bytes: int) -> bool:
+    def _may_push_out(self, message: Message) -> bool:
+        """Whether the oldest may go for it: a sender whose share is used up pushes out its own alone."""
+        payer = self.payer or message.head.usage
+        return (
+            self._account.has_room_for(message.size_bytes, payer)
+            or (self.payer or self._line.front[0].head.usage) is payer
+        )
+
+    def _could_free(self, message: Message) -> bool:
         """Whether the broker's memory would have room if this queue lost what it holds."""
         # What is dead is still held, by another queue.
         freed_bytes = self.stored_bytes if self.rules.when_full is WhenFull.DROP_OLDEST else 0
-        return self._account.has_room_for(size_bytes - freed_bytes)
+        return self._account.has_room_for(message.size_bytes - freed_bytes, self.payer or message.head.usage)
 
     def _trim(self, now: float) -> None:
         """Lose what was kept beyond the limits while it was on disk, where that is the way of this queue.

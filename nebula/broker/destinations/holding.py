@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from nebula.broker.destinations.base import Account
+from nebula.broker.account import Account
 from nebula.broker.destinations.line import Line, PriorityLine, paged_bytes
 from nebula.broker.journal import Journal
 from nebula.broker.messages import Message
 from nebula.broker.policies import QueueRules
+from nebula.broker.shares import Usage
 from nebula.broker.store import KeptLine, PageRequest
 
 Bury: TypeAlias = Callable[[Message, str, str, int], None]
@@ -31,6 +32,7 @@ class Holding:
         journal: is told of what is to be kept on disk; None: nothing is.
         keeps_all: all messages are persistent here, whatever their SENDs said.
         has_levels: it has priorities, whatever its rules say: messages were kept so.
+        payer: who pays for all messages here; None: each sender for its own.
 
     Attributes:
         stored_bytes: what its messages in memory count for.
@@ -49,8 +51,10 @@ class Holding:
         journal: Journal | None = None,
         keeps_all: bool = False,
         has_levels: bool = False,
+        payer: Usage | None = None,
     ) -> None:
         self.name = name
+        self.payer = payer
         self.rules = rules
         self.max_messages = rules.max_messages
         self.max_bytes = rules.max_bytes
@@ -226,7 +230,7 @@ class Holding:
         for line in self.lines:
             gone = line.page_out(up_to, window_bytes // 2, self._may_go)
             for message in gone:
-                self._release_bytes(message.size_bytes)
+                self._let_go(message)
                 self.paged_bytes += paged_bytes(1, len(message.body))
         self._line.refresh()
         self._pages_at = self.stored_bytes + max(window_bytes // 4, self.stored_bytes // 8)
@@ -288,7 +292,7 @@ class Holding:
     def _arrive(self, messages: Iterable[tuple[Message, int]]) -> None:
         """Count what has come from the disk."""
         for message, attempts in messages:
-            self._hold(message.size_bytes)
+            self._hold(message)
             self._note_expiry(message)
             if attempts:
                 self._attempts[message.number] = attempts
@@ -323,7 +327,7 @@ class Holding:
 
     def _wait(self, message: Message) -> None:
         self._line.append(message)
-        self._hold(message.size_bytes)
+        self._hold(message)
         self._note_size()
         if message.expires_at is not None:
             self._note_expiry(message)
@@ -332,20 +336,26 @@ class Holding:
         if self.stored_bytes >= self._small_window_bytes and self._journal is not None:
             self._account.large[self] = None
 
-    def _hold(self, size_bytes: int) -> None:
+    # `Account.hold` and `release` written out: every message that waits passes here.
+
+    def _hold(self, message: Message) -> None:
+        size_bytes = message.size_bytes
         self.stored_bytes += size_bytes
         self._account.stored_bytes += size_bytes
+        (self.payer or message.head.usage).memory_bytes += size_bytes
 
-    def _release_bytes(self, size_bytes: int) -> None:
+    def _let_go(self, message: Message) -> None:
+        size_bytes = message.size_bytes
         self.stored_bytes -= size_bytes
         self._account.stored_bytes -= size_bytes
+        (self.payer or message.head.usage).memory_bytes -= size_bytes
 
     def _release(self, messages: Sequence[Message]) -> None:
         """Forget un-ACKed messages: they are consumed."""
         self._unacked_count -= len(messages)
         attempts = self._attempts
         for message in messages:
-            self._release_bytes(message.size_bytes)
+            self._let_go(message)
             if attempts:
                 attempts.pop(message.number, None)
             if self._journal is not None and self._keeps(message):
@@ -369,7 +379,7 @@ class Holding:
             self._account.drop(message.head, reason)
 
     def _forget(self, message: Message) -> None:
-        self._release_bytes(message.size_bytes)
+        self._let_go(message)
         self._attempts.pop(message.number, None)
         if self._journal is not None and self._keeps(message):
             self._journal.drop_message(self._line.name_of(message), message)

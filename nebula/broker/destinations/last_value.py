@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
-from nebula.broker.destinations.base import Account
+from nebula.broker.account import Account
 from nebula.broker.destinations.snapshots import Departed, Snapshots
-from nebula.broker.destinations.value_feed import LastValueTopic, ValueFeed
+from nebula.broker.destinations.value_feed import TOPIC_COST_BYTES, LastValueTopic, ValueFeed
 from nebula.broker.journal import Journal
 from nebula.broker.messages import Head, Kind, Message
 from nebula.broker.patterns import PatternTable
 from nebula.broker.session import SNAPSHOT_END, Session
+from nebula.broker.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.subscriptions import AckMode, Subscription
 from nebula.headers import RESERVED_VALUE_PREFIX
 
@@ -86,13 +87,14 @@ class LastValues:
         topic = self._topics.get(destination)
         if topic is None:
             topic = self._topics[destination] = LastValueTopic(destination, message)
+            self._open(topic)
         else:
-            self.account.stored_bytes -= topic.value.size_bytes
+            self.account.release(topic.value.size_bytes, topic.value.head.usage)
         was_ordinary = topic.is_live and topic.owner is None
         self._set_owner(topic, owner)
         topic.value = message
         topic.is_live = not deletes
-        self.account.stored_bytes += message.size_bytes
+        self.account.hold(message.size_bytes, message.head.usage)
         topic.users += 1  # ours, until everybody has been told
         is_owed, is_judged = False, self._is_judged(destination)
         groups = self._table.matching(destination)
@@ -115,7 +117,7 @@ class LastValues:
     def end_ephemerals(self, session: Session) -> None:
         """The session has ended, and the values that go with it do."""
         for destination in list(session.ephemerals):
-            self._delete(destination, session.principal)
+            self._delete(destination, session.principal, session.usage)
 
     def restore(self, message: Message, *, deletes: bool) -> None:
         """Take what was kept by an earlier run, before anything else happens."""
@@ -123,7 +125,8 @@ class LastValues:
         topic = self._topics[destination] = LastValueTopic(destination, message)
         topic.is_live = not deletes
         topic.is_stored = True
-        self.account.stored_bytes += message.size_bytes
+        self._open(topic)
+        self.account.hold(message.size_bytes, message.head.usage)
         if self._key_of is not None and not deletes:
             self._by_key[self._key_of(destination)] = destination
 
@@ -145,12 +148,12 @@ class LastValues:
         former = self._by_key.get(key)
         self._by_key[key] = head.destination
         if former is not None and former != head.destination:
-            self._delete(former, head.sender)
+            self._delete(former, head.sender, head.usage)
 
-    def _delete(self, destination: str, sender: str) -> None:
+    def _delete(self, destination: str, sender: str, usage: Usage) -> None:
         topic = self._topics.get(destination)
         if topic is not None and topic.is_live:
-            head = Head(Kind.LAST_VALUE, destination, sender, ())
+            head = Head(Kind.LAST_VALUE, destination, sender, (), usage=usage)
             # Not by `send`: its key may be another destination's by now.
             key_of, self._key_of = self._key_of, None
             try:
@@ -177,11 +180,17 @@ class LastValues:
             topic.is_stored = False
             journal.drop_value(topic.destination)
 
+    def _open(self, topic: LastValueTopic) -> None:
+        self.account.take(Resource.DESTINATIONS, topic.creator)
+        self.account.hold(TOPIC_COST_BYTES + text_cost_bytes(topic.destination), topic.creator)
+
     def _forget_if_idle(self, topic: LastValueTopic) -> None:
         if topic.is_live or topic.users:
             return
         del self._topics[topic.destination]
-        self.account.stored_bytes -= topic.value.size_bytes
+        self.account.release(topic.value.size_bytes, topic.value.head.usage)
+        self.account.release(TOPIC_COST_BYTES + text_cost_bytes(topic.destination), topic.creator)
+        self.account.give_back(Resource.DESTINATIONS, topic.creator)
         if topic.is_stored and self._journal is not None:
             self._journal.drop_value(topic.destination)
         if self._key_of is not None:

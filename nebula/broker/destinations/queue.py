@@ -15,12 +15,13 @@ from collections import deque
 from collections.abc import Sequence
 
 from nebula.broker.access import Rights
-from nebula.broker.destinations.base import Account
+from nebula.broker.account import Account
 from nebula.broker.destinations.bounded import Bounded
 from nebula.broker.destinations.holding import Bury
 from nebula.broker.journal import Journal
 from nebula.broker.messages import Message, Verdict
 from nebula.broker.policies import QueueRules
+from nebula.broker.shares import Usage
 from nebula.broker.store import PageRequest
 from nebula.broker.subscriptions import AckMode, Subscription
 
@@ -30,11 +31,12 @@ class Queue(Bounded):
 
     Args:
         name: its destination.
-        account, rules, bury, journal, keeps_all, has_levels: as `Holding`.
+        account, rules, bury, journal, keeps_all, has_levels, payer: as `Holding`.
         auto_delete: goes with its last subscription, whatever it holds.
         is_inbox: lives by its exclusive subscription only (D.48).
         rights: of whom it belongs to, where it is bound to one subscription to topics; it gets what
             these let it.
+        owner: who made it, and pays for its place among the destinations.
 
     Attributes:
         taken_count: messages that it ever accepted, without those of earlier runs.
@@ -58,10 +60,20 @@ class Queue(Bounded):
         auto_delete: bool = False,
         is_inbox: bool = False,
         rights: Rights | None = None,
+        payer: Usage | None = None,
+        owner: Usage | None = None,
     ) -> None:
         super().__init__(
-            name, account, rules, bury=bury, journal=journal, keeps_all=keeps_all, has_levels=has_levels
+            name,
+            account,
+            rules,
+            bury=bury,
+            journal=journal,
+            keeps_all=keeps_all,
+            has_levels=has_levels,
+            payer=payer,
         )
+        self.owner = owner or account.own
         self.auto_delete = auto_delete
         self.is_inbox = is_inbox
         self.rights = rights
@@ -223,7 +235,7 @@ class Queue(Bounded):
             if not self.may_take(message.head.destination):
                 self._drop([message], "unauthorised")
                 continue
-            self._release_bytes(message.size_bytes)
+            self._let_go(message)
             if taker.ack_mode is AckMode.AUTO and self._journal is not None and self._keeps(message):
                 self._journal.drop_message(line.name_of(message), message)
             self._dispatch(taker, message, self._attempts.get(message.number), now)
@@ -245,7 +257,7 @@ class Queue(Bounded):
         else:
             taker.unacked[message.number] = message
             self._unacked_count += 1
-            self._hold(message.size_bytes)
+            self._hold(message)
             if len(taker.unacked) >= taker.prefetch:
                 takers.popleft().in_turn = False
             elif len(takers) > 1:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import count
+from typing import Final
 
 from nebula import headers as names
 from nebula.broker.access import Rights
-from nebula.broker.destinations.base import Account
+from nebula.broker.account import Account
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.messages import Head, Kind, Message, Verdict
 from nebula.broker.notes import MESSAGES_DEAD
 from nebula.broker.policies import DestinationPolicy, PolicyTable, QueueRules, WhenFull
+from nebula.broker.shares import Resource, Usage, text_cost_bytes
 
 # PROTOCOL G: the name of an inbox that is gone is not given out again for an hour. So many
 # names are remembered at most; the oldest are forgotten first.
 _RETIRED_INBOX_SECONDS = 3600.0
 _MAX_RETIRED_INBOXES = 100_000
+
+# What CPython takes for an empty queue. Measured by tests/broker/test_costs.py.
+QUEUE_COST_BYTES: Final = 3_200
 
 # Of messages that may have expired so many are looked at in one go, over all queues: some 10 ms.
 _SWEPT_AT_ONCE = 20_000
@@ -66,19 +71,26 @@ class Queues:
         """All of them."""
         return self._by_name
 
-    def ensure(self, name: str) -> Queue:
+    def ensure(self, name: str, owner: Usage) -> Queue:
         """The queue of this name; if it is new, follow it up as after `create`."""
-        return self._by_name.get(name) or self.create(name)
+        return self._by_name.get(name) or self.create(name, owner)
 
-    def create(self, name: str, *, auto_delete: bool = False, has_levels: bool = False) -> Queue:
+    def create(
+        self, name: str, owner: Usage, *, auto_delete: bool = False, has_levels: bool = False
+    ) -> Queue:
         """A queue that is new. Follow it with what it is to hold or feed, or `forget_if_idle`.
 
         Args:
+            owner: who pays for its place among the destinations, and for what an inbox holds.
             has_levels: it has priorities, whatever the policies say.
         """
         is_inbox = name.startswith(names.INBOX_PREFIX)
         is_reserved = name.startswith(names.RESERVED_QUEUE_PREFIX)
         is_dead_letter = name == self.dead_letter
+        # The two queues that everybody's messages may end in have bounds of their own.
+        payer = self._account.own if is_dead_letter or name == names.BROKER_QUEUE else None
+        self._account.take(Resource.DESTINATIONS, owner)
+        self._account.hold(QUEUE_COST_BYTES + text_cost_bytes(name), owner)
         queue = self._by_name[name] = Queue(
             name,
             self._account,
@@ -92,6 +104,9 @@ class Queues:
             keeps_all=name in self._copies,
             # Operators' requests go before what anybody may send there.
             has_levels=has_levels or name == names.BROKER_QUEUE,
+            # What a peer does not take from its inbox must not use up the share of those who answer it.
+            payer=owner if is_inbox else payer,
+            owner=owner,
         )
         return queue
 
@@ -111,11 +126,18 @@ class Queues:
         )
 
     def make_bound(
-        self, name: str, rights: Rights, *, is_durable: bool, when_full: WhenFull = WhenFull.REJECT
+        self,
+        name: str,
+        rights: Rights,
+        owner: Usage,
+        *,
+        is_durable: bool,
+        when_full: WhenFull = WhenFull.REJECT,
     ) -> Queue:
         """A queue for one subscription to topics. It is nobody else's, and not among the others.
 
         Args:
+            owner: whose subscription it is. It pays for what is held there: it has asked for it.
             when_full: of one that is not durable: what happens when its subscriber does not keep up. With
                 REJECT that is ended.
         """
@@ -139,6 +161,8 @@ class Queues:
             keeps_all=is_durable,
             auto_delete=not is_durable,
             rights=rights,
+            payer=owner,
+            owner=owner,
         )
 
     def is_fresh_inbox(self, name: str, now: float) -> bool:
@@ -150,6 +174,8 @@ class Queues:
         if not queue.is_idle or self._by_name.get(queue.name) is not queue:
             return
         del self._by_name[queue.name]
+        self._account.give_back(Resource.DESTINATIONS, queue.owner)
+        self._account.release(QUEUE_COST_BYTES + text_cost_bytes(queue.name), queue.owner)
         if queue.is_inbox:
             self._retired_inboxes[queue.name] = now + _RETIRED_INBOX_SECONDS
             if len(self._retired_inboxes) > _MAX_RETIRED_INBOXES:
@@ -207,11 +233,11 @@ class Queues:
         self._account.notes.add(MESSAGES_DEAD, reason, principal=message.head.sender, destination=source)
         queue = self._by_name.get(self.dead_letter)
         if queue is None:
-            if not self._account.has_room_for(message.size_bytes):
+            if not self._account.has_room_for(message.size_bytes, self._account.own):
                 # A flood of them must not make a queue for each.
                 self._account.dropped["dead-letter-full"] += 1
                 return
-            queue = self.create(self.dead_letter)
+            queue = self.create(self.dead_letter, self._account.own)
         is_persistent = message.head.is_persistent or was_kept
         dead = self._dead(message, source, reason, deliveries, is_persistent=is_persistent, is_moved=is_moved)
         if queue.send(dead, self._now) is not Verdict.ACCEPTED:
@@ -256,5 +282,6 @@ class Queues:
             (*about, *kept),
             is_persistent=is_persistent,
             is_moved=is_moved,
+            usage=message.head.usage,
         )
         return Message(head, message.body, next(self._numbers), self._now)

@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from nebula.broker.destinations.base import Account
+from nebula.broker.account import Account
 from nebula.broker.destinations.value_feed import LastValueTopic, ValueFeed
 from nebula.broker.globs import compile_glob, is_glob
+from nebula.broker.shares import Resource
 from nebula.errors import Refused
 
 # So many destinations are looked at in one go for a snapshot: some milliseconds' work.
@@ -50,7 +51,8 @@ class Snapshots:
             Refused: the broker has no room for so much to be told.
         """
         goes_on = feed.walk_on(_AT_ONCE)
-        if not self._account.has_room_for(0):
+        if self._account.is_overdrawn(feed.owner):
+            self._account.exceed(Resource.MEMORY, feed.owner)
             raise Refused("memory", "the broker has no room for all that you would be told")
         return goes_on
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from nebula.broker.account import Account
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.messages import Message, Verdict
 from nebula.broker.patterns import PatternTable
+from nebula.broker.shares import Resource, Usage
 from nebula.broker.subscriptions import Subscription
 from nebula.headers import RESERVED_TOPIC_PREFIX
 
@@ -24,13 +26,15 @@ class Topic:
 
     Attributes:
         direct: subscriptions that acknowledge nothing.
+        owner: who subscribed first, and pays for its place among the destinations.
         queues: one for each other subscription, which gives it credit, redelivery and a bound. That
             of a durable one stays while its subscription is away.
     """
 
-    __slots__ = ("direct", "queues")
+    __slots__ = ("direct", "owner", "queues")
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Usage) -> None:
+        self.owner = owner
         self.direct: list[Subscription] = []
         self.queues: list[Queue] = []
 
@@ -90,13 +94,17 @@ class Topic:
 class Topics:
     """All topics, and what is subscribed to several of them by a glob.
 
+    Args:
+        account: what all principals use.
+
     Attributes:
         globs: those that are subscribed to at present.
     """
 
     takes_nacks = False  # a direct subscription has nothing to give back
 
-    def __init__(self) -> None:
+    def __init__(self, account: Account) -> None:
+        self._account = account
         self.is_judged = False
         self._table: PatternTable[Topic] = PatternTable()
         self.globs = self._table.globs
@@ -132,21 +140,23 @@ class Topics:
 
     def bind(self, pattern: str, queue: Queue) -> None:
         """Feed `queue` with what is sent to topics of `pattern`."""
-        self.topic(pattern).queues.append(queue)
+        self.topic(pattern, queue.owner).queues.append(queue)
 
     def release(self, pattern: str, queue: Queue) -> None:
         """Feed it no more."""
-        self.topic(pattern).queues.remove(queue)
-        self._forget_if_idle(pattern)
+        topic = self._table.things[pattern]
+        topic.queues.remove(queue)
+        self._forget_if_idle(pattern, topic)
 
     def attach(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Feed it directly what comes from now on."""
-        self.topic(subscription.pattern).direct.append(subscription)
+        self.topic(subscription.pattern, subscription.session.usage).direct.append(subscription)
 
     def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:  # noqa: ARG002
         """Feed it no more."""
-        self.topic(subscription.pattern).direct.remove(subscription)
-        self._forget_if_idle(subscription.pattern)
+        topic = self._table.things[subscription.pattern]
+        topic.direct.remove(subscription)
+        self._forget_if_idle(subscription.pattern, topic)
 
     def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
         """Nothing was un-ACKed."""
@@ -159,14 +169,16 @@ class Topics:
     def resume(self, subscription: Subscription, now: float) -> None:
         """Nothing waits."""
 
-    def topic(self, pattern: str) -> Topic:
+    def topic(self, pattern: str, owner: Usage) -> Topic:
         """What is subscribed to `pattern`, new if there is nothing yet."""
         topic = self._table.get(pattern)
         if topic is None:
-            topic = Topic()
+            topic = Topic(owner)
             self._table.add(pattern, topic)
+            self._account.take(Resource.DESTINATIONS, owner)
         return topic
 
-    def _forget_if_idle(self, pattern: str) -> None:
-        if self.topic(pattern).is_idle:
+    def _forget_if_idle(self, pattern: str, topic: Topic) -> None:
+        if topic.is_idle:
             self._table.remove(pattern)
+            self._account.give_back(Resource.DESTINATIONS, topic.owner)

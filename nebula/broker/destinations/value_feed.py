@@ -9,14 +9,18 @@ from itertools import islice
 from typing import Final
 
 from nebula.broker.access import Rights
-from nebula.broker.destinations.base import Account
+from nebula.broker.account import Account
 from nebula.broker.messages import Message
 from nebula.broker.session import Session
+from nebula.broker.shares import Usage
 from nebula.broker.subscriptions import Subscription
 
 # What CPython takes for one destination that a feed has to do with: places in a dictionary, in a line, in a
 # snapshot. Measured: 137 bytes.
 ENTRY_COST_BYTES: Final = 150
+
+# And for a last-value destination, without its name and its value.
+TOPIC_COST_BYTES: Final = 300
 
 _REFERENCE_BYTES: Final = 8
 
@@ -30,14 +34,16 @@ class LastValueTopic:
         is_live: there is a value; otherwise it was deleted.
         owner: the session that an ephemeral value goes with, or None.
         is_stored: the store has a row of it.
+        creator: who sent its first value, and pays for its place among the destinations.
         first_number: of the message that it began with. A feed that has seen less knows nothing of it.
         users: feeds that have still to be told of it, or have a message of it in flight.
     """
 
-    __slots__ = ("destination", "first_number", "is_live", "is_stored", "owner", "users", "value")
+    __slots__ = ("creator", "destination", "first_number", "is_live", "is_stored", "owner", "users", "value")
 
     def __init__(self, destination: str, value: Message) -> None:
         self.destination = destination
+        self.creator = value.head.usage
         self.value = value
         self.is_live = False
         self.owner: Session | None = None
@@ -67,6 +73,7 @@ class ValueFeed:
         account: what all destinations of a broker hold together.
         pattern: the destination or glob of its subscription.
         rights: of its principal; it is told of nothing else.
+        owner: who pays for what is remembered for it.
         is_durable: changes are remembered while its session is away.
 
     Attributes:
@@ -90,6 +97,7 @@ class ValueFeed:
         "is_durable",
         "is_held",
         "marker",
+        "owner",
         "pattern",
         "rights",
         "seen_number",
@@ -97,8 +105,11 @@ class ValueFeed:
         "subscription",
     )
 
-    def __init__(self, account: Account, pattern: str, rights: Rights, *, is_durable: bool) -> None:
+    def __init__(
+        self, account: Account, pattern: str, rights: Rights, owner: Usage, *, is_durable: bool
+    ) -> None:
         self._account = account
+        self.owner = owner
         self.pattern = pattern
         self.rights = rights
         self.is_durable = is_durable
@@ -164,7 +175,7 @@ class ValueFeed:
         """Have it told of what is live and wanted among `topics`: `walk_on` until that is done."""
         self._walk = iter(topics)
         self._walk_bytes = _REFERENCE_BYTES * len(topics)
-        self._account.stored_bytes += self._walk_bytes
+        self._account.hold(self._walk_bytes, self.owner)
         self._is_wanted = is_wanted
         self.snapshot = set() if tells_end else None
 
@@ -188,7 +199,7 @@ class ValueFeed:
         """What was not looked at is no part of the snapshot. Idempotent."""
         self._walk = None
         self._is_wanted = bool
-        self._account.stored_bytes -= self._walk_bytes
+        self._account.release(self._walk_bytes, self.owner)
         self._walk_bytes = 0
 
     def notify(self, topic: LastValueTopic) -> bool:
@@ -224,12 +235,12 @@ class ValueFeed:
         """There is nothing more to be told of it."""
         del self._states[topic]
         topic.users -= 1
-        self._account.stored_bytes -= ENTRY_COST_BYTES
+        self._account.release(ENTRY_COST_BYTES, self.owner)
 
     def _take_up(self, topic: LastValueTopic, state: _State) -> None:
         self._states[topic] = state
         topic.users += 1
-        self._account.stored_bytes += ENTRY_COST_BYTES
+        self._account.hold(ENTRY_COST_BYTES, self.owner)
 
     def let_go_some(self, count: int) -> list[LastValueTopic]:
         """Nobody is fed by it any more: let so many go, whatever they wait for. Returns them."""
@@ -237,7 +248,7 @@ class ValueFeed:
         while self._states and len(topics) < count:
             topic, _ = self._states.popitem()
             topic.users -= 1
-            self._account.stored_bytes -= ENTRY_COST_BYTES
+            self._account.release(ENTRY_COST_BYTES, self.owner)
             if topic is not self.marker:
                 topics.append(topic)
         return topics

@@ -1,0 +1,197 @@
+"""What all principals use of a broker together, what was lost, and what was refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from nebula.broker.access import BROKERS_OWN, Rights
+from nebula.broker.limits import Limits
+from nebula.broker.messages import Head
+from nebula.broker.notes import MESSAGES_DROPPED, SHARE_EXCEEDED, Notes
+from nebula.broker.shares import Pool, Resource, Share, Usage, Usages, room
+
+if TYPE_CHECKING:
+    from nebula.broker.destinations.holding import Holding
+    from nebula.broker.store import PageRequest
+
+# What is refused between two looks of the operator's log, beyond which it is only counted.
+_MAX_REFUSALS: Final = 4
+
+_OWN_RIGHTS: Final = Rights(BROKERS_OWN, None, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What was turned down, for the operator alone: the peer is not told why (D.5)."""
+
+    principal: str
+    session: str
+    what: str
+    destination: str
+    verdict: str
+
+
+class Account:
+    """What all principals use of the broker, what was lost, and what was refused.
+
+    Args:
+        limits: what there is of each resource.
+        shares: what single principals may use, by pattern.
+
+    Attributes:
+        stored_bytes: memory that everything holds together: messages, values, transactions, subscriptions,
+            names.
+        watermark_bytes: as long as no more is held, nobody has exceeded a share of the memory, and no share
+            is looked at.
+        own: the broker itself, which pays for what is bounded otherwise.
+        pools: all other resources.
+        dropped: messages that were not delivered, by reason.
+        is_disk_low: nothing more is to be written, save what ends things.
+        large: queues that hold much in memory: what the store has may leave it.
+        expiring: queues with messages that will expire.
+        pages: of deep queues, to be read now.
+        notes: what the operator's log is to tell.
+    """
+
+    __slots__ = (
+        "_refusals",
+        "_uncounted",
+        "dropped",
+        "expiring",
+        "is_disk_low",
+        "large",
+        "max_bytes",
+        "notes",
+        "own",
+        "pages",
+        "pools",
+        "refusals",
+        "reserved_bytes",
+        "stored_bytes",
+        "usages",
+        "watermark_bytes",
+    )
+
+    def __init__(self, limits: Limits, shares: Sequence[Share] = ()) -> None:
+        self.max_bytes = limits.max_memory_bytes
+        self.reserved_bytes = int(limits.max_memory_bytes * limits.operator_reserve)
+        self.stored_bytes = 0
+        self.usages = Usages(shares, limits.principal_share)
+        self.watermark_bytes = self.usages.lowest(Resource.MEMORY, self.max_bytes - self.reserved_bytes)
+        self.own = self.usages.of(_OWN_RIGHTS)
+        self.pools = {
+            resource: Pool(resource, limit, int(limit * limits.operator_reserve))
+            for resource, limit in (
+                (Resource.DESTINATIONS, limits.max_destinations),
+                (Resource.SUBSCRIPTIONS, limits.max_subscriptions_in_all),
+                (Resource.GLOBS, limits.max_globs),
+                (Resource.SESSIONS, limits.max_durable_sessions),
+                (Resource.DURABLES, limits.max_durable_subscriptions),
+                (Resource.DELAYED, limits.max_delayed_messages),
+                (Resource.DEDUP_IDS, limits.max_dedup_ids),
+                (Resource.CONNECTIONS, limits.max_connections),
+            )
+        }
+        self.refusals: Counter[Resource] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.is_disk_low = False
+        self.large: dict[Holding, None] = {}
+        self.expiring: dict[Holding, None] = {}
+        self.pages: list[PageRequest] = []
+        self.notes = Notes()
+        self._refusals: list[Refusal] = []
+        self._uncounted = 0
+
+    def drop(self, head: Head, reason: str, session: str = "") -> None:
+        """Count a message that comes to nothing, and note it down.
+
+        Args:
+            session: of its sender, where it is known.
+        """
+        self.dropped[reason] += 1
+        self.notes.add(
+            MESSAGES_DROPPED,
+            reason,
+            principal=head.sender,
+            session=session,
+            destination=head.destination,
+        )
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Remember a refusal until it is taken; of many at once only how many there were."""
+        if len(self._refusals) < _MAX_REFUSALS:
+            self._refusals.append(refusal)
+        else:
+            self._uncounted += 1
+
+    def take_refusals(self) -> tuple[list[Refusal], int]:
+        """What was refused since the last call, and how many more there were."""
+        taken = self._refusals, self._uncounted
+        self._refusals, self._uncounted = [], 0
+        return taken
+
+    # --- memory ---
+
+    def is_nearly_full(self, usage: Usage) -> bool:
+        """So much is held that a principal which waits for room waits on."""
+        most_bytes = usage.memory_bytes + self.room_bytes(usage)
+        return self.stored_bytes * 8 >= self.max_bytes * 7 or usage.memory_bytes * 8 >= most_bytes * 7
+
+    def has_room_for(self, size_bytes: int, usage: Usage) -> bool:
+        """Whether a principal may hold so much more memory."""
+        if self.stored_bytes + size_bytes <= self.watermark_bytes:
+            return True
+        return size_bytes <= self.room_bytes(usage)
+
+    def is_overdrawn(self, usage: Usage) -> bool:
+        """Whether a principal holds all the memory that it may, or more: some costs are only counted."""
+        return self.stored_bytes >= self.watermark_bytes and not self.room_bytes(usage)
+
+    def room_bytes(self, usage: Usage) -> int:
+        """How much more memory a principal may hold."""
+        return room(
+            Resource.MEMORY,
+            usage,
+            limit=self.max_bytes,
+            reserved=self.reserved_bytes,
+            used=self.stored_bytes,
+        )
+
+    def hold(self, size_bytes: int, usage: Usage) -> None:
+        """A principal pays for so much more memory, whether there was room for it or not."""
+        self.stored_bytes += size_bytes
+        usage.memory_bytes += size_bytes
+
+    def release(self, size_bytes: int, usage: Usage) -> None:
+        """It pays for so much less."""
+        self.stored_bytes -= size_bytes
+        usage.memory_bytes -= size_bytes
+
+    # --- everything else ---
+
+    def has_room(self, resource: Resource, usage: Usage) -> bool:
+        """Whether a principal may have one more of a resource."""
+        return self.pools[resource].room_for(usage) > 0
+
+    def take(self, resource: Resource, usage: Usage) -> None:
+        """A principal has one more, whether there was room for it or not."""
+        self.pools[resource].used += 1
+        usage.counts[resource] = usage.counts.get(resource, 0) + 1
+
+    def give_back(self, resource: Resource, usage: Usage) -> None:
+        """It has one less."""
+        self.pools[resource].used -= 1
+        usage.counts[resource] -= 1
+
+    def exceed(self, resource: Resource, usage: Usage, session: str = "") -> None:
+        """Count and note down that a principal had no room for more.
+
+        Args:
+            session: of the principal, where it is known.
+        """
+        self.refusals[resource] += 1
+        usage.refusals += 1
+        self.notes.add(SHARE_EXCEEDED, resource.value, principal=usage.name, session=session)

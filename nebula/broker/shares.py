@@ -1,0 +1,189 @@
+"""Shares: how much of each bound of the broker one principal may use.
+
+Every bound of the whole broker is a `Pool`, and what one principal uses of all pools is its `Usage`. A
+principal with the fraction `f` may use at most `f / (1 - f)` times what is still free. So a principal that is
+alone gets the fraction `f` of a pool, several that press it get equal parts, and a part always stays free for
+whoever comes next. (Switches divide their packet buffers this way: Choudhury and Hahne, "Dynamic queue length
+thresholds in a shared memory packet switch", 1996.)
+
+A part of each pool is reserved for operators, so that they can look and interfere when all else is used up.
+Their own share is not limited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from math import ceil
+from typing import Final
+from weakref import WeakValueDictionary
+
+from nebula.broker.access import ANONYMOUS, Rights
+from nebula.broker.globs import compile_glob
+
+# What CPython takes for a text beside its characters, and for an entry of a dictionary that holds it.
+_TEXT_COST_BYTES: Final = 150
+
+
+class Resource(Enum):
+    """What is bounded for the whole broker. Values are the words of the log, of metrics and of settings."""
+
+    MEMORY = "memory"
+    DISK = "disk"
+    DESTINATIONS = "destinations"
+    SUBSCRIPTIONS = "subscriptions"
+    GLOBS = "globs"
+    SESSIONS = "durable-sessions"
+    DURABLES = "durable-subscriptions"
+    DELAYED = "delayed-messages"
+    DEDUP_IDS = "dedup-ids"
+    CONNECTIONS = "connections"
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one principal may use.
+
+    Attributes:
+        pattern: a glob over the names of usages: principals, or `anonymous@ADDRESS`.
+        fraction: of each pool, for a principal that is alone; 1.0: all of it.
+        most: further limits, in the unit of each resource.
+    """
+
+    pattern: str = "**"
+    fraction: float = 1.0
+    most: Mapping[Resource, int] = field(default_factory=dict)
+
+
+class Usage:
+    """What one principal uses of the broker. Everything that costs holds a reference to whoever pays for it.
+
+    Attributes:
+        name: the principal; of an anonymous peer with the address that it comes from.
+        rights: of the principal.
+        share: what it may use.
+        memory_bytes: messages, values, transactions, subscriptions and names that it pays for.
+        disk_bytes: messages that it pays for on disk.
+        counts: of all other resources.
+        refusals: how often it was refused something because its share was used up.
+        is_stalled: it waited for memory without success, and waits no more until some is free.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "counts",
+        "disk_bytes",
+        "is_stalled",
+        "memory_bytes",
+        "name",
+        "refusals",
+        "rights",
+        "share",
+    )
+
+    def __init__(self, name: str, rights: Rights | None = None, share: Share | None = None) -> None:
+        self.name = name
+        self.rights = rights
+        self.share = share or Share()
+        self.memory_bytes = 0
+        self.disk_bytes = 0
+        self.counts: dict[Resource, int] = {}
+        self.refusals = 0
+        self.is_stalled = False
+
+    @property
+    def is_operator(self) -> bool:
+        """It may use what is reserved, and all that is free."""
+        return self.rights is not None and self.rights.is_operator
+
+    def used(self, resource: Resource) -> int:
+        """How much it uses."""
+        if resource is Resource.MEMORY:
+            return self.memory_bytes
+        return self.disk_bytes if resource is Resource.DISK else self.counts.get(resource, 0)
+
+
+@dataclass(slots=True)
+class Pool:
+    """One bound of the broker.
+
+    Attributes:
+        limit: how much there is.
+        reserved: of it, for operators alone.
+        used: by everybody together.
+    """
+
+    resource: Resource
+    limit: int
+    reserved: int = 0
+    used: int = 0
+
+    def room_for(self, usage: Usage) -> int:
+        """How much more a principal may take now."""
+        return room(self.resource, usage, limit=self.limit, reserved=self.reserved, used=self.used)
+
+
+def room(resource: Resource, usage: Usage, *, limit: int, reserved: int, used: int) -> int:
+    """How much more of a resource a principal may take, where so much is used by everybody together."""
+    if usage.is_operator:
+        return max(0, limit - used)
+    free = limit - reserved - used
+    held, share = usage.used(resource), usage.share
+    most = free
+    if share.fraction < 1.0:
+        # Solved for `more` from: held + more <= times * (free - more).
+        times = share.fraction / (1.0 - share.fraction)
+        most = ceil((times * free - held) / (1.0 + times))
+    if resource in share.most:
+        most = min(most, share.most[resource] - held)
+    return max(0, min(most, free))
+
+
+class Usages:
+    """The usages of all principals that use anything.
+
+    Args:
+        shares: what principals may use; the first that matches counts.
+        fraction: of those that none matches.
+    """
+
+    def __init__(self, shares: Sequence[Share] = (), fraction: float = 1.0) -> None:
+        self._shares = tuple((compile_glob(share.pattern), share) for share in shares)
+        self._usual = Share(fraction=fraction)
+        # Whoever uses nothing any more is forgotten, so that names which peers make up cost nothing.
+        self._by_name: WeakValueDictionary[str, Usage] = WeakValueDictionary()
+
+    def of(self, rights: Rights, place: str = "") -> Usage:
+        """The one usage of a principal.
+
+        Args:
+            rights: of the principal.
+            place: where a peer comes from. It tells anonymous peers apart.
+        """
+        name = f"{ANONYMOUS}@{place}" if place and rights.principal == ANONYMOUS else rights.principal
+        usage = self._by_name.get(name)
+        if usage is None:
+            usage = self._by_name[name] = Usage(name, rights, self._share_of(name))
+        return usage
+
+    @property
+    def all(self) -> list[Usage]:
+        """Everybody who uses anything."""
+        return list(self._by_name.values())
+
+    def lowest(self, resource: Resource, limit: int) -> int:
+        """As long as no more than this is used by everybody, nobody has exceeded a share."""
+        shares = (self._usual, *(share for _, share in self._shares))
+        return min(min(int(share.fraction * limit), share.most.get(resource, limit)) for share in shares)
+
+    def _share_of(self, name: str) -> Share:
+        return next((share for matches, share in self._shares if matches(name)), self._usual)
+
+
+def text_cost_bytes(*texts: str) -> int:
+    """What it costs to keep these texts."""
+    # One rare character makes a text four times as wide.
+    return sum(_TEXT_COST_BYTES + len(text) * (1 if text.isascii() else 4) for text in texts)
