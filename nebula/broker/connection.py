@@ -80,6 +80,7 @@ class Connection(asyncio.Protocol):
             uuid.uuid4().hex,
             self._principal or ANONYMOUS,
             profile=self._listener.profile,
+            place=self.link.place,
             connection=self,
         )
         self._protocol = ServerProtocol(
@@ -103,6 +104,11 @@ class Connection(asyncio.Protocol):
     def principal(self) -> str:
         """Who the peer is, as far as is known."""
         return self._protocol.session.principal
+
+    @property
+    def payer(self) -> str:
+        """Who pays for what is on its way: its principal, or until that is known the place it comes from."""
+        return self._protocol.session.usage.name
 
     def facts(self, now: float) -> LinkFacts:
         """What an operator is told of it."""
@@ -365,6 +371,7 @@ class Connection(asyncio.Protocol):
 
     def _opened(self) -> None:
         self._is_open = True
+        self._server.note_known(self)
         version, address = self._protocol.version, self.link.address
         # Who runs in this process comes with it, before the broker has said that it listens.
         if address is not None:

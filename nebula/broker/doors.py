@@ -55,7 +55,8 @@ class Doors:
         self._http_listeners: list[HttpListener] = []
         self._is_closed = False
         self._is_ended = False
-        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
+        # By who comes in: the task, which nothing else holds, and its socket.
+        self._handshakes: dict[object, tuple[asyncio.Task[None], socket.socket]] = {}
 
     @property
     def are_open(self) -> bool:
@@ -105,11 +106,19 @@ class Doors:
         for http in self._http_listeners:
             http.close()
 
+    def end_handshake(self, guest: object) -> bool:
+        """End the TLS handshake of whoever comes in; False: there is none."""
+        found = self._handshakes.get(guest)
+        if found is None:
+            return False
+        # It fails by it, and ends as any other that fails.
+        with contextlib.suppress(OSError):
+            found[1].shutdown(socket.SHUT_RDWR)
+        return True
+
     def _end_handshakes(self) -> None:
-        for peer in self._handshakes.values():
-            # They fail by it, and end as any other that fails.
-            with contextlib.suppress(OSError):
-                peer.shutdown(socket.SHUT_RDWR)
+        for guest in self._handshakes:
+            self.end_handshake(guest)
 
     def _greet(self, peer: socket.socket, make: _Maker, context: ssl.SSLContext, doorway: Doorway) -> None:
         """Count in who has come to a TLS listener, and begin its handshake; or close its socket."""
@@ -126,8 +135,8 @@ class Doors:
             peer.close()
             return
         handshake = asyncio.get_running_loop().create_task(self._shake_hands(peer, guest, context, doorway))
-        self._handshakes[handshake] = peer
-        handshake.add_done_callback(self._handshakes.pop)
+        self._handshakes[guest] = handshake, peer
+        handshake.add_done_callback(lambda _: self._handshakes.pop(guest))
 
     async def _shake_hands(
         self, peer: socket.socket, guest: asyncio.Protocol, context: ssl.SSLContext, doorway: Doorway

@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import socket
 from collections import Counter
+from collections.abc import Callable
 
 # Whoever has one address of IPv6 has its whole subnet (RFC 4291, 2.5.4).
 _SUBNET_BITS = 64
@@ -21,13 +22,18 @@ class Doorway:
         most: how many there may be.
         most_of_one: how many of them may come from one address (IPv6: from one subnet), so that one
             machine cannot keep all others out.
+        evict: closes the connection of a guest that has not said who it is, to make room for a new one;
+            None: nobody makes room.
     """
 
-    def __init__(self, most: int, most_of_one: int) -> None:
+    def __init__(self, most: int, most_of_one: int, evict: Callable[[object], None] | None = None) -> None:
         self._most = most
         self._most_of_one = most_of_one
+        self._evict = evict
         self._places: dict[object, str | None] = {}
         self._counts: Counter[str] = Counter()
+        # Those who have not said who they are, by place, longest first.
+        self._unknown: dict[str, dict[object, None]] = {}
 
     def __len__(self) -> int:
         """Those who are there."""
@@ -44,7 +50,7 @@ class Doorway:
         """
         if guest in self._places:
             return None
-        if len(self._places) >= self._most:
+        if len(self._places) >= self._most and not self._make_room():
             return f"more than {self._most} connections"
         place = None if address is None else place_of(address)
         if place is not None:
@@ -52,10 +58,32 @@ class Doorway:
                 return f"more than {self._most_of_one} connections from your address"
             self._counts[place] += 1
         self._places[guest] = place
+        if place is not None and self._evict is not None:
+            self._unknown.setdefault(place, {})[guest] = None
         return None
+
+    def know(self, guest: object) -> None:
+        """It has said who it is: it makes room for nobody any more."""
+        place = self._places.get(guest)
+        unknown = None if place is None else self._unknown.get(place)
+        if place is not None and unknown is not None:
+            unknown.pop(guest, None)
+            if not unknown:
+                del self._unknown[place]
+
+    def _make_room(self) -> bool:
+        """End who has waited longest at the place where most wait; False: nobody waits."""
+        if self._evict is None or not self._unknown:
+            return False
+        place = max(self._unknown, key=lambda each: len(self._unknown[each]))
+        guest = next(iter(self._unknown[place]))
+        self.leave(guest)
+        self._evict(guest)
+        return True
 
     def leave(self, guest: object) -> None:
         """Count it out, if it was in."""
+        self.know(guest)
         place = self._places.pop(guest, None)
         if place is not None:
             self._counts[place] -= 1
@@ -89,4 +117,4 @@ def place_of(address: str) -> str:
     whole = ipaddress.IPv6Address(address.partition("%")[0])
     if whole.ipv4_mapped is not None:
         return str(whole.ipv4_mapped)  # a peer of IPv4 at a listener on `::`
-    return str(int(whole) >> _SUBNET_BITS)
+    return str(ipaddress.IPv6Network((whole, _SUBNET_BITS), strict=False))

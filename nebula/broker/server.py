@@ -118,7 +118,9 @@ class Server:
         self._writer = None if store is None else Writer(store, self._on_committed, self._on_store_failed)
         self._on_failure = on_failure
         # Without those that were refused and are still being told so: they take nobody's place.
-        self._doorway = Doorway(self.limits.max_connections, self.limits.max_connections_per_address)
+        self._doorway = Doorway(
+            self.limits.max_connections, self.limits.max_connections_per_address, self._evict
+        )
         self._doors = Doors(
             partial(Connection, self, None), self._doorway, self.limits, self.pages, self.posts
         )
@@ -272,6 +274,16 @@ class Server:
         if self.is_stopping:
             return _STOPPING  # it was being accepted when the doors were closed
         return self._doorway.enter(connection, address)
+
+    def note_known(self, connection: Connection) -> None:
+        """It is known who the peer is: from now on the core counts its connections."""
+        self._doorway.know(connection)
+
+    def _evict(self, guest: object) -> None:
+        """Close a connection whose peer has not said who it is: a new one needs its place."""
+        if not self._doors.end_handshake(guest):
+            assert isinstance(guest, Connection)
+            guest.abort()
 
     def dismiss(self, connection: Connection) -> None:
         """Count it out."""

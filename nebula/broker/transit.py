@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from nebula.broker.encoding import LARGE_BYTES
 
@@ -81,6 +82,11 @@ class Loaded(Protocol):
     """What a `Transit` knows of a connection."""
 
     @property
+    def payer(self) -> str:
+        """Whose it is: all connections of one payer are judged together."""
+        ...
+
+    @property
     def link(self) -> LoadedLink:
         """The way to its peer."""
         ...
@@ -113,7 +119,8 @@ class Transit(Generic[_L]):
         return self._added_bytes >= self._max_bytes // 8
 
     def excess(self, now: float) -> list[_L]:
-        """Who is to be ended, that the others may go on: those who hold most, until a quarter is free.
+        """Who is to be ended, that the others may go on: the largest connections of the principals that hold
+        most together, until a quarter is free.
 
         Call it some times a second, or when much has been added. Mostly it only sums up, and only those
         who were touched since the last look or have something: the idle cost nothing.
@@ -142,20 +149,29 @@ class Transit(Generic[_L]):
         if total <= self._max_bytes:
             return []
 
-        def burden(loaded: tuple[Any, Load]) -> float:
-            load = loaded[1]
+        def burden(load: Load) -> float:
             return load.own_bytes + sum(size / users[key] for key, size in load.shared.items())
 
+        # Each burden once: `users` changes below. Of each principal the largest connection stands last.
+        by_payer: dict[str, list[tuple[float, int]]] = {}
+        for place, (connection, load) in enumerate(loads):
+            by_payer.setdefault(connection.payer, []).append((burden(load), place))
+        heaviest = []
+        for payer, held in by_payer.items():
+            held.sort()
+            heaviest.append((-sum(size for size, _ in held), payer))
+        heapify(heaviest)
         ended: list[_L] = []
-        # Each burden once: `users` changes below.
-        for _, index in sorted(((burden(each), place) for place, each in enumerate(loads)), reverse=True):
-            if total <= self._max_bytes * 3 // 4:
-                break
-            connection, load = loads[index]
+        while heaviest and total > self._max_bytes * 3 // 4:
+            negative, payer = heappop(heaviest)
+            size, place = by_payer[payer].pop()
+            if by_payer[payer]:
+                heappush(heaviest, (negative + size, payer))
+            connection, load = loads[place]
             ended.append(connection)
             total -= load.own_bytes
-            for key, size in load.shared.items():
+            for key, shared_bytes in load.shared.items():
                 users[key] -= 1
                 if not users[key]:
-                    total -= size
+                    total -= shared_bytes
         return ended
