@@ -16,12 +16,15 @@ from nebula.broker.core import Broker
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.topic import Topic
 from nebula.broker.destinations.value_feed import LastValueTopic
+from nebula.broker.durables import StandingSession
 from nebula.broker.globs import compile_glob
-from nebula.broker.messages import Kind
+from nebula.broker.messages import Kind, Message
 from nebula.broker.rows import (
     Arrivals,
     ConnectionDetails,
     ConnectionRow,
+    DelayedRow,
+    PrincipalRow,
     QueueDetails,
     QueueRow,
     SessionDetails,
@@ -30,7 +33,9 @@ from nebula.broker.rows import (
     TopicRow,
     connection_details,
     connection_row,
+    delayed_row,
     paged_out,
+    principal_row,
     queue_details,
     queue_row,
     session_details,
@@ -40,6 +45,7 @@ from nebula.broker.rows import (
     unacked_of,
 )
 from nebula.broker.session import Session
+from nebula.broker.shares import Resource, Usage
 from nebula.errors import Refused
 
 T = TypeVar("T")
@@ -76,6 +82,21 @@ class Selection:
     rank: str | None = None
     after: str = ""
     limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedFilter:
+    """Which delayed messages.
+
+    Attributes:
+        pattern: a glob that their destinations have to match.
+        principal: of their sender; None: any.
+        after: only those that came later than the message of this number.
+    """
+
+    pattern: str = _EVERYTHING
+    principal: str | None = None
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +140,16 @@ CONNECTION_RANKS: Final[Mapping[str, Callable[[Session], float]]] = {
     "traffic": lambda session: (
         session.connection.traffic.read_bytes + session.connection.traffic.written_bytes
     ),
+}
+
+
+# What principals can be ordered by, beside their names.
+PRINCIPAL_RANKS: Final[Mapping[str, Callable[[Usage], float]]] = {
+    "memory": lambda usage: usage.memory_bytes,
+    "disk": lambda usage: usage.disk_bytes,
+    "refusals": lambda usage: usage.refusals,
+    "connections": lambda usage: usage.used(Resource.CONNECTIONS),
+    "destinations": lambda usage: usage.used(Resource.DESTINATIONS),
 }
 
 
@@ -241,10 +272,55 @@ class Administration:
         Raises:
             Refused: there is none of this name.
         """
+        return session_details(self._find_standing(name), now)
+
+    def _find_standing(self, name: str) -> StandingSession:
         found = self._broker.standing.by_id.get(name)
         if found is None:
             raise Refused("not-found", f"no session {name[:200]!r} has durable subscriptions")
-        return session_details(found, now)
+        return found
+
+    def principals(self, selection: Selection) -> Steps[Listing[PrincipalRow]]:
+        """Those who use anything; they can be ordered by one of `PRINCIPAL_RANKS`.
+
+        Raises:
+            Refused: a malformed glob.
+        """
+        account = self._broker.account
+        usages = {usage.name: usage for usage in account.usages.all}
+        rank = None if selection.rank is None else PRINCIPAL_RANKS[selection.rank]
+        return choose(usages, selection, rank, lambda _, usage: principal_row(usage, account))
+
+    def delayed(self, wanted: DelayedFilter, limit: int, now: float) -> Listing[DelayedRow]:
+        """Messages that wait for their time, in the order of arrival.
+
+        Raises:
+            Refused: a malformed glob.
+        """
+        found = self._delayed(wanted)
+        rows = [delayed_row(due, message, now) for due, message in found[: min(limit, MOST_ROWS)]]
+        return Listing(rows, len(found), str(rows[-1].number) if len(rows) < len(found) else None)
+
+    def purge_delayed(self, wanted: DelayedFilter) -> int:
+        """Drop messages that wait for their time, and count them as purged. Returns how many.
+
+        Raises:
+            Refused: a malformed glob.
+        """
+        numbers = {message.number for _, message in self._delayed(wanted)}
+        count = self._broker.placing.delayed.remove(numbers)
+        self._broker.account.dropped["purged"] += count
+        return count
+
+    def _delayed(self, wanted: DelayedFilter) -> list[tuple[float, Message]]:
+        matches = _matcher(wanted.pattern)
+        return [
+            (due, message)
+            for due, message in self._broker.placing.delayed.waiting()
+            if message.number > wanted.after
+            and (wanted.principal is None or message.head.sender == wanted.principal)
+            and (matches is None or matches(message.head.destination))
+        ]
 
     def find_queue(self, name: str) -> Queue:
         """The queue of this name.
@@ -286,6 +362,27 @@ class Administration:
             self._broker.queues.forget_if_idle(queue, now)
         return purged
 
+    def end_durable_session(self, name: str, now: float) -> None:
+        """Forget a session's durable subscriptions with all that they keep, and end its connection.
+
+        Raises:
+            Refused: there is none of this name, or it is a service in the broker's own process.
+        """
+        standing = self._find_standing(name)
+        self._check_not_hosted(standing.rights.principal)
+        self._broker.end_durable_session(standing, now)
+
+    def drop_backlog(self, name: str) -> int:
+        """Drop all that waits for a session. Its subscriptions stay, and what is un-ACKed.
+
+        Returns:
+            How many messages, and values that it was to be told of.
+
+        Raises:
+            Refused: there is none of this name.
+        """
+        return self._broker.drop_backlog(self._find_standing(name))
+
     def end_session(self, name: str) -> None:
         """End the connection that a session has at present, with an ERROR that says so.
 
@@ -295,9 +392,12 @@ class Administration:
             Refused: nobody is connected by this name, or it is a service in the broker's own process.
         """
         session = self._find_session(name)
-        if session.principal.startswith(_HOSTED):
-            raise Refused("hosted", "the broker would end with a service that it hosts itself")
+        self._check_not_hosted(session.principal)
         session.end("an operator has ended the connection")
+
+    def _check_not_hosted(self, principal: str) -> None:
+        if principal.startswith(_HOSTED):
+            raise Refused("hosted", "the broker would end with a service that it hosts itself")
 
     def _find_session(self, name: str) -> Session:
         session = self._broker.sessions.get(name)
@@ -317,12 +417,14 @@ def choose(
     Raises:
         Refused: a malformed glob.
     """
-    pattern = selection.pattern
+    return _choose(things, selection, _matcher(selection.pattern), rank, row)
+
+
+def _matcher(pattern: str) -> Callable[[str], object] | None:
     try:
-        matches = None if pattern == _EVERYTHING else compile_glob(pattern)
+        return None if pattern == _EVERYTHING else compile_glob(pattern)
     except ValueError as error:
         raise Refused("bad-pattern", f"{pattern[:200]!r} {error}") from error
-    return _choose(things, selection, matches, rank, row)
 
 
 def _choose(

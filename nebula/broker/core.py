@@ -20,7 +20,7 @@ from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
 from nebula.broker.destinations.topic import Topics
-from nebula.broker.durables import StandingSessions
+from nebula.broker.durables import StandingSession, StandingSessions
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.messages import (
@@ -329,6 +329,18 @@ class Broker:
                     subscription.prefetch = subscription.window
                     queue.resume(subscription, now)
 
+    def end_durable_session(self, standing: StandingSession, now: float) -> None:
+        """Forget a session's durable subscriptions with all that they keep; its connection is ended."""
+        session = self._sessions.get(standing.id)
+        if session is not None:
+            session.end("an operator has ended the session")
+            self.close_session(session, now, lost=True)
+        self._subscribing.end_session(standing)
+
+    def drop_backlog(self, standing: StandingSession) -> int:
+        """Forget all that waits for a session; see `Subscribing.drop_backlog`."""
+        return self._subscribing.drop_backlog(standing)
+
     # --- subscriptions ---
 
     def begin(self, subscription: Subscription, now: float) -> None:
@@ -404,6 +416,7 @@ class Broker:
         self.placing.advance(now)
         self.values.advance()
         self._subscribing.expire(now)
+        self._subscribing.relieve(list(self._sessions.values()))
 
     def take_work(self, now: float) -> Work:
         """What is to be done now. Ask after every input, and do all of it."""

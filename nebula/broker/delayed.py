@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from heapq import heappop, heappush
+from collections.abc import Collection, Iterator
+from heapq import heapify, heappop, heappush
 
 from nebula.broker.account import Account
 from nebula.broker.journal import Journal
@@ -54,12 +54,32 @@ class Delayed:
         self._account.take(Resource.DELAYED, message.head.usage)
         self._account.hold(message.size_bytes, message.head.usage)
 
+    def waiting(self) -> list[tuple[float, Message]]:
+        """What waits, by the order of arrival, each with the time at which it is due."""
+        return [(due, message) for due, _, message in sorted(self._heap, key=_by_number)]
+
+    def remove(self, unwanted: Collection[int]) -> int:
+        """Forget the messages with these numbers, and return how many there were."""
+        gone = [message for _, number, message in self._heap if number in unwanted]
+        self._heap = [entry for entry in self._heap if entry[1] not in unwanted]
+        heapify(self._heap)
+        for message in gone:
+            self._forget(message)
+        return len(gone)
+
     def take_due(self, now: float) -> Iterator[Message]:
         """Hand over what is due, in order; what is due at once in that of arrival."""
         while self._heap and self._heap[0][0] <= now:
             *_, message = heappop(self._heap)
-            self._account.give_back(Resource.DELAYED, message.head.usage)
-            self._account.release(message.size_bytes, message.head.usage)
-            if message.head.is_persistent and self._journal is not None:
-                self._journal.drop_delayed(message)
+            self._forget(message)
             yield message
+
+    def _forget(self, message: Message) -> None:
+        self._account.give_back(Resource.DELAYED, message.head.usage)
+        self._account.release(message.size_bytes, message.head.usage)
+        if message.head.is_persistent and self._journal is not None:
+            self._journal.drop_delayed(message)
+
+
+def _by_number(entry: tuple[float, int, Message]) -> int:
+    return entry[1]

@@ -41,6 +41,7 @@ REASONS: Final = (
     "rejected-invalid",
     "rejected-no-consumer",
     "rejected-unauthorised",
+    "share",
     "unauthorised",
 )
 
@@ -87,6 +88,7 @@ class BrokerCollector(Collector):
         yield from _of_all(self._status)
         yield from _totals(self._status)
         yield from _kinds(self._status)
+        yield from _shares(self._status)
         yield from _by_names(self._status)
         if self._commits is not None and self._status.store is not None:
             yield from _stored(self._commits, self._status.store)
@@ -141,6 +143,30 @@ def _kinds(status: BrokerStatus) -> Iterator[Metric]:
             assert isinstance(totals, KindTotals)
             family.add_metric([kind], getattr(totals, field))
         yield family
+
+
+_OF_POOLS: Final = (
+    ("nebula_resource_limit", "What there is of each resource that principals share.", "limit"),
+    ("nebula_resource_used", "What all principals together use of it.", "used"),
+    ("nebula_resource_largest_use", "What the principal that uses most of it uses.", "largest"),
+)
+
+
+def _shares(status: BrokerStatus) -> Iterator[Metric]:
+    yield GaugeMetricFamily("nebula_principals", "Principals that use anything.", status.principals)
+    for name, about, field in _OF_POOLS:
+        gauge = GaugeMetricFamily(name, about, labels=["resource"])
+        for resource, pool in status.pools.items():
+            gauge.add_metric([resource], getattr(pool, field))
+        yield gauge
+    refusals = CounterMetricFamily(
+        "nebula_share_refusals",
+        "Requests that were refused because their principal had used up its share.",
+        labels=["resource"],
+    )
+    for resource, pool in status.pools.items():
+        refusals.add_metric([resource], pool.refusals)
+    yield refusals
 
 
 def _by_names(status: BrokerStatus) -> Iterator[Metric]:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
+from nebula.broker.account import Account
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.topic import Topic
 from nebula.broker.destinations.value_feed import LastValueTopic
 from nebula.broker.durables import Durable, StandingSession
 from nebula.broker.messages import Kind, Message
 from nebula.broker.session import Session
+from nebula.broker.shares import Resource, Usage
 from nebula.broker.subscriptions import Subscription
 
 # Of one queue, topic or session so many subscriptions are shown: an answer stays far below `max_body_bytes`.
@@ -138,6 +140,53 @@ class SessionDetails:
 
     summary: SessionRow
     subscriptions: list[DurableRow]
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipalRow:
+    """What one principal uses of the broker's bounds.
+
+    Attributes:
+        principal: its name; of an anonymous peer with the address that it comes from.
+        used_fraction: of what it may use now, for the resource of which it has used up most; 1.0: all.
+        refusals: how often it was refused something because its share was used up.
+        is_operator: it may use what is reserved.
+        memory_bytes: messages, values, transactions, subscriptions and names that it pays for.
+        disk_bytes: messages that it pays for on disk.
+    """
+
+    principal: str
+    used_fraction: float
+    refusals: int
+    is_operator: bool
+    memory_bytes: int
+    disk_bytes: int
+    connections: int
+    destinations: int
+    subscriptions: int
+    globs: int
+    durable_sessions: int
+    durable_subscriptions: int
+    delayed_messages: int
+    dedup_ids: int
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedRow:
+    """A message that waits for its time.
+
+    Attributes:
+        number: names it.
+        due_seconds: until it is put into its queue.
+        size_bytes: what it counts for.
+    """
+
+    number: int
+    destination: str
+    principal: str
+    due_seconds: float
+    size_bytes: int
+    is_persistent: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +345,45 @@ def subscription_rows(subscriptions: Iterable[Subscription]) -> list[Subscriptio
         )
         for each in islice(subscriptions, MOST_SUBSCRIPTIONS)
     ]
+
+
+def principal_row(usage: Usage, account: Account) -> PrincipalRow:
+    """What a principal uses as a row."""
+    room = {resource: pool.room_for(usage) for resource, pool in account.pools.items()}
+    room[Resource.MEMORY] = account.room_bytes(usage)
+    fractions = [
+        used / (used + more) for resource, more in room.items() if (used := usage.used(resource)) > 0
+    ]
+    return PrincipalRow(
+        usage.name,
+        round(max(fractions, default=0.0), 4),
+        usage.refusals,
+        usage.is_operator,
+        usage.memory_bytes,
+        usage.disk_bytes,
+        *(usage.used(resource) for resource in _COUNTED),
+    )
+
+
+# In the order of the fields of `PrincipalRow`.
+_COUNTED: Final = (
+    Resource.CONNECTIONS,
+    Resource.DESTINATIONS,
+    Resource.SUBSCRIPTIONS,
+    Resource.GLOBS,
+    Resource.SESSIONS,
+    Resource.DURABLES,
+    Resource.DELAYED,
+    Resource.DEDUP_IDS,
+)
+
+
+def delayed_row(due: float, message: Message, now: float) -> DelayedRow:
+    """A delayed message as a row."""
+    head = message.head
+    return DelayedRow(
+        message.number, head.destination, head.sender, due - now, message.size_bytes, head.is_persistent
+    )
 
 
 def topic_row(name: str, topic: Topic | LastValueTopic, arrivals: Arrivals, now: float) -> TopicRow:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from nebula import __version__
+from nebula.broker.account import Account
 from nebula.broker.administration import KindTotals, Steps
 from nebula.broker.core import Broker
 from nebula.broker.counts import Commits
+from nebula.broker.shares import Pool, Resource
 
 if TYPE_CHECKING:
     from nebula.broker.server import Server
@@ -36,6 +38,23 @@ class StoreStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """One of the broker's bounds.
+
+    Attributes:
+        limit: how much there is, and `reserved` what of it is for operators alone.
+        used: by everybody together, and `largest` what one principal uses of it at most.
+        refusals: how often a principal was refused it because its share was used up.
+    """
+
+    limit: int
+    reserved: int
+    used: int
+    largest: int
+    refusals: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerStatus:
     """A broker at this moment. Totals count from its start; the difference of two answers is a rate.
 
@@ -55,6 +74,8 @@ class BrokerStatus:
         events: how often connections did what the log tells of them.
         ended: connections that the broker has ended, by why.
         kinds: what there is of each kind of destination.
+        principals: that use anything.
+        pools: what is shared out between them, by resource.
         store: None: nothing is kept on disk.
     """
 
@@ -78,6 +99,8 @@ class BrokerStatus:
     events: Mapping[str, int]
     ended: Mapping[str, int]
     kinds: Mapping[str, KindTotals]
+    principals: int
+    pools: Mapping[str, PoolStatus]
     store: StoreStatus | None
 
 
@@ -107,8 +130,25 @@ def status_of(server: Server) -> Steps[BrokerStatus]:
         dict(server.events.counts),
         dict(server.ended),
         {kind.value: each for kind, each in totals.items()},
+        len(account.usages.all),
+        _pools(account),
         _store_status(server.commits, broker),
     )
+
+
+def _pools(account: Account) -> dict[str, PoolStatus]:
+    usages = account.usages.all
+    memory = Pool(Resource.MEMORY, account.max_bytes, account.reserved_bytes, account.stored_bytes)
+    return {
+        pool.resource.value: PoolStatus(
+            pool.limit,
+            pool.reserved,
+            pool.used,
+            max((usage.used(pool.resource) for usage in usages), default=0),
+            account.refusals[pool.resource],
+        )
+        for pool in (memory, *account.pools.values())
+    }
 
 
 def _store_status(commits: Commits | None, broker: Broker) -> StoreStatus | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +11,7 @@ from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import QUEUE_COST_BYTES, Queues
 from nebula.broker.destinations.topic import Topics
-from nebula.broker.destinations.value_feed import ValueFeed
+from nebula.broker.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
 from nebula.broker.durables import Durable, StandingSession, StandingSessions
 from nebula.broker.globs import compile_glob, is_glob
 from nebula.broker.limits import Limits
@@ -223,14 +224,70 @@ class Subscribing:
         self._standing.remove(standing, durable)
         self._forget_glob_if_idle(durable.pattern)
 
+    def end_session(self, standing: StandingSession) -> None:
+        """Forget a session's durable subscriptions, with all that they keep. None of them is served."""
+        for durable in list(standing.durables.values()):
+            self.remove(standing, durable)
+
+    def drop_backlog(self, standing: StandingSession) -> int:
+        """Forget all that waits for a session; its subscriptions stay. Returns how much that was."""
+        count = 0
+        for durable in standing.durables.values():
+            if isinstance(durable.source, ValueFeed):
+                count += self._values.drop_waiting(durable.source)
+            else:
+                count += durable.source.clear("purged")
+        return count
+
+    def relieve(self, sessions: Iterable[Session]) -> None:
+        """End what has a principal hold more than its share of the memory in values that it is to be told of.
+
+        Nothing refuses those when they are published: their publisher is somebody else. The largest ends
+        first: a connection as too slow, or a durable subscription that is away.
+        """
+        owners = {
+            usage
+            for usage in self._account.usages.all
+            if self._account.is_overdrawn(usage) and not usage.is_operator
+        }
+        if not owners:
+            return
+        for owner in owners:
+            self._relieve(owner, [each for each in sessions if each.usage is owner])
+
+    def _relieve(self, owner: Usage, sessions: Sequence[Session]) -> None:
+        held: list[tuple[int, Session | tuple[StandingSession, Durable]]] = []
+        for session in sessions:
+            feeds = [each.feed for each in session.subscriptions.values() if each.feed is not None]
+            held.append((sum(feed.pending_count for feed in feeds), session))
+        for standing in self._standing.by_id.values():
+            if standing.usage is owner:
+                held += [
+                    (durable.source.pending_count, (standing, durable))
+                    for durable in standing.durables.values()
+                    if isinstance(durable.source, ValueFeed) and durable.subscription is None
+                ]
+        held.sort(key=lambda each: each[0])
+        # Where it is mostly messages, those are refused, and it may keep its subscriptions.
+        while (
+            held
+            and self._account.is_overdrawn(owner)
+            and 2 * ENTRY_COST_BYTES * sum(count for count, _ in held) > owner.memory_bytes
+        ):
+            _, largest = held.pop()
+            self._account.exceed(Resource.MEMORY, owner)
+            if isinstance(largest, Session):
+                largest.mark_too_slow()
+            else:
+                self.remove(*largest)
+
     def expire(self, now: float) -> None:
         """Forget the sessions that were abandoned for too long."""
         for standing in self._standing.expired(now):
             self._values.account.notes.add(
                 SESSIONS_EXPIRED, "away too long", principal=standing.rights.principal, session=standing.id
             )
-            for durable in list(standing.durables.values()):
-                self.remove(standing, durable)
+            self.end_session(standing)
 
     def restore(self, row: PutSubscription, kind: Kind, pending: tuple[str, ...] | None) -> None:
         """Take up a durable subscription of an earlier run.

@@ -17,8 +17,10 @@ from pydantic import Field
 from nebula.broker.administration import (
     CONNECTION_RANKS,
     MOST_ROWS,
+    PRINCIPAL_RANKS,
     QUEUE_RANKS,
     Administration,
+    DelayedFilter,
     Listing,
     Selection,
     Steps,
@@ -35,6 +37,8 @@ from nebula.broker.messages import Kind
 from nebula.broker.rows import (
     ConnectionDetails,
     ConnectionRow,
+    DelayedRow,
+    PrincipalRow,
     QueueDetails,
     QueueRow,
     SessionDetails,
@@ -159,6 +163,9 @@ def add_operator_verbs(responder: Responder, server: Server, may_call: MayCall) 
     """
     desk = Desk(server)
     _add_looks(responder, desk, may_call)
+    _add_session_acts(responder, desk, may_call)
+    _add_shares(responder, desk, may_call)
+    _add_delayed(responder, desk, may_call)
     _add_connections(responder, desk, may_call)
     _add_queue_verbs(responder, desk, may_call)
     _add_dead_letter_looks(responder, desk, may_call)
@@ -206,6 +213,62 @@ def _add_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
         """A session with its durable subscriptions."""
         may_call(request, "session.show")
         return desk.ask(lambda: desk.administration.session(session, desk.now))
+
+
+def _add_session_acts(responder: Responder, desk: Desk, may_call: MayCall) -> None:
+    @responder.verb(name="session.end")
+    def end(request: Request, session: str) -> None:
+        """End a session's durable subscriptions with all that they keep, and its connection."""
+        may_call(request, "session.end")
+        with acting(request, "operator ended session", session=session):
+            desk.ask(lambda: desk.administration.end_durable_session(session, desk.now))
+
+    @responder.verb(name="session.purge")
+    def purge(request: Request, session: str) -> int:
+        """Drop all that waits for a session's durable subscriptions, which stay; returns how much it was."""
+        may_call(request, "session.purge")
+        with acting(request, "operator purged session", session=session) as known:
+            known["count"] = count = desk.ask(lambda: desk.administration.drop_backlog(session))
+        return count
+
+
+def _add_shares(responder: Responder, desk: Desk, may_call: MayCall) -> None:
+    @responder.verb(name="principals.list")
+    def principals(
+        request: Request,
+        pattern: Pattern = "**",
+        order: Literal["name", "memory", "disk", "connections", "destinations", "refusals"] = "name",
+        after: str = "",
+        limit: Limit = 100,
+    ) -> Listing[PrincipalRow]:
+        """What principals use of the broker's bounds, by name (`after`: see queues.list) or by `order`."""
+        may_call(request, "principals.list")
+        selection = Selection(pattern, order if order in PRINCIPAL_RANKS else None, after, limit)
+        return desk.walk(lambda: desk.administration.principals(selection))
+
+
+def _add_delayed(responder: Responder, desk: Desk, may_call: MayCall) -> None:
+    @responder.verb(name="delayed.list")
+    def delayed(
+        request: Request,
+        pattern: Pattern = "**",
+        principal: Pattern | None = None,
+        after: Number = 0,
+        limit: Limit = 100,
+    ) -> Listing[DelayedRow]:
+        """Messages that wait for their time, in order of arrival from behind the number `after`."""
+        may_call(request, "delayed.list")
+        wanted = DelayedFilter(pattern, principal, after)
+        return desk.ask(lambda: desk.administration.delayed(wanted, limit, desk.now))
+
+    @responder.verb(name="delayed.purge")
+    def purge(request: Request, pattern: Pattern = "**", principal: Pattern | None = None) -> int:
+        """Drop messages that wait for their time; returns how many."""
+        may_call(request, "delayed.purge")
+        wanted = DelayedFilter(pattern, principal)
+        with acting(request, "operator purged delayed messages", pattern=pattern, of=principal) as known:
+            known["count"] = count = desk.ask(lambda: desk.administration.purge_delayed(wanted))
+        return count
 
 
 def _add_connections(responder: Responder, desk: Desk, may_call: MayCall) -> None:

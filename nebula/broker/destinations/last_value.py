@@ -219,6 +219,14 @@ class LastValues:
         for topic in self._departed.add(feed):
             self._forget_if_idle(topic)
 
+    def drop_waiting(self, feed: ValueFeed) -> int:
+        """Have `feed` told of nothing that waits for it now. Returns how many destinations that were."""
+        dropped = feed.drop_waiting()
+        for topic in dropped:
+            self._strike_silently(feed, topic)
+            self._forget_if_idle(topic)
+        return len(dropped)
+
     def take_snapshot(self, feed: ValueFeed, *, tells_end: bool) -> None:
         """Have `feed` told of all that is live and permitted now (`eager`; PROTOCOL G, "Snapshot").
 

@@ -253,6 +253,14 @@ class ValueFeed:
                 topics.append(topic)
         return topics
 
+    def drop_waiting(self) -> list[LastValueTopic]:
+        """It is not to be told of what waits. Returns that; what is in flight stays."""
+        dropped = [topic for topic in self._line if topic is not self.marker]
+        self._line = deque(topic for topic in self._line if topic is self.marker)
+        for topic in dropped:
+            self.let_go(topic)
+        return dropped
+
     def settle(self, number: int) -> LastValueTopic | None:
         """A message was ACKed; the destination that this feed has let go, if it did not change since."""
         topic = self._in_flight.pop(number)

@@ -1,0 +1,310 @@
+"""No principal can take the broker from another: shares of every bound, and the operators' reserve."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from nebula.broker.access import Capability, Grants
+from nebula.broker.administration import Administration, DelayedFilter, Selection, Steps
+from nebula.broker.limits import Limits
+from nebula.broker.shares import Pool, Resource, Share, Usage, Usages
+from nebula.headers import BROKER_QUEUE, INBOX_PREFIX
+from tests.broker.harness import BrokerHarness, Peer
+from tests.broker.memory_store import MemoryDisk, MemoryStore
+from tests.broker.script import Received
+
+T = TypeVar("T")
+
+EVERYTHING = Capability(publish=("/**", "X/**"), subscribe=("/**", "X/**"))
+GRANTS = Grants(
+    {"all": EVERYTHING, "operate": Capability(call=("**",))},
+    {"hog": ("all",), "alice": ("all",), "operator": ("all", "operate")},
+)
+TIGHT = Limits(
+    max_body_bytes=2_000,
+    max_memory_bytes=400_000,
+    max_queue_bytes=400_000,
+    max_destinations=40,
+    max_subscriptions_in_all=40,
+    max_globs=40,
+    max_durable_sessions=40,
+    max_durable_subscriptions=40,
+    max_delayed_messages=40,
+    max_dedup_ids=40,
+    max_connections=40,
+    max_pause_seconds=0.5,
+)
+
+
+def tight(limits: Limits = TIGHT, store: MemoryStore | None = None) -> BrokerHarness:
+    """A broker with shares, of which there is little."""
+    return BrokerHarness(limits, grants=GRANTS, shares=(), store=store)
+
+
+def verdict(frames: list[Received]) -> str:
+    """The disposition of the last frame, or its command if it has none."""
+    return frames[-1][1].get("disposition", frames[-1][0])
+
+
+def send(peer: Peer, destination: str, *headers: str, body: str = "x") -> str:
+    """The verdict on a SEND."""
+    peer.received()
+    peer.say("; ".join((f"SEND destination:{destination}", "receipt:r", *headers)) + f" | {body}")
+    if peer.is_held_back:
+        peer._harness.advance(1)  # it waits for room, and then no more
+    return verdict(peer.received())
+
+
+# --- how shares are worked out
+
+
+def usage(fraction: float, used: int = 0, **most: int) -> Usage:
+    share = Share("**", fraction, {Resource(name.replace("_", "-")): count for name, count in most.items()})
+    found = Usage("alice", None, share)
+    found.counts[Resource.GLOBS] = used
+    return found
+
+
+def taken_alone(fraction: float, limit: int, reserved: int = 0) -> int:
+    """How much a principal gets that takes one after the other until it is refused."""
+    alice, pool = usage(fraction), Pool(Resource.GLOBS, limit, reserved)
+    while pool.room_for(alice):
+        pool.used += 1
+        alice.counts[Resource.GLOBS] += 1
+    return pool.used
+
+
+@pytest.mark.parametrize(
+    ("fraction", "limit", "reserved", "expected"),
+    [(1.0, 100, 0, 100), (0.75, 100, 0, 75), (0.75, 1000, 100, 675), (0.1, 1000, 0, 100), (0.75, 1, 0, 1)],
+)
+def test_principal_that_is_alone_gets_its_fraction(
+    fraction: float, limit: int, reserved: int, expected: int
+) -> None:
+    assert taken_alone(fraction, limit, reserved) == expected
+
+
+def test_principals_that_press_a_pool_get_equal_parts_and_leave_some() -> None:
+    hogs = [usage(0.75) for _ in range(5)]
+    pool = Pool(Resource.GLOBS, 1_600)
+    while any(pool.room_for(each) for each in hogs):
+        for each in hogs:
+            if pool.room_for(each):
+                pool.used += 1
+                each.counts[Resource.GLOBS] += 1
+
+    held = [each.counts[Resource.GLOBS] for each in hogs]
+    assert max(held) - min(held) <= 1
+    assert pool.limit - pool.used == 100
+    assert pool.room_for(usage(0.75)) >= 70
+
+
+def test_further_limit_of_a_share_counts_as_well() -> None:
+    assert Pool(Resource.GLOBS, 100).room_for(usage(0.75, globs=7)) == 7
+    assert Pool(Resource.GLOBS, 100, used=7).room_for(usage(0.75, used=7, globs=7)) == 0
+
+
+def test_first_share_that_matches_counts_and_places_tell_anonymous_peers_apart() -> None:
+    broker = BrokerHarness(shares=[Share("sensor-*", 0.1), Share("anonymous@10.*", 0.2)])
+    policy = broker.broker.access
+    usages = Usages([Share("sensor-*", 0.1), Share("anonymous@10.*", 0.2)], 0.5)
+    found = [
+        usages.of(policy.rights_of(principal), place)
+        for principal, place in [
+            ("sensor-1", "10.0.0.1"),
+            ("anonymous", "10.0.0.1"),
+            ("anonymous", "10.0.0.2"),
+            ("anonymous", "192.0.2.1"),
+            ("alice", "10.0.0.1"),
+        ]
+    ]
+
+    assert [each.share.fraction for each in found] == [0.1, 0.2, 0.2, 0.5, 0.5]
+    assert len({each.name for each in found}) == 5
+
+
+def test_usage_is_forgotten_with_the_last_thing_that_it_pays_for(broker: BrokerHarness) -> None:
+    alice = broker.connect(principal="alice")
+    alice.publish("/queue/a", "x")
+    alice.disconnect()
+    del alice
+    assert "alice" in {each.name for each in broker.broker.account.usages.all}
+
+    bob = broker.connect(principal="bob")
+    bob.subscribe("/queue/a")
+    assert bob.bodies() == ["x"]
+    bob.disconnect()
+    del bob
+    gc.collect()
+    assert "alice" not in {each.name for each in broker.broker.account.usages.all}
+
+
+# --- every bound: who exhausts it is refused, another is not, and neither is an operator
+
+
+def hold_memory(peer: Peer) -> bool:
+    return send(peer, "/queue/held", body="x" * 2_000) == "accepted"
+
+
+def hold_memory_in_values(peer: Peer) -> bool:
+    number = len(peer._harness.broker.values.topics)
+    return send(peer, f"X/{peer.session.principal}.{number}", body="x" * 2_000) == "accepted"
+
+
+def hold_memory_in_a_transaction(peer: Peer) -> bool:
+    if not peer.session.transactions:
+        peer.say("BEGIN transaction:t")
+    peer.say("SEND destination:/queue/held; transaction:t; receipt:r | " + "x" * 2_000)
+    return not peer.is_closed
+
+
+def make_queues(peer: Peer) -> bool:
+    number = len(peer._harness.broker.queues.by_name)
+    return send(peer, f"/queue/{peer.session.principal}.{number}") == "accepted"
+
+
+def _subscribe(peer: Peer, destination: str, *headers: str) -> bool:
+    number = len(peer.session.subscriptions)
+    peer.subscribe(destination, *headers, id=f"s{number}")
+    return not peer.is_closed
+
+
+def subscribe(peer: Peer) -> bool:
+    return _subscribe(peer, "/topic/one")
+
+
+def subscribe_to_topics(peer: Peer) -> bool:
+    return _subscribe(peer, f"/topic/{peer.session.principal}.{len(peer.session.subscriptions)}")
+
+
+def subscribe_to_globs(peer: Peer) -> bool:
+    return _subscribe(peer, f"X/{peer.session.principal}.{len(peer.session.subscriptions)}.*")
+
+
+def subscribe_durably(peer: Peer) -> bool:
+    return _subscribe(peer, "X/v", "durable:true")
+
+
+def open_durable_sessions(peer: Peer) -> bool:
+    harness, principal = peer._harness, peer.session.principal
+    number = len(harness.broker.standing.by_id)
+    other = harness.connect(principal=principal, client_id=f"{principal}-{number}")
+    other.subscribe("X/v", "durable:true")
+    is_fine = not other.is_closed
+    other.lose()
+    return is_fine
+
+
+def delay(peer: Peer) -> bool:
+    return send(peer, "/queue/later", "delay:5000") == "accepted"
+
+
+def open_connections(peer: Peer) -> bool:
+    other = peer._harness.accept(principal=peer.session.principal)
+    other.feed(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0")
+    _HELD.append(other)
+    return not other.is_closed
+
+
+_HELD: list[Peer] = []
+
+WAYS: list[Callable[[Peer], bool]] = [
+    hold_memory,
+    hold_memory_in_values,
+    hold_memory_in_a_transaction,
+    make_queues,
+    subscribe,
+    subscribe_to_topics,
+    subscribe_to_globs,
+    subscribe_durably,
+    open_durable_sessions,
+    delay,
+    open_connections,
+]
+
+
+def exhaust(broker: BrokerHarness, principal: str, attempt: Callable[[Peer], bool]) -> int:
+    """Try again and again until it is refused. Returns how often it was not; connections stay."""
+    count, refused = 0, 0
+    peer = broker.connect(principal=principal)
+    while refused < 3:
+        broker.now += 0.01
+        if attempt(peer):
+            count += 1
+        else:
+            refused += 1
+        if peer.is_closed and refused < 3:
+            peer = broker.connect(principal=principal)
+        assert count < 500, "it is never refused"
+    return count
+
+
+@pytest.mark.parametrize("attempt", WAYS, ids=lambda each: each.__name__)
+def test_who_exhausts_a_bound_is_refused_and_another_goes_on(attempt: Callable[[Peer], bool]) -> None:
+    broker = tight()
+    hog = broker.connect(principal="hog")
+    exhaust(broker, "hog", attempt)
+
+    alice = broker.connect(principal="alice")
+    assert all(attempt(alice) for _ in range(3))
+    assert send(alice, "/queue/orders") == "accepted"
+    alice.subscribe("/queue/orders", id="o")
+    alice.received()
+    assert not alice.is_closed
+    assert not hog.is_closed
+    _HELD.clear()
+
+
+@pytest.mark.parametrize("attempt", WAYS, ids=lambda each: each.__name__)
+def test_operator_works_where_others_have_used_up_all_that_they_may(attempt: Callable[[Peer], bool]) -> None:
+    broker = tight()
+    exhaust(broker, "hog", attempt)
+    exhaust(broker, "alice", attempt)
+
+    # The broker's own responder, and somebody who asks it.
+    own = broker.connect(principal="app:nebula")
+    own.subscribe(BROKER_QUEUE, id="own")
+    operator = broker.connect(principal="operator")
+    operator.subscribe(f"{INBOX_PREFIX}op", "exclusive:true", id="inbox")
+    assert send(operator, BROKER_QUEUE, f"neb-reply-to:{INBOX_PREFIX}op", "neb-reply-id:1") == "accepted"
+    assert len(own.received()) == 1
+    assert send(own, f"{INBOX_PREFIX}op", "neb-in-reply-to:1") == "accepted"
+    assert len(operator.received()) == 1
+    assert attempt(operator)
+    _HELD.clear()
+
+
+def test_everything_is_given_back_when_it_ends() -> None:
+    broker = tight()
+    for attempt in WAYS:
+        exhaust(broker, "hog", attempt)
+    for peer in list(broker._peers):
+        peer.lose()
+    _HELD.clear()
+    operator = broker.connect(principal="operator")
+    administration = Administration(broker.broker, broker.now)
+    for name in list(broker.broker.standing.by_id):
+        administration.end_durable_session(name, broker.now)
+    administration.purge_delayed(DelayedFilter())
+    for name in list(broker.broker.queues.by_name):
+        result(administration.purge(name, broker.now))
+    for name in list(broker.broker.values.topics):
+        send(operator, name, "content-length:0", body="")
+    operator.disconnect()
+
+    assert broker.broker.account.stored_bytes == 0
+    assert {resource: pool.used for resource, pool in broker.broker.account.pools.items() if pool.used} == {}
+
+
+def result(steps: Steps[T]) -> T:
+    """What steps return, done at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
