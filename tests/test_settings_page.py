@@ -21,6 +21,7 @@ from nebula.broker.settings import (
     IdentitySettings,
     LastValueSettings,
     ListenerSettings,
+    ShareSettings,
     load_broker_settings,
 )
 from tests.docs_runner import read_page
@@ -68,6 +69,11 @@ tls_key = "server.key"
 
 [identity]
 users = "users.toml"
+
+[[share]]                                  # sensors are many, and each needs little
+pattern = "sensor-*"
+fraction = 0.05
+most = { connections = 4 }
 
 [last_value]
 prefixes = ["X/"]
@@ -156,6 +162,12 @@ How peers without a client certificate say who they are, on all listeners withou
 What differs for the destinations that a pattern names. The first pattern that matches counts, and
 what it leaves out is as in `[limits]`.
 """,
+    "[[share]]": """\
+What single principals may use of the broker's bounds: [Shares](../explanation/reliability.md#shares). The
+first pattern that matches counts; for all others `principal_share` under `[limits]` does. Resources are
+`memory` and `disk` in bytes, `destinations`, `subscriptions`, `globs`, `durable-sessions`,
+`durable-subscriptions`, `delayed-messages`, `dedup-ids` and `connections`.
+""",
     "[last_value]": """\
 [Last-value destinations](destinations.md#last-values).
 """,
@@ -165,6 +177,7 @@ TABLES: dict[str, type[BaseModel]] = {
     "[[listener]]": ListenerSettings,
     "[identity]": IdentitySettings,
     "[[destination]]": DestinationSettings,
+    "[[share]]": ShareSettings,
     "[last_value]": LastValueSettings,
 }
 

@@ -16,7 +16,8 @@ from nebula.broker.policies import DestinationPolicy
 from nebula.broker.profiles import PROFILES
 from nebula.broker.rights_files import load_grants
 from nebula.broker.server import Server
-from nebula.broker.settings import BrokerSettings, DestinationSettings, ListenerSettings
+from nebula.broker.settings import BrokerSettings, DestinationSettings, ListenerSettings, ShareSettings
+from nebula.broker.shares import Share
 from nebula.broker.sqlite_store import OnProgress, SqliteStore
 from nebula.errors import SettingsError
 from nebula.settings import state_root
@@ -72,6 +73,7 @@ class Assembly:
             [self._listener(listener) for listener in listeners],
             limits=settings.limits,
             policies=[self._policy(each) for each in settings.destination],
+            shares=[self._share(each) for each in settings.share],
             access=self.access,
             store=self.store,
             free_disk_bytes=None if self.store is None else self.store.free_bytes,
@@ -169,6 +171,10 @@ class Assembly:
             anonymous=bool(settings.anonymous),
             verifications_per_second=identity.verifications_per_second,
         )
+
+    def _share(self, settings: ShareSettings) -> Share:
+        fraction = settings.fraction or self._settings.limits.principal_share
+        return Share(settings.pattern, fraction, settings.most)
 
     def _policy(self, settings: DestinationSettings) -> DestinationPolicy:
         return DestinationPolicy(

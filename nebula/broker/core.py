@@ -279,7 +279,7 @@ class Broker:
             self.close_session(former, now, lost=True)
         if not self.account.has_room(Resource.CONNECTIONS, session.usage):
             self.account.exceed(Resource.CONNECTIONS, session.usage, session.id)
-            raise Refused("too-many-connections", "there are too many connections of yours")
+            raise Refused("too-many-connections", "the broker has no room for more of your connections")
         self.account.take(Resource.CONNECTIONS, session.usage)
         session.has_entered = True
         session.id = id_

@@ -119,7 +119,7 @@ class StandingSessions:
         if session is None:
             if not self._account.has_room(Resource.SESSIONS, usage):
                 self._account.exceed(Resource.SESSIONS, usage, id)
-                raise Refused("too-many-sessions", "there are too many durable sessions")
+                raise Refused("too-many-sessions", "the broker has no room for more of your durable sessions")
             session = self._make(id, rights, usage)
             self._record(session)
         return session
@@ -132,7 +132,7 @@ class StandingSessions:
         """
         if not self._account.has_room(Resource.DURABLES, usage):
             self._account.exceed(Resource.DURABLES, usage)
-            raise Refused("too-many-subscriptions", "there are too many durable subscriptions")
+            raise Refused("too-many-subscriptions", "the broker has no room for more of your durable subscriptions")
         if self._account.is_overdrawn(usage):
             self._account.exceed(Resource.MEMORY, usage)
             raise Refused("memory", "the broker has no room for one more durable subscription")

@@ -102,7 +102,7 @@ def _of_all(status: BrokerStatus) -> Iterator[Metric]:
         ("nebula_connections", "Connections, with those who have not said who they are.", status.connections),
         ("nebula_connections_max", "The limit `max_connections`.", status.max_connections),
         ("nebula_durable_sessions", "Sessions with durable subscriptions.", status.sessions),
-        ("nebula_memory_bytes", "Held by queues, last values and transactions.", status.memory_bytes),
+        ("nebula_memory_bytes", "Held by everything that is counted.", status.memory_bytes),
         ("nebula_memory_max_bytes", "The limit `max_memory_bytes`.", status.max_memory_bytes),
         ("nebula_outbox_bytes", "To be written to connections.", status.outbox_bytes),
         ("nebula_publishers_paused", "Connections that are not read until there is room.", status.held_back),

@@ -38,6 +38,7 @@ from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
 from nebula.broker.policies import DestinationPolicy, PolicyTable
+from nebula.broker.shares import Share
 from nebula.broker.store import PageRequest, Snapshot, Store, StoredMessage
 from nebula.broker.transit import Transit
 from nebula.broker.turns import Turns
@@ -69,6 +70,7 @@ class Server:
         listeners: where to listen; none at all is fine for a broker that is only embedded.
         limits: what peers may use.
         policies: what differs for single destinations.
+        shares: what single principals may use, by pattern.
         access: who may do what; None: everybody everything but what is reserved.
         store: keeps what must survive; None: nothing does.
         key_of: what a last value is kept under, where two destinations may share it (D.30).
@@ -95,6 +97,7 @@ class Server:
         *,
         limits: Limits | None = None,
         policies: Sequence[DestinationPolicy] = (),
+        shares: Sequence[Share] = (),
         access: AccessPolicy | None = None,
         store: Store | None = None,
         key_of: Callable[[str], str] | None = None,
@@ -111,6 +114,7 @@ class Server:
         self.renewals: list[Callable[[], None]] = []
         self._listeners = tuple(listeners)
         self._policies = PolicyTable(policies)
+        self._shares = tuple(shares)
         self._access = access
         self._key_of = key_of
         self._prefixes = tuple(last_value_prefixes)
@@ -173,6 +177,7 @@ class Server:
         broker = Broker(
             self.limits,
             self._policies,
+            shares=self._shares,
             # Chance comes in here and nowhere below.
             incarnation=secrets.token_hex(4) if kept is None else kept.incarnation,
             first_number=1 if kept is None else kept.first_number,

@@ -12,6 +12,7 @@ from nebula.broker.globs import compile_glob, is_glob
 from nebula.broker.keys import check_key_pattern
 from nebula.broker.limits import Limits
 from nebula.broker.policies import SlowSubscriber, WhenFull
+from nebula.broker.shares import Resource
 from nebula.headers import DEAD_LETTER_QUEUE, RESERVED_QUEUE_PREFIX
 from nebula.logs import Level
 from nebula.settings import Loaded, Settings, load
@@ -171,6 +172,24 @@ class DestinationSettings(_Table):
         return self
 
 
+class ShareSettings(_Table):
+    """`[[share]]`: what the principals that a glob names may use. The first that matches counts."""
+
+    pattern: Annotated[str, AfterValidator(_glob)] = Field(
+        description="Glob of principals; anonymous peers are called `anonymous@ADDRESS`."
+    )
+    fraction: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Of each bound, for a principal that is alone; else `principal_share`.",
+    )
+    most: dict[Resource, Annotated[int, Field(ge=0)]] = Field(
+        default_factory=dict,
+        description="Further limits by resource, `{ memory = 100_000_000, connections = 10 }`.",
+    )
+
+
 class LastValueSettings(_Table):
     """`[last_value]`: last-value destinations."""
 
@@ -195,6 +214,7 @@ class BrokerSettings(Settings):
     listener: Annotated[tuple[ListenerSettings, ...], AfterValidator(_not_empty)] = (ListenerSettings(),)
     identity: IdentitySettings = IdentitySettings()
     destination: tuple[DestinationSettings, ...] = ()
+    share: tuple[ShareSettings, ...] = ()
     last_value: LastValueSettings = LastValueSettings()
     limits: LimitsSettings = LimitsSettings()
     http: int | None = Field(

@@ -65,7 +65,7 @@ class BrokerStatus:
         received: messages that were sent to it. What it made of them, such as dead letters, counts too.
         sent_frames: deliveries, and what it said itself.
         read_bytes, written_bytes: of all connections.
-        memory_bytes: held by queues, last values and transactions; of `max_memory_bytes`.
+        memory_bytes: held by messages, values, transactions, subscriptions and names; of `max_memory_bytes`.
         outbox_bytes: to be written to connections.
         held_back: connections that are not read until there is room.
         delayed: messages that wait for their time.

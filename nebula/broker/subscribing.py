@@ -424,7 +424,7 @@ class Subscribing:
     def _need(self, resource: Resource, session: Session, code: str, what: str) -> None:
         if not self._account.has_room(resource, session.usage):
             self._account.exceed(resource, session.usage, session.id)
-            raise Refused(code, f"there are too many {what}")
+            raise Refused(code, f"the broker has no room for more of your {what}")
 
     def _need_glob(self, session: Session, request: SubscribeRequest) -> None:
         """A glob that means nothing is refused before anything is made; and one too many: each is tried on

@@ -25,7 +25,8 @@ from nebula.broker.messages import Kind
 from nebula.broker.metrics import EVENTS, REASONS, BrokerCollector
 from nebula.broker.pages import Shared, Token
 from nebula.broker.settings import load_broker_settings
-from nebula.broker.status import BrokerStatus, StoreStatus, finish
+from nebula.broker.shares import Resource
+from nebula.broker.status import BrokerStatus, PoolStatus, StoreStatus, finish
 from nebula.errors import SettingsError
 from tests.faults.served import Served
 
@@ -284,7 +285,7 @@ def test_metrics_are_in_the_format_that_prometheus_reads(broker: Observed) -> No
         assert family.documentation.endswith("."), family.name
         assert re.fullmatch(r"nebula(_[a-z0-9]+)+", family.name)
         assert {label for sample in family.samples for label in sample.labels} <= {
-            *("kind", "reason", "event", "version", "le"),
+            *("kind", "reason", "event", "version", "resource", "le"),
         }
 
 
@@ -501,6 +502,7 @@ MEANINGS = {
     "rejected-invalid": "the SEND was refused: a header or the body was not what it has to be",
     "rejected-no-consumer": "the SEND was refused: nobody listened",
     "rejected-unauthorised": "the SEND was refused: its sender may not send there",
+    "share": "a durable subscription's owner had used up its share of the memory",
     "unauthorised": "its receiver had lost the right to it",
     "other": "none of these",
 }
@@ -518,6 +520,7 @@ def shown_families() -> Iterator[str]:
             "events": {},
             "ended": {},
             "kinds": kinds,
+            "pools": {resource.value: PoolStatus(0, 0, 0, 0, 0) for resource in Resource},
         }  # type: ignore[arg-type]
         | {"store": StoreStatus(0, 0, 0.0, 0, 0)}
     )

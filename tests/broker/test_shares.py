@@ -9,12 +9,12 @@ from typing import TypeVar
 import pytest
 
 from nebula.broker.access import Capability, Grants
-from nebula.broker.administration import Administration, DelayedFilter, Selection, Steps
+from nebula.broker.administration import Administration, DelayedFilter, Steps
 from nebula.broker.limits import Limits
 from nebula.broker.shares import Pool, Resource, Share, Usage, Usages
 from nebula.headers import BROKER_QUEUE, INBOX_PREFIX
 from tests.broker.harness import BrokerHarness, Peer
-from tests.broker.memory_store import MemoryDisk, MemoryStore
+from tests.broker.memory_store import MemoryStore
 from tests.broker.script import Received
 
 T = TypeVar("T")

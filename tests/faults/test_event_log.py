@@ -26,6 +26,8 @@ LIMITS = Limits(
     max_deliveries=1,
     session_expiry_seconds=0.1,
     max_connections=5,
+    principal_share=1.0,
+    operator_reserve=1e-9,
 )
 POLICIES = [DestinationPolicy(pattern="/queue/short", max_messages=1, when_full=WhenFull.DROP_OLDEST)]
 Line = dict[str, Any]

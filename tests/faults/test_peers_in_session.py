@@ -22,6 +22,8 @@ LIMITS = Limits(
     max_headers=50,
     max_header_line_bytes=2000,
     max_subscriptions=20,
+    principal_share=1.0,
+    operator_reserve=1e-9,
     max_globs=30,
     max_destinations=60,
     max_deliveries=5,
@@ -189,7 +191,7 @@ def test_globs_by_the_thousand_end_their_connection(broker: Served) -> None:
         # The broker may read them in any order: the first one is done before the second one begins.
         assert peer is peers[1] or peer.is_in_order()
 
-    assert complaint(peers[1]) == "the broker has 30 globs"
+    assert complaint(peers[1]) == "the broker has no room for more of your globs"
     assert peers[0].is_in_order()
     assert broker.ask(lambda: len(broker.server.broker.values.globs)) == 16
 

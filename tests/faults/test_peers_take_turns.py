@@ -260,7 +260,8 @@ def test_who_leaves_much_behind_is_forgotten_as_time_passes(full: BrokerHarness)
 def test_snapshot_for_which_there_is_no_room_is_refused_and_leaves_nothing(full: BrokerHarness) -> None:
     before = full.broker.account.stored_bytes
     bob, alice = full.connect(), full.connect()
-    full.broker.account.max_bytes = before + 500_000
+    account = full.broker.account
+    account.max_bytes = account.watermark_bytes = before + 500_000
     bob.block()
     for number in range(3):
         bob.say(f"SUBSCRIBE id:{number}; destination:X/**; eager:true")

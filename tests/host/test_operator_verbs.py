@@ -41,10 +41,15 @@ LOOKS: dict[str, dict[str, Any]] = {
     "session.show": {"session": "s"},
     "dlq.list": {},
     "dlq.show": {"number": 1},
+    "principals.list": {},
+    "delayed.list": {},
 }
 ACTS: dict[str, dict[str, Any]] = {
     "queue.purge": {"queue": "/queue/orders"},
     "connection.end": {"session": "s"},
+    "session.end": {"session": "s"},
+    "session.purge": {"session": "s"},
+    "delayed.purge": {},
     "dlq.replay": {},
     "dlq.purge": {},
     "store.backup": {"name": "copy.db"},
