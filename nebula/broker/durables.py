@@ -132,7 +132,8 @@ class StandingSessions:
         """
         if not self._account.has_room(Resource.DURABLES, usage):
             self._account.exceed(Resource.DURABLES, usage)
-            raise Refused("too-many-subscriptions", "the broker has no room for more of your durable subscriptions")
+            detail = "the broker has no room for more of your durable subscriptions"
+            raise Refused("too-many-subscriptions", detail)
         if self._account.is_overdrawn(usage):
             self._account.exceed(Resource.MEMORY, usage)
             raise Refused("memory", "the broker has no room for one more durable subscription")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,9 @@ class Turns:
         self._loop = loop
         self._flush = flush
         self._work = work
-        self._in_line: deque[Connection] = deque()
+        # By principal, so that a thousand connections of one have as many turns as one connection of another.
+        self._lines: OrderedDict[str, deque[Connection]] = OrderedDict()
+        self._waiting = 0
         self._reads_on_soon = False
         self._unwritten: deque[Connection] = deque()
         # Who was read last (its id: itself it would live on by this), and when that was another than before.
@@ -77,8 +79,12 @@ class Turns:
         return size >= _LONG_READ_BYTES or (size >= _READ_BEHIND_BYTES and bool(self._unwritten))
 
     def line_up(self, connection: Connection) -> None:
-        """Have the connection, which has stopped to read, `take_turn` after those before it."""
-        self._in_line.append(connection)
+        """Have the connection, which has stopped to read, `take_turn` after those before it.
+
+        Principals have their turns in rotation, and so have the connections of one.
+        """
+        self._lines.setdefault(connection.payer, deque()).append(connection)
+        self._waiting += 1
         self._read_on_soon()
 
     def defers(self, connection: Connection, written_bytes: int) -> bool:
@@ -95,7 +101,7 @@ class Turns:
         return True
 
     def _read_on_soon(self) -> None:
-        if self._in_line and not (self._unwritten or self._reads_on_soon):
+        if self._lines and not (self._unwritten or self._reads_on_soon):
             self._reads_on_soon = True
             self._loop.call_soon(self._read_on)
 
@@ -105,11 +111,20 @@ class Turns:
             return
         # Not the loop's time, which stands still within a turn.
         until = time.perf_counter() + _TURN_SECONDS
-        for _ in range(min(_LONG_READS_AT_ONCE, len(self._in_line))):
-            self._in_line.popleft().take_turn()
+        # Those who line up again meanwhile wait for the next turn.
+        for _ in range(min(_LONG_READS_AT_ONCE, self._waiting)):
+            self._take_next().take_turn()
             if time.perf_counter() >= until:
                 break
         self._read_on_soon()
+
+    def _take_next(self) -> Connection:
+        payer, line = self._lines.popitem(last=False)
+        connection = line.popleft()
+        self._waiting -= 1
+        if line:
+            self._lines[payer] = line
+        return connection
 
     def _write_on(self) -> None:
         now = self._loop.time()
