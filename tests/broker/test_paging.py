@@ -381,8 +381,8 @@ def test_what_was_taken_out_does_not_come_back_with_its_page(disk: MemoryDisk) -
 class Reading(BrokerHarness):
     """One whose pages are read when the test says so."""
 
-    def __init__(self, disk: MemoryDisk) -> None:
-        super().__init__(SMALL, store=MemoryStore(disk, page_messages=3))
+    def __init__(self, disk: MemoryDisk, policies: Sequence[DestinationPolicy] = ()) -> None:
+        super().__init__(SMALL, policies, store=MemoryStore(disk, page_messages=3))
         self.asked: list[PageRequest] = []
 
     def fetch(self, page: PageRequest) -> None:
@@ -544,3 +544,18 @@ def test_messages_that_come_back_one_by_one_while_pages_come_and_go_keep_their_o
         broker.hand_in()
 
     assert erin.bodies() == bodies
+
+
+def test_urgent_message_does_not_wait_for_the_page_of_a_lower_level(disk: MemoryDisk) -> None:
+    broker = Reading(disk, [DestinationPolicy(pattern=QUEUE, has_priorities=True)])
+    bodies = fill(broker)
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    found = bob.bodies()
+    assert broker.asked
+    broker.connect().publish(QUEUE, "urgent", headers=[*PERSISTENT, "priority:9"])
+
+    assert bob.bodies() == ["urgent"]
+    while broker.asked:
+        broker.hand_in()
+    assert found + bob.bodies() == bodies
