@@ -8,6 +8,7 @@ from itertools import chain, pairwise
 
 from nebula.broker.core import Broker
 from nebula.broker.destinations.last_value import LastValues
+from nebula.broker.destinations.line import Line
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import QUEUE_COST_BYTES
 from nebula.broker.destinations.topic import Topics
@@ -163,9 +164,7 @@ def _check_queue(queue: Queue) -> None:
     waiting = list(queue._line.in_memory())
     paged = [line.depot for line in queue.lines if line.depot is not None]
     for line in queue.lines:
-        assert _rises(list(line.front)), "what waits is not in order of arrival"
-        assert line.depot is None or _rises(list(line.depot.behind))
-        assert line.depot is None or line.depot.count, "a depot of nothing"
+        _check_line(queue, line)
     assert queue.paged_bytes == sum(depot.size_bytes for depot in paged)
     consumers = [*queue.subscriptions, *queue.drained]
     unacked = [message for each in consumers for message in each.unacked.values()]
@@ -187,6 +186,27 @@ def _check_queue(queue: Queue) -> None:
         assert queue.consumer_count == 1
     if queue.name.startswith(INBOX_PREFIX):
         assert queue.exclusive_subscription is not None, "an inbox outlived its subscription"
+
+
+def _check_line(queue: Queue, line: Line) -> None:
+    assert _rises(list(line.front)), "what waits is not in order of arrival"
+    depot = line.depot
+    if depot is None:
+        return
+    assert depot.count, "a depot of nothing"
+    assert depot.after < depot.up_to
+    assert _rises(list(depot.behind)), "what waits behind is not in order of arrival"
+    behind = [message.number for message in depot.behind]
+    assert not behind or behind[0] > depot.after, "something waits behind pages with higher numbers"
+    front = [message.number for message in line.front]
+    assert not front or front[-1] <= depot.after, "something waits before pages with lower numbers"
+    unacked = [
+        message.number
+        for each in (*queue.subscriptions, *queue.drained)
+        for message in each.unacked.values()
+        if queue._line.name_of(message) == line.name
+    ]
+    assert not unacked or max(unacked) <= depot.after, "what is un-ACKed belongs behind a page"
 
 
 def _rises(messages: list[Message]) -> bool:

@@ -383,8 +383,8 @@ def test_what_was_taken_out_does_not_come_back_with_its_page(disk: MemoryDisk) -
 class Reading(BrokerHarness):
     """One whose pages are read when the test says so."""
 
-    def __init__(self, disk: MemoryDisk) -> None:
-        super().__init__(SMALL, store=MemoryStore(disk, page_messages=3))
+    def __init__(self, disk: MemoryDisk, policies: Sequence[DestinationPolicy] = ()) -> None:
+        super().__init__(SMALL, policies, store=MemoryStore(disk, page_messages=3))
         self.asked: list[PageRequest] = []
 
     def fetch(self, page: PageRequest) -> None:
@@ -492,3 +492,72 @@ def test_many_deep_queues_that_are_read_at_once_keep_to_the_brokers_memory(disk:
             (message,) = reader.received()
             assert message[-1] == body
             reader.ack(message)
+
+
+@pytest.mark.parametrize("has_priorities", [False, True])
+def test_what_comes_back_from_two_consumers_around_a_page_out_keeps_its_order(
+    disk: MemoryDisk, *, has_priorities: bool
+) -> None:
+    broker = start(disk, policies=[DestinationPolicy(pattern=QUEUE, has_priorities=has_priorities)])
+    alice, bob = broker.connect(), broker.connect()
+    alice.subscribe(QUEUE, INDIVIDUAL, "prefetch-count:8")
+    bodies = fill(broker, 8)
+    bob.subscribe(QUEUE, INDIVIDUAL, "prefetch-count:1")
+    bodies += fill(broker, 3, begin=8)
+    assert len(alice.received()) == 8
+    assert bob.bodies() == ["8"]
+    # More comes back than the window holds; what came later goes to the disk alone, and then "8" comes back.
+    alice.lose()
+    bodies += fill(broker, COUNT, begin=11)
+    assert queue(broker).paged_bytes
+    bob.say("UNSUBSCRIBE id:s")
+
+    assert drain(broker) == bodies
+
+
+def test_messages_that_come_back_one_by_one_while_pages_come_and_go_keep_their_order(
+    disk: MemoryDisk,
+) -> None:
+    broker = Reading(disk)
+    holders = [broker.connect() for _ in range(9)]
+    for prefetch, holder in enumerate(holders, 1):
+        holder.subscribe(QUEUE, INDIVIDUAL, f"prefetch-count:{prefetch}")
+    bodies = fill(broker, 47)
+    assert not queue(broker).paged_bytes
+    for holder in holders[::2]:
+        holder.lose()
+    bodies += fill(broker, 20, begin=len(bodies))
+    assert queue(broker).paged_bytes
+    dave = broker.connect()
+    for holder in holders[1::2]:
+        holder.say("UNSUBSCRIBE id:s")
+        if holder is holders[3]:
+            dave.subscribe(QUEUE, INDIVIDUAL, "prefetch-count:32")
+            assert broker.asked
+            broker.hand_in()
+            found = dave.bodies()
+            assert len(found) == 32
+            assert found == sorted(found, key=bodies.index)
+        bodies += fill(broker, 5, begin=len(bodies))
+    dave.lose()
+    erin = broker.connect()
+    erin.subscribe(QUEUE, INDIVIDUAL, "prefetch-count:1000")
+    while broker.asked:
+        broker.hand_in()
+
+    assert erin.bodies() == bodies
+
+
+def test_urgent_message_does_not_wait_for_the_page_of_a_lower_level(disk: MemoryDisk) -> None:
+    broker = Reading(disk, [DestinationPolicy(pattern=QUEUE, has_priorities=True)])
+    bodies = fill(broker)
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    found = bob.bodies()
+    assert broker.asked
+    broker.connect().publish(QUEUE, "urgent", headers=[*PERSISTENT, "priority:9"])
+
+    assert bob.bodies() == ["urgent"]
+    while broker.asked:
+        broker.hand_in()
+    assert found + bob.bodies() == bodies

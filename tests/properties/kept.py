@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import Peer
 from tests.broker.script import Received
 
 MAX_DELIVERIES = 3
+_NEXT_PLACE = count(1).__next__
 
 
 @dataclass(eq=False)
@@ -33,6 +35,8 @@ class Entry:
     expires_at: float | None = None
     is_request: bool = False
     deliver_at: float | None = None
+    place_in_line: int | None = field(default_factory=_NEXT_PLACE)  # None: a crash left it open
+    waits_since: int = 0  # the look of `check_order` before which it came, or came back
 
     def survives(self, kept: int) -> bool:
         """Whether a crash would leave it, now that these batches are on disk."""
@@ -117,6 +121,7 @@ class Model:
         self.dead: list[Entry] = []
         self.values = Values()
         self.used: dict[tuple[str, str], Used] = {}  # by destination and dedup-id
+        self.looks = 0
 
     def line(self, name: str) -> Kept:
         return self.lines.setdefault(name, Kept(name))
@@ -157,7 +162,7 @@ class Model:
     def give_back(self, entry: Entry, batch: int, now: float, *, counted: bool) -> None:
         entry.attempts = (entry.attempts or 0) + counted
         entry.is_restored, entry.was_back = False, True
-        entry.place = "waiting"
+        entry.place, entry.waits_since = "waiting", self.looks
         if entry.attempts >= MAX_DELIVERIES:
             self.end(entry, batch)
             self.bury(entry, batch, now)
@@ -176,11 +181,31 @@ class Model:
         entry.place = "expired"
 
     def pass_time(self, now: float) -> None:
+        due = [
+            (entry.deliver_at, entry.place_in_line or 0, entry)
+            for _, entry in self.entries()
+            if entry.place == "delayed" and entry.deliver_at is not None and entry.deliver_at <= now
+        ]
+        for *_, entry in sorted(due, key=lambda each: each[:2]):
+            entry.place, entry.waits_since = "waiting", self.looks
+            if entry.place_in_line is not None:
+                entry.place_in_line = _NEXT_PLACE()
         for _, entry in self.entries():
-            if entry.place == "delayed" and entry.deliver_at is not None and entry.deliver_at <= now:
-                entry.place = "waiting"
             if entry.place == "waiting" and entry.has_expired(now):
                 self.expire(entry)
+
+    def check_order(self, delivered: list[tuple[Kept, Entry]]) -> None:
+        """Nothing that was delivered since the last look has overtaken what waited all the time."""
+        for line, entry in delivered:
+            for other in line.waiting:
+                assert (
+                    other.priority != entry.priority
+                    or other.waits_since == self.looks
+                    or other.place_in_line is None
+                    or entry.place_in_line is None
+                    or other.place_in_line > entry.place_in_line
+                ), f"{entry.body} has overtaken {other.body}"
+        self.looks += 1
 
     def crash(self, kept: int, now: float) -> None:
         """All batches up to `kept` are on disk, and nothing else."""
@@ -227,5 +252,7 @@ class Model:
         entry.came_in, entry.went_in = 0, None
         entry.is_restored, entry.was_back = True, False
         entry.place = "waiting" if entry.deliver_at is None else "delayed"
+        if entry.deliver_at is not None:
+            entry.place_in_line = None  # it was put into its line before the crash, or will be now
         if entry.has_expired(now):
             self.expire(entry)

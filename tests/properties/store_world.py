@@ -201,9 +201,10 @@ class StoreWorld(RuleBasedStateMachine):
         peers = {*self.peers, *(promise.peer for promise in self.promises.values())}
         frames = [(peer, frame) for peer in peers for frame in peer.received()]
         firsts: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
-        for peer, frame in frames:
-            if frame[0] == "MESSAGE":
-                self.read_message(peer, frame, firsts)
+        delivered = [
+            self.read_message(peer, frame, firsts) for peer, frame in frames if frame[0] == "MESSAGE"
+        ]
+        self.model.check_order(delivered)
         for promise in self.promises.values():
             promise.resolve()
         for peer, frame in frames:
@@ -234,7 +235,7 @@ class StoreWorld(RuleBasedStateMachine):
 
     def read_message(
         self, peer: Peer, frame: Received, firsts: defaultdict[tuple[str, int], list[int]]
-    ) -> None:
+    ) -> tuple[Kept, Entry]:
         headers, body = frame[1], "".join(frame[2:])
         (subscribed,) = (
             each for each in self.subscribed if (each.peer, each.id) == (peer, headers["subscription"])
@@ -257,6 +258,7 @@ class StoreWorld(RuleBasedStateMachine):
         else:
             entry.place = "held"
             subscribed.held[body] = frame
+        return line, entry
 
     def settle_all(self) -> None:
         for _ in range(100):

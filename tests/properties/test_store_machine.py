@@ -334,6 +334,12 @@ class StoreMachine(StorePeers):
                 assert Counter(found) == Counter(there), self.broker.transcript
                 ranks = [expected[body].priority for body in found]
                 assert self.is_narrow or ranks == sorted(ranks, reverse=True), self.broker.transcript
+                for rank in set(ranks):
+                    places = [
+                        expected[body].place_in_line for body in found if expected[body].priority == rank
+                    ]
+                    known = [place for place in places if place is not None]
+                    assert known == sorted(known), self.broker.transcript
         expired = [
             each.body for _, each in self.model.entries() if each.place == "expired" and not each.is_request
         ]

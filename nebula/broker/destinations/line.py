@@ -1,15 +1,21 @@
-"""What waits in a queue, in order of number: as far as a window goes in memory, and of a deep one the middle
-on disk alone.
+"""The messages that wait in a queue, in order of number. Of a deep queue only a window is in memory.
 
-    front (in memory, next first) | paged (rows, on disk alone) | behind (in memory, came later)
+    front (in memory, next first) | paged (rows, on disk alone), behind (in memory)
+                     number <= after | after < number
 
 A message leaves memory only after the batch with its row has been committed, and comes back by pages, which
 the core asks for as work. What is not kept on disk, and what came back from a consumer, stays in memory.
 
+The number `after` cuts the whole line in two. Messages are delivered from the front, and only those that were
+never delivered in this run are paged, so whatever a consumer holds is at or below `after` as well. That is
+why a message that comes back always belongs in `front`, and why no page brings it a second time.
+
 Invariants, checked after each step of the tests:
 
-- numbers rise along `front`, and along `behind`; those of `front` are below all others;
-- a paged message is in no other place, and its row has a number in `after < number <= up_to`;
+- numbers rise along `front`, and along `behind`;
+- what is in `front`, and what is un-ACKed, has a number of `after` at most; `behind` has higher ones;
+- a paged message is in no other place, and its row has a number in `after < number <= up_to`. Messages in
+  `behind` may have numbers in that range too: their page merges them by number;
 - without paged messages there is nothing behind.
 """
 
@@ -19,7 +25,7 @@ from bisect import bisect, bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, dropwhile, islice
 
 from nebula.broker.messages import DEFAULT_PRIORITY, MESSAGE_COST_BYTES, PRIORITIES, Message
 from nebula.broker.store import PAGE_BYTES, PAGE_MESSAGES, KeptLine, PageRequest
@@ -34,9 +40,9 @@ class Depot:
     """The part of a line that is on disk alone, and what waits behind it.
 
     Attributes:
-        after, up_to: between these numbers are its rows.
+        after, up_to: between these numbers are its rows. `after` also ends the front.
         count, size_bytes: of them.
-        behind: in memory: what came later, or may not be paged.
+        behind: in memory, with numbers above `after`: what came later, or may not be paged.
         asked: the page that is on its way, or None.
         ahead: the one behind it, asked for before that was taken; or None.
         low_mark: with so few in front the next page is asked for.
@@ -107,7 +113,7 @@ class Line:
         return self.pop()
 
     def put_back(self, messages: Iterable[Message]) -> None:
-        """Put messages back that were taken, each to its place."""
+        """Put messages back that were taken, each to its place: nothing paged is before it."""
         front = self.front
         returned = list(messages)
         if len(returned) == 1 and front and front[0].number < returned[0].number:
@@ -214,7 +220,9 @@ class Line:
             if kept_bytes > window_bytes and kept_count:
                 break
             kept_count += 1
-        rest = list(islice(front, kept_count, None))
+        # The front ends where the first one goes. What is before that and may not go stays in it, however
+        # much it is: behind the pages, what a consumer still holds would overtake it on its way back.
+        rest = list(dropwhile(lambda each: not _goes(each, up_to, may_go), islice(front, kept_count, None)))
         depot = Depot(0, kept_count // 2)
         gone = self._let_go(depot, rest, up_to, may_go)
         if gone:
@@ -231,7 +239,7 @@ class Line:
         gone: list[Message] = []
         kept: list[Message] = []
         for message in messages:
-            (gone if message.number <= up_to and may_go(message) else kept).append(message)
+            (gone if _goes(message, up_to, may_go) else kept).append(message)
         if gone:
             depot.behind = deque(kept)
             depot.count += len(gone)
@@ -393,6 +401,10 @@ def level_of(line: str) -> int:
 def queue_name(line: str) -> str:
     """The queue that a line belongs to, or itself if that is a durable subscription's."""
     return line if line.startswith("\0") else line.partition("\0")[0]
+
+
+def _goes(message: Message, up_to: int, may_go: Callable[[Message], bool]) -> bool:
+    return message.number <= up_to and may_go(message)
 
 
 def _by_number(message: Message) -> int:

@@ -132,6 +132,9 @@ class Queue(Bounded):
                 self._dispatch(taker, message, None, now)
             else:
                 self._wait(message)
+                if takers and line.front:
+                    # It does not wait for the page of a lower level.
+                    self._pump(now)
         self.taken_count += 1
         return Verdict.ACCEPTED
 
