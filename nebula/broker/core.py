@@ -207,7 +207,8 @@ class Broker:
     def may_be_kept(self, head: Head) -> bool:
         """Whether messages with this head go to the disk, if they have to wait."""
         if head.kind is Kind.QUEUE:
-            return head.is_persistent or head.destination in self.policies.copies
+            is_wanted = head.is_persistent or head.destination in self.policies.copies
+            return is_wanted and self.queues.keeps(head.destination)
         return not head.is_ephemeral
 
     # --- sessions ---

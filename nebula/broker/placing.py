@@ -94,7 +94,8 @@ class Placing:
         if full is None and head.wishes is not None and head.wishes.dedup_id is not None:
             # Of what is persistent also where it was consumed at once, and never touched the disk.
             is_kept = self._journal is not None and (
-                self._journal.count != count or (head.kind is _QUEUE and head.is_persistent)
+                self._journal.count != count
+                or (head.kind is _QUEUE and head.is_persistent and self._queues.keeps(head.destination))
             )
             until = now + self._dedup_window(head.destination)
             self._duplicates.add(head.destination, head.wishes.dedup_id, until, is_kept=is_kept)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from nebula.broker.limits import Limits
+from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received
 
 DURABLE = ("ack:client-individual", "durable:true")
 PERSISTENT = ["persistent:true"]
+GOING = "/queue/going"
+GOES = ("ack:client-individual", "auto-delete:true")
 
 
 class Restarting:
@@ -387,3 +390,67 @@ def test_after_a_crash_nothing_is_told_that_was_not_asked_for(
     world.restart(clean=False)
 
     assert sorted(world.reader().bodies(), reverse=True) == expected
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_auto_delete_queue_goes_with_the_broker(world: Restarting, *, clean: bool) -> None:
+    bob = world.broker.connect()
+    bob.subscribe(GOING, *GOES, "prefetch-count:1")
+    world.broker.connect().publish(GOING, "1", "2", headers=PERSISTENT)
+    (first,) = bob.received()
+    assert world.disk.messages == {}
+    world.restart(clean=clean)
+    assert GOING not in world.broker.broker.destinations
+    carol = world.broker.connect()
+    carol.subscribe(GOING)
+
+    assert first[-1] == "1"
+    assert carol.bodies() == []
+
+
+def test_receipt_of_a_persistent_message_to_an_auto_delete_queue_says_that_it_is_not_on_disk(
+    world: Restarting,
+) -> None:
+    alice, bob = world.broker.connect(), world.broker.connect()
+    bob.subscribe(GOING, *GOES)
+    # Neither an id that is remembered nor what another queue writes makes it durable.
+    alice.publish(GOING, "1", headers=[*PERSISTENT, "receipt:1"])
+    alice.publish(GOING, "2", headers=[*PERSISTENT, "receipt:2", "dedup-id:d"])
+    world.broker.commit()
+
+    assert [frame[1]["durable"] for frame in alice.received()] == ["false", "false"]
+
+
+def test_message_to_an_auto_delete_queue_may_be_sent_again_after_a_crash(world: Restarting) -> None:
+    once = [*PERSISTENT, "dedup-id:d", "receipt:r"]
+    for _ in range(2):
+        bob = world.broker.connect()
+        bob.subscribe(GOING, *GOES)
+        alice = world.broker.connect()
+        alice.publish(GOING, "1", headers=once)
+        world.broker.commit()
+        assert bob.bodies() == ["1"]
+        assert "duplicate" not in alice.received()[0][1]
+        world.restart(clean=False)
+
+
+def test_dead_letter_of_an_auto_delete_queue_is_on_disk(world: Restarting) -> None:
+    bob = world.broker.connect()
+    bob.subscribe(GOING, *GOES)
+    world.broker.connect().publish(GOING, "1", headers=PERSISTENT)
+    bob.nack(bob.received()[0], "requeue:false")
+    world.restart(clean=False)
+    carol = world.broker.connect()
+    carol.subscribe(DEAD_LETTER_QUEUE)
+
+    assert carol.bodies() == ["1"]
+
+
+def test_auto_delete_queue_takes_messages_while_the_disk_is_low(world: Restarting) -> None:
+    alice, bob = world.broker.connect(), world.broker.connect()
+    bob.subscribe(GOING, *GOES)
+    world.broker.broker.account.is_disk_low = True
+    alice.publish(GOING, "1", headers=[*PERSISTENT, "receipt:r"])
+
+    assert bob.bodies() == ["1"]
+    assert alice.received()[0][1]["disposition"] == "accepted"

@@ -80,6 +80,11 @@ class Holding:
         return len(self._line) + self._unacked_count
 
     @property
+    def may_keep(self) -> bool:
+        """Whether its messages may be on disk."""
+        return self._journal is not None
+
+    @property
     def lines(self) -> Sequence[Line]:
         """What waits, by level."""
         return self._line.lines

@@ -74,6 +74,7 @@ class Queues:
         """A queue that is new. Follow it with what it is to hold or feed, or `forget_if_idle`.
 
         Args:
+            auto_delete: it goes with its last subscription. Nothing of it is on disk.
             has_levels: it has priorities, whatever the policies say.
         """
         is_inbox = name.startswith(names.INBOX_PREFIX)
@@ -85,7 +86,8 @@ class Queues:
             self._rules(name, is_dead_letter=is_dead_letter),
             # Anybody may send to the broker's own service: nobody's dead letters go for what that rejects.
             bury=None if is_reserved or is_dead_letter else self._bury,
-            journal=None if is_inbox else self._journal,
+            # A crash ends the last subscription, and with that the queue: it need not touch the disk.
+            journal=None if auto_delete or is_inbox else self._journal,
             # D.48: an inbox exists through its subscription only, whatever that asked for.
             auto_delete=auto_delete or is_inbox,
             is_inbox=is_inbox,
@@ -94,6 +96,11 @@ class Queues:
             has_levels=has_levels or name == names.BROKER_QUEUE,
         )
         return queue
+
+    def keeps(self, name: str) -> bool:
+        """Whether what is sent to this queue may be on disk."""
+        queue = self._by_name.get(name)
+        return queue is None or queue.may_keep
 
     def _rules(self, name: str, *, is_dead_letter: bool) -> QueueRules:
         policy = self._policies.lookup(name) or DestinationPolicy()
