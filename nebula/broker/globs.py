@@ -28,6 +28,7 @@ _RUN = "[^/]*+"
 _REST = "(?s:.*+)"
 _SPECIAL = re.compile(r"[*?\[\]]")
 _STARS = re.compile(r"\*+")
+_NOT_PLAIN = re.compile(r"\*+|\?|\[!?.[^\]]*\]", re.DOTALL)
 _MEMBER = re.compile("(.)-(.)|(.)", re.DOTALL)
 
 
@@ -39,6 +40,11 @@ def is_glob(text: str) -> bool:
 def escape_glob(text: str) -> str:
     """The pattern that matches `text` and nothing else, fit to stand within a longer one."""
     return _SPECIAL.sub(r"[\g<0>]", text)
+
+
+def plain_runs(pattern: str) -> list[str]:
+    """The runs of plain characters in a well-formed pattern: each name that it matches has them all in it."""
+    return [run for run in _NOT_PLAIN.split(pattern) if run]
 
 
 def compile_glob(pattern: str) -> Matcher:

@@ -1,11 +1,23 @@
-"""What is subscribed to, by pattern; and which patterns a destination matches, remembered for each."""
+"""Index of subscribed patterns by destination: which literal names and globs match one.
+
+The matches of a destination are remembered, so a lookup mostly costs a dictionary access. A destination that
+is not remembered is not tried with every glob. Each glob is filed under a run of plain characters that all
+names it matches contain, such as `M000123.` for `X/EGM.*.GM000123.*`. A destination is tried only with the
+globs that are filed under a part of its own text, so a glob with other text in it costs nothing.
+
+A pattern has several runs. It is filed under the one with the fewest globs, so it does not matter whether
+patterns of a family differ at their beginning, at their end or in between. Globs that differ in no plain
+character, such as `X/?` and `X/[ab]`, share a run and are tried one by one: a lookup is linear in those.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Generic, TypeVar
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, Generic, TypeVar
 
-from nebula.broker.globs import compile_glob, is_glob
+from nebula.broker.globs import compile_glob, is_glob, plain_runs
 
 T = TypeVar("T")
 
@@ -14,6 +26,32 @@ _MAX_WARM = 100_000
 
 # Senders choose the names: those that are absurdly long are worked out each time.
 _MAX_WARM_CHARACTERS = 256
+
+# Only the last characters of a run count: names mostly differ at the end. Each length that is in use costs a
+# lookup for each character of a destination.
+_MAX_RUN_CHARACTERS: Final = 8
+
+# So many new globs are tried one by one on a destination that is remembered.
+_MAX_LATEST = 64
+
+
+class _Glob(Generic[T]):
+    """A glob of the table.
+
+    Attributes:
+        number: its place in the order in which they came.
+        run: what it is filed under.
+        is_gone: it was taken out.
+    """
+
+    __slots__ = ("is_gone", "matches", "number", "run", "thing")
+
+    def __init__(self, number: int, matches: Callable[[str], object], run: str, thing: T) -> None:
+        self.number = number
+        self.matches = matches
+        self.run = run
+        self.thing = thing
+        self.is_gone = False
 
 
 class _Match(Generic[T]):
@@ -24,7 +62,7 @@ class _Match(Generic[T]):
     def __init__(self) -> None:
         self.version = -1
         self.everything: list[T] = []
-        self.globs: list[tuple[str, T]] = []
+        self.globs: list[_Glob[T]] = []
         self.additions = 0
         self.removals = 0
 
@@ -39,8 +77,11 @@ class PatternTable(Generic[T]):
 
     def __init__(self) -> None:
         self._things: dict[str, T] = {}
-        # Globs in the order in which they came, each with its place in it.
-        self._globs: dict[str, tuple[int, Callable[[str], object]]] = {}
+        # In the order in which they came.
+        self._globs: dict[str, _Glob[T]] = {}
+        self._latest: deque[_Glob[T]] = deque(maxlen=_MAX_LATEST)
+        # By the length of the run, then by the run.
+        self._by_run: dict[int, dict[str, dict[int, _Glob[T]]]] = {}
         self._version = 0
         self._additions = 0
         self._removals = 0
@@ -72,21 +113,34 @@ class PatternTable(Generic[T]):
             ValueError: the glob is malformed or too long; the text may be shown to a peer.
         """
         if is_glob(pattern):
-            matches = compile_glob(pattern)
-            self._additions += 1
-            self._globs[pattern] = (self._additions, matches)
+            self._file(pattern, thing)
+        else:
+            self._forget_literal(pattern)
         self._things[pattern] = thing
-        self._version += 1
 
     def remove(self, pattern: str) -> None:
         """Take it out again."""
         del self._things[pattern]
+        glob = self._globs.pop(pattern, None)
+        if glob is None:
+            self._forget_literal(pattern)
+            return
+        glob.is_gone = True
+        length = len(glob.run)
+        bucket = self._by_run[length][glob.run]
+        del bucket[glob.number]
+        if not bucket:
+            del self._by_run[length][glob.run]
+            if not self._by_run[length]:
+                del self._by_run[length]
+        self._removals += 1
         self._version += 1
-        if self._globs.pop(pattern, None) is not None:
-            self._removals += 1
 
     def matching(self, destination: str) -> Sequence[T]:
-        """Everything whose pattern matches, each once. Not to be changed, nor kept."""
+        """Everything whose pattern matches, each once: the literal one, then globs in the order they came.
+
+        Not to be changed, nor kept.
+        """
         if not self._globs:
             literal = self._things.get(destination)
             return () if literal is None else (literal,)
@@ -94,6 +148,28 @@ class PatternTable(Generic[T]):
         if match is None or match.version != self._version:
             match = self._match_anew(destination, match)
         return match.everything
+
+    def _file(self, pattern: str, thing: T) -> None:
+        matches = compile_glob(pattern)
+        run = min(
+            (each[-_MAX_RUN_CHARACTERS:] for each in plain_runs(pattern)),
+            key=lambda each: (self._count(each), -len(each)),
+            default="",
+        )
+        self._additions += 1
+        self._version += 1
+        glob = self._globs[pattern] = _Glob(self._additions, matches, run, thing)
+        self._latest.append(glob)
+        self._by_run.setdefault(len(run), {}).setdefault(run, {})[glob.number] = glob
+
+    def _count(self, run: str) -> int:
+        return len(self._by_run.get(len(run), {}).get(run, ()))
+
+    def _forget_literal(self, pattern: str) -> None:
+        # It concerns no other destination.
+        match = self._warm.get(pattern)
+        if match is not None:
+            match.version = -1
 
     def _match_anew(self, destination: str, match: _Match[T] | None) -> _Match[T]:
         if match is None:
@@ -104,22 +180,38 @@ class PatternTable(Generic[T]):
                 self._warm[destination] = match
         if match.removals != self._removals:
             match.removals = self._removals
-            match.globs = [each for each in match.globs if self._things.get(each[0]) is each[1]]
+            match.globs = [each for each in match.globs if not each.is_gone]
         if match.additions != self._additions:
-            self._look_at_new(destination, match)
+            new = [
+                each
+                for each in self._candidates(destination, self._additions - match.additions)
+                if each.number > match.additions and not each.is_gone and each.matches(destination)
+            ]
+            match.globs += sorted(new, key=_by_number)
+            match.additions = self._additions
+        match.everything = [each.thing for each in match.globs]
         literal = self._things.get(destination)
-        match.everything = [thing for _, thing in match.globs]
         if literal is not None:
             match.everything.insert(0, literal)
         match.version = self._version
         return match
 
-    def _look_at_new(self, destination: str, match: _Match[T]) -> None:
-        # Newest first, until those that this destination knows already.
-        for pattern in reversed(self._globs):
-            number, matches = self._globs[pattern]
-            if number <= match.additions:
-                break
-            if matches(destination):
-                match.globs.append((pattern, self._things[pattern]))
-        match.additions = self._additions
+    def _candidates(self, destination: str, new_count: int) -> Iterable[_Glob[T]]:
+        """Globs among which are all that match the destination, of the latest so many; others too, maybe."""
+        if new_count <= len(self._latest):
+            return islice(reversed(self._latest), new_count)
+        # To look up a part of the name costs about half of what it costs to try a glob.
+        if 2 * len(self._globs) <= len(destination) * len(self._by_run):
+            return self._globs.values()
+        return self._filed(destination)
+
+    def _filed(self, destination: str) -> Iterator[_Glob[T]]:
+        for length, buckets in self._by_run.items():
+            ends = range(length, len(destination) + 1) if length else (0,)
+            # As a set: a name that repeats itself does not have a glob tried twice.
+            for part in buckets.keys() & {destination[end - length : end] for end in ends}:
+                yield from buckets[part].values()
+
+
+def _by_number(glob: _Glob[T]) -> int:
+    return glob.number

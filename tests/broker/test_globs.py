@@ -16,6 +16,7 @@ from nebula.broker.globs import (
     compile_glob,
     escape_glob,
     is_glob,
+    plain_runs,
 )
 
 READING = "X/EGM.Q.GM000123.EGMMeterReading"
@@ -74,6 +75,25 @@ def test_name_that_was_made_from_a_glob_matches_it(pattern: str, data: st.DataOb
         return data.draw(st.text(alphabet="ab/" if len(star[0]) > 1 else "ab", max_size=4))
 
     assert matches(pattern, re.sub(r"\*+", fill, pattern))
+
+
+@given(_PATTERNS, _NAMES)
+@example("*a[]a]b", "xaab")
+def test_name_that_matches_has_all_plain_runs_in_it(pattern: str, name: str) -> None:
+    assert not matches(pattern, name) or all(run in name for run in plain_runs(pattern))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "runs"),
+    [
+        ("X/EGM.*.GM?1", ["X/EGM.", ".GM", "1"]),
+        ("**", []),
+        ("a[]*b]c[!]x]d", ["a", "c", "d"]),
+        ("[ab]?*", []),
+    ],
+)
+def test_plain_runs_of_a_pattern(pattern: str, runs: list[str]) -> None:
+    assert plain_runs(pattern) == runs
 
 
 @given(st.text(), st.text())
