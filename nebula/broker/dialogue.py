@@ -155,8 +155,8 @@ class Dialogue:
             self._session.say(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=False))
         else:
             # Else the store hears only of what this one has replaced, or of its copy.
-            is_written = type(plan) is Head and journal.count != self._journal_count
-            is_kept = is_written and self._broker.may_be_kept(plan)
+            is_written = journal.count != self._journal_count
+            is_kept = is_written and type(plan) is Head and self._broker.may_be_kept(plan)
             self._answer(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=is_kept))
 
     # SUBSCRIBE, UNSUBSCRIBE
