@@ -9,10 +9,11 @@ import hmac
 import json
 import re
 import secrets
+import unicodedata
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import argon2
 import jwt
@@ -44,6 +45,9 @@ _PRIVATE_PARTS = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
 # A SHA-256, also as OpenSSL and browsers show it.
 _FINGERPRINT: Final = re.compile(r"(?:[0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}")
 
+# Letters and signs that are printable by Unicode and drawn as nothing.
+_INVISIBLE: Final = frozenset("\u115f\u1160\u2800")
+
 
 class Authenticator:
     """From login and passcode to principal, for one listener or several.
@@ -52,8 +56,9 @@ class Authenticator:
         users: a TOML file whose table `[users]` says `login = "argon2 hash"`; `nebula passcode` makes
             the hash.
         jwks: a JSON file (RFC 7517) with the public keys of those whose tokens (JWT) count as
-            passcodes: all passcodes of three parts with dots between them. The principal is the
-            token's `sub`, whatever the login. Whose token expires stays connected.
+            passcodes: all passcodes of three parts with dots between them, the first of which is a JSON
+            object in Base64. The principal is the token's `sub`, whatever the login. Whose token expires
+            stays connected.
         audience: what tokens have to name as `aud`; None: tokens for a certain audience are refused.
         issuer: what tokens have to name as `iss`; None: any.
         anonymous: peers may come in unknown, also those whose login is wrong; without users and tokens
@@ -87,7 +92,7 @@ class Authenticator:
         # What was good: login and its hash, by a digest that nobody can make without the secret.
         self._good: OrderedDict[bytes, tuple[str, str]] = OrderedDict()
         self._secret = secrets.token_bytes(32)
-        self._checks: dict[bytes, _Check] = {}
+        self._checks: dict[_Question, _Check] = {}
         self._log = PacedLog("nebula.broker")
         self.reload()
 
@@ -131,11 +136,16 @@ class Authenticator:
     async def _find(self, login: str | None, passcode: str | None, place: str) -> str | None:
         if passcode is None:
             return None
-        if self._keys and passcode.count(".") == 2:
+        if self._keys and self._takes_for_token(passcode):
             return self._read_token(passcode)
         if login is None or not self._users:
             return None
         return await self._check_login(login, passcode, place)
+
+    def _takes_for_token(self, passcode: str) -> bool:
+        # Judged by its form alone, and not by whether the login is known: who guesses logins would see from
+        # the time it takes which ones are.
+        return passcode.count(".") == 2 and (not self._users or _has_token_header(passcode))
 
     # --- passcodes ---
 
@@ -145,15 +155,16 @@ class Authenticator:
         if expected is not None and self._good.get(key) == (login, expected):
             self._good.move_to_end(key)
             return login
-        # Many connections of one program that come back at once ask the same: once is enough.
-        is_good = await self._wait_for(key, (expected, login, passcode, place))
+        # Many connections of one program that come back at once ask the same: once is enough. The hash is a
+        # part of the question: after a reload that changed it, the answer to the old one must not count.
+        is_good = await self._wait_for((key, expected), (expected, login, passcode, place))
         # A reload meanwhile may have taken the login away.
         if not is_good or expected is None or self._users.get(login) != expected:
             return None
         self._remember(key, login, expected)
         return login
 
-    async def _wait_for(self, key: bytes, asked: tuple[str | None, str, str, str]) -> bool:
+    async def _wait_for(self, key: _Question, asked: tuple[str | None, str, str, str]) -> bool:
         """Whether the passcode is good. It is not looked at any more once all who asked have gone: who comes
         and goes must not keep the line full."""
         check = self._checks.get(key)
@@ -170,7 +181,7 @@ class Authenticator:
                 check.task.cancel()
                 self._forget(key, check)
 
-    def _forget(self, key: bytes, check: _Check) -> None:
+    def _forget(self, key: _Question, check: _Check) -> None:
         if self._checks.get(key) is check:
             del self._checks[key]
 
@@ -243,6 +254,10 @@ def users_line(login: str, passcode: str) -> str:
     return f'{json.dumps(login, ensure_ascii=False)} = "{argon2.PasswordHasher().hash(passcode)}"'
 
 
+# Login and passcode by their digest, and the hash that they are compared with.
+_Question: TypeAlias = tuple[bytes, str | None]
+
+
 class _Check:
     """One passcode that is being looked at, for all who asked for it."""
 
@@ -250,6 +265,16 @@ class _Check:
         self.task: asyncio.Task[bool]
         self.asking = 0
         self.has_begun = False
+
+
+def _has_token_header(passcode: str) -> bool:
+    """Whether a passcode begins as a JWT does: with a JSON object in Base64 (RFC 7515, 7.1)."""
+    first = passcode.partition(".")[0].encode(errors="surrogatepass")
+    try:
+        head = jwt.utils.base64url_decode(first)
+    except ValueError:
+        return False
+    return head.lstrip().startswith(b"{")
 
 
 def _is_hash_of(expected: str, passcode: str) -> bool:
@@ -288,11 +313,28 @@ def _fault_of(principal: str) -> str | None:
     """Why nobody may be called so: rights are given to the name, and others are called so already."""
     if not principal or not principal.isprintable():
         return "is empty or holds a control character"
-    if principal == ANONYMOUS or principal.startswith("app:"):
-        return "is a name that the broker itself gives"
-    if _FINGERPRINT.fullmatch(principal):
+    if principal != principal.strip():
+        # STOMP 1.0 and many programs strip what they read: it would be taken for another name.
+        return "begins or ends with white space"
+    bare = _bare(principal)
+    if bare == ANONYMOUS or bare.startswith("app:"):
+        is_given = principal == ANONYMOUS or principal.startswith("app:")
+        return "is a name that the broker itself gives" if is_given else "looks like a name of the broker's"
+    if _FINGERPRINT.fullmatch(bare):
         return "looks like the fingerprint of a certificate"
     return None
+
+
+def _bare(name: str) -> str:
+    """What remains of a name where case, width, accents and white space do not count."""
+    # Twice: folding the case may bring forth marks, and decomposing may bring forth capitals.
+    for _ in range(2):
+        name = unicodedata.normalize("NFKD", name).casefold()
+    return "".join(
+        character
+        for character in name
+        if not (unicodedata.category(character) in ("Mn", "Me", "Zs") or character in _INVISIBLE)
+    )
 
 
 def _fault_of_hash(words: Any) -> str | None:

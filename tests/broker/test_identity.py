@@ -24,6 +24,8 @@ pytestmark = pytest.mark.anyio
 
 DEADLINE = 10.0
 
+WIDE_APP = "".join(chr(ord(letter) + 0xFEE0) for letter in "app")
+
 # As cheap as argon2 can be: how dear a hash is, is the operator's business.
 HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
@@ -111,6 +113,20 @@ async def test_reload_takes_up_new_users_and_forgets_those_who_are_gone(tmp_path
     assert await authenticator.verify("alice", "changed") == "alice"
     assert await authenticator.verify("bob", "hidden") is None
     assert await authenticator.verify("carol", "new") == "carol"
+
+
+async def test_check_that_began_before_a_reload_does_not_count_for_who_asks_after_it(tmp_path: Path) -> None:
+    file = users_file(tmp_path, alice="secret")
+    authenticator = Authenticator(users=file)
+    early = asyncio.create_task(authenticator.verify("alice", "secret"))
+    await asyncio.sleep(0)
+
+    users_file(tmp_path, alice="changed")
+    authenticator.reload()
+    late = asyncio.create_task(authenticator.verify("alice", "secret"))
+
+    with anyio.fail_after(DEADLINE):
+        assert (await early, await late) == (None, None)
 
 
 async def test_reload_while_a_passcode_is_checked_counts_for_it(tmp_path: Path) -> None:
@@ -248,6 +264,12 @@ async def test_who_is_remembered_passes_by_the_queue(tmp_path: Path) -> None:
         ("[users]\nalice = 1", '[users] "alice": the value is not an argon2 hash'),
         ("[users]\nanonymous = '{hash}'", '[users] "anonymous": is a name that the broker itself gives'),
         ("[users]\n'app:shop' = '{hash}'", '[users] "app:shop": is a name that the broker itself gives'),
+        ("[users]\n'App:shop' = '{hash}'", '[users] "App:shop": looks like a name of the broker\'s'),
+        ("[users]\n'{wide}:nebula' = '{hash}'", "looks like a name of the broker's"),
+        ("[users]\n'ápp:nebula' = '{hash}'", "looks like a name of the broker's"),
+        ("[users]\n'ANONYMOUS' = '{hash}'", "looks like a name of the broker's"),
+        ("[users]\n' app:nebula' = '{hash}'", '[users] " app:nebula": begins or ends with white space'),
+        ("[users]\n'alice ' = '{hash}'", '[users] "alice ": begins or ends with white space'),
         ("[users]\n{fingerprint} = '{hash}'", "looks like the fingerprint of a certificate"),
         ("[users]\n'' = '{hash}'", '[users] "": is empty or holds a control character'),
         ("[users]\n\"a\\nb\" = '{hash}'", "is empty or holds a control character"),
@@ -256,6 +278,7 @@ async def test_who_is_remembered_passes_by_the_queue(tmp_path: Path) -> None:
 )
 def test_mistake_in_the_users_file_is_told_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
     file = tmp_path / "users.toml"
+    text = text.replace("{wide}", WIDE_APP)
     file.write_text(text.replace("{hash}", HASHER.hash("x")).replace("{fingerprint}", "0aF" + "1" * 61))
 
     with pytest.raises(SettingsError) as caught:
@@ -333,6 +356,15 @@ async def test_key_is_chosen_by_its_name(tmp_path: Path) -> None:
         pytest.param(lambda: token(sub="anonymous"), id="of anonymous"),
         pytest.param(lambda: token(sub="0a" * 32), id="of a fingerprint"),
         pytest.param(lambda: token(sub="till\n1"), id="of a name with a newline"),
+        pytest.param(lambda: token(sub=" app:nebula"), id="of a name with a space before it"),
+        pytest.param(lambda: token(sub="till-1 "), id="of a name with a space behind it"),
+        pytest.param(lambda: token(sub="\u3000app:nebula"), id="of a name with a wide space before it"),
+        pytest.param(lambda: token(sub="\u3164app:nebula"), id="of a name with an invisible letter"),
+        pytest.param(lambda: token(sub="app\ufe0f:nebula"), id="of a name with an invisible mark"),
+        pytest.param(lambda: token(sub="ap p:nebula"), id="of a name with a space within it"),
+        pytest.param(lambda: token(sub="APP:nebula"), id="of a name in capitals"),
+        pytest.param(lambda: token(sub=f"{WIDE_APP}:nebula"), id="of a name in wide letters"),
+        pytest.param(lambda: token(sub="Anonymous"), id="of Anonymous"),
         pytest.param(lambda: token(aud="elsewhere"), id="for another audience"),
         pytest.param(lambda: token(ec.generate_private_key(ec.SECP256R1())), id="of another key"),
         pytest.param(lambda: token(RSA_KEY, "RS256"), id="of another algorithm"),
@@ -352,7 +384,7 @@ async def test_token_that_is_not_good_is_refused(tmp_path: Path, make: Callable[
 
 async def test_header_of_endless_depth_is_refused_as_any_other_nonsense(tmp_path: Path) -> None:
     authenticator = Authenticator(jwks=keys_file(tmp_path, public(EC_KEY)))
-    deep = jwt.utils.base64url_encode(b"[" * 100_000).decode()
+    deep = jwt.utils.base64url_encode(b'{"a":' * 100_000).decode()
 
     assert await authenticator.verify(None, f"{deep}.e30.AAAA") is None
 
@@ -390,6 +422,31 @@ async def test_passcode_that_is_no_token_is_checked_against_the_users(tmp_path: 
 
     assert await authenticator.verify("alice", "one.dot") == "alice"
     assert await authenticator.verify("alice", token()) == "till-1"
+
+
+@pytest.mark.parametrize("passcode", ["a.b.c", "..", "correct.horse.battery", "{.}.", "ä.ö.ü"])
+async def test_passcode_with_two_dots_logs_in_beside_tokens(tmp_path: Path, passcode: str) -> None:
+    authenticator = Authenticator(
+        users=users_file(tmp_path, alice=passcode), jwks=keys_file(tmp_path, public(EC_KEY))
+    )
+
+    assert await authenticator.verify("alice", passcode) == "alice"
+    assert await authenticator.verify("alice", f"{passcode}.") is None
+    assert await authenticator.verify("alice", token()) == "till-1"
+
+
+async def test_dotted_guess_costs_the_same_for_a_known_and_an_unknown_login(
+    tmp_path: Path, hashings: list[str]
+) -> None:
+    authenticator = Authenticator(
+        users=users_file(tmp_path, alice="secret"), jwks=keys_file(tmp_path, public(EC_KEY))
+    )
+
+    for guess in ("a.b.c", token()[:-6] + "AAAAAA"):
+        for login in ("alice", "nobody"):
+            assert await authenticator.verify(login, guess) is None
+
+    assert len(hashings) == 2
 
 
 async def test_reload_takes_up_new_keys(tmp_path: Path) -> None:
