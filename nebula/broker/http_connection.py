@@ -141,6 +141,7 @@ class HttpConnection(asyncio.Protocol):
     def _end_with(self, octets: bytes) -> None:
         self._has_all = True
         self._timer.cancel()
+        self._listener.lifetimes.end(self)
         self._transport.resume_reading()
         self._farewell = Farewell(self._transport, octets, self._listener.limits.connect_timeout)
         self._farewell.begin()
@@ -225,12 +226,14 @@ class HttpConnection(asyncio.Protocol):
         listener = self._listener
         try:
             authorization = value_of(request, b"authorization")
-            principal = await identify(self._transport, listener.listener, authorization)
-            if principal is None:
+            wall = listener.lifetimes.wall_clock()
+            identity = await identify(self._transport, listener.listener, authorization, wall)
+            if identity is None:
                 host, port = self._transport.get_extra_info("peername")[:2]
                 listener.log.info("login refused", address=f"{host}:{port}")
                 self._answer(NOT_ADMITTED)
                 return
+            listener.lifetimes.begin(self, listener.listener, identity)
             if self._http.they_are_waiting_for_100_continue:
                 informational = h11.InformationalResponse(status_code=100, headers=[])
                 self._transport.write(self._http.send(informational) or b"")
@@ -242,11 +245,16 @@ class HttpConnection(asyncio.Protocol):
                 return
             query = request.target.partition(b"?")[2].decode("latin-1")
             timeout = value_of(request, TIMEOUT.encode())
-            answer = await post(Posted(principal, path, query, timeout, octets))
+            answer = await post(Posted(identity.principal, path, query, timeout, octets))
         except Exception:
             listener.log.exception("post failed")
             answer = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the log says why")
         self._answer(answer)
+
+    def end_for(self, reason: str) -> None:  # noqa: ARG002  # the status says that it is its fault
+        """Answer what was posted with a refusal: its sender is no longer known. A call is taken back."""
+        self._stop_post()
+        self._answer(NOT_ADMITTED)
 
     def _rest(self) -> None:
         self._is_resting = True

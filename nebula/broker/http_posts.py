@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 import h11
 
 from nebula.broker.link import Link
-from nebula.broker.listeners import Listener, host_name
+from nebula.broker.listeners import Identity, Listener, host_name
 from nebula.errors import Refused
 
 JSON_TYPE: Final = "application/json"
@@ -185,22 +185,27 @@ def credentials_of(authorization: str) -> tuple[str | None, str] | None:
     return (login, passcode) if colon else None
 
 
-async def identify(transport: asyncio.Transport, listener: Listener, authorization: str) -> str | None:
+async def identify(
+    transport: asyncio.Transport, listener: Listener, authorization: str, wall: float
+) -> Identity | None:
     """Who has sent a request; None: it may not be known, or nobody that may come in.
 
-    What it shows of itself counts first, and has to be right; then its certificate; else it is anonymous
-    where the listener lets such in. Where nothing could check it, an `Authorization` is as little looked at
-    as a login of STOMP is.
+    A certificate has to be good where one is shown. What the request shows of itself counts first, and has to
+    be right; then the certificate; else it is anonymous where the listener lets such in. Where nothing could
+    check it, an `Authorization` is as little looked at as a login of STOMP is.
+
+    Args:
+        wall: seconds since 1970.
     """
     link = Link(transport, listener, 0.0)
     authenticator = listener.authenticator
+    try:
+        identity = link.identify(wall)
+    except Refused:
+        return None
     if authorization and authenticator is not None:
         login, passcode = credentials_of(authorization) or (None, None)
         return await authenticator.verify(login, passcode, link.place, is_strict=True)
-    try:
-        principal = link.identify()
-    except Refused:
-        return None
-    if principal is None and authenticator is not None:
+    if identity is None and authenticator is not None:
         return authenticator.admit_at_once(None)
-    return principal
+    return identity

@@ -477,8 +477,9 @@ client mode or durable ones.
 `event` is what the log calls it: `session opened`, `session closed`, `connection refused` (there are too
 many), `peer refused` (by its certificate), `login refused`, `peer ended` (by the broker) and `connection
 failed` (a bug of the broker's). Of `nebula_connections_ended_total`, `reason` is what the peer was told:
-`too slow`, `session taken over`, `an operator has ended the connection`, or that the broker has no room for
-what is on its way.
+`too slow`, `session taken over`, `an operator has ended the connection`, that the broker has no room for
+what is on its way, that [who it is no longer counts](../how-to/certificates.md#when-connections-end), or that
+the connection has reached its greatest age.
 
 ## Reasons
 
