@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from typer import Option
 
+from nebula.cli.hangups import note_hangups
 from nebula.cli.options import AsJson
 from nebula.cli.render import Output
 
@@ -90,6 +91,9 @@ def broker(
       nebula broker --http 8080 --http-calls --app prices:app
       NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000 nebula broker --print-settings
     """
+    # First of all: the imports alone take a second.
+    note_hangups()
+
     from nebula.broker.settings import load_broker_settings
 
     loaded = load_broker_settings(
