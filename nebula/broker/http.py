@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from nebula.broker.connection import Connection
 from nebula.broker.doorway import Doorway
 from nebula.broker.http_connection import HttpConnection
-from nebula.broker.http_posts import Answer, Page, Post
+from nebula.broker.http_posts import Answer, Asked, Page, Post
 from nebula.broker.lifetimes import Lifetimes
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener, host_name, is_loopback
@@ -26,7 +26,7 @@ _LARGEST_BODIES = 64
 
 _NO_RULES = Listener(http=True)
 
-__all__ = ["Answer", "HttpListener", "Page"]
+__all__ = ["Answer", "Asked", "HttpListener", "Page"]
 
 
 class HttpListener:
@@ -39,7 +39,7 @@ class HttpListener:
         limits: what peers may use.
         pages: what is answered, by path.
         posts: what answers a POST, by what its path begins with.
-        listener: by whose rules the senders of those are told apart.
+        listener: by whose rules the senders of those are told apart, and which hosts are ours.
         lifetimes: what ends a request under way when its sender is no longer known.
 
     Attributes:

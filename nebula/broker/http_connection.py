@@ -17,11 +17,14 @@ from nebula.broker.http_posts import (
     NOT_ADMITTED,
     TOO_BUSY,
     Answer,
+    Asked,
     Body,
     Page,
     Post,
     Posted,
+    asked_of,
     identify,
+    is_admitted,
     problem,
     refusal_of,
     too_large,
@@ -175,6 +178,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _route(self, request: h11.Request) -> None:
         path = request.target.partition(b"?")[0].decode("latin-1")
+        rules = self._listener.listener
         page = self._listener.pages.get(path)
         post = self._listener.post_at(path)
         allowed = ["GET"] if page is None else ["GET", "HEAD"]
@@ -188,15 +192,17 @@ class HttpConnection(asyncio.Protocol):
             self.answer(405, "only GET is answered here", [("allow", ", ".join(allowed))])
         elif page is None:
             self._upgrade(request)
+        elif not is_admitted(self._transport, rules, self._listener.lifetimes.wall_clock()):
+            self.answer(HTTPStatus.FORBIDDEN, "not admitted")
         else:
             self._has_all = True
             self._timer.cancel()
-            authorization = "".join(_values(request, b"authorization")[:1])
-            self._showing = asyncio.get_running_loop().create_task(self._show(page, authorization))
+            asked = asked_of(request, rules)
+            self._showing = asyncio.get_running_loop().create_task(self._show(page, asked))
 
-    async def _show(self, page: Page, authorization: str) -> None:
+    async def _show(self, page: Page, asked: Asked) -> None:
         try:
-            answer = await page(authorization)
+            answer = await page(asked)
         except Exception:
             self._listener.log.exception("page failed")
             answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")

@@ -65,7 +65,8 @@ class ListenerSettings(_Table):
     )
     calls: bool = Field(default=False, description="For `http`: answer `POST /call/SERVICE/VERB`.")
     hosts: tuple[str, ...] = Field(
-        default=(), description="For `calls`: names that clients may ask for beside `host`, `api.example`."
+        default=(),
+        description="For `http`: names that calls and `/metrics` may ask for beside `host`, `api.example`.",
     )
     tls_cert: Path | None = Field(
         default=None, description="The server's certificate chain, PEM. With it: TLS."
