@@ -17,11 +17,13 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from nebula.broker.assembly import Assembly
 from nebula.broker.certificates import make_authority
 from nebula.broker.http_posts import Answer, Posted
 from nebula.broker.identity import Authenticator
 from nebula.broker.lifetimes import NOT_ADMITTED, TOO_OLD, Lifetimes
 from nebula.broker.listeners import NOBODY, Identity, Listener, Proof
+from nebula.broker.settings import load_broker_settings
 from nebula.broker.tls import ServerTls, TlsFiles
 from tests.broker.browser import Browser, HttpServed, serve_http
 from tests.broker.test_http_posts import HEAD
@@ -441,3 +443,25 @@ def test_post_that_was_answered_is_forgotten(site: Site) -> None:
 
         assert browser.answer()[0] == HTTPStatus.OK
         assert http.served.ask(lambda: len(http.listener.lifetimes)) == 0
+
+
+# --- settings ---
+
+
+def test_settings_reach_the_broker(tmp_path: Path) -> None:
+    file = tmp_path / "nebula.toml"
+    file.write_text('store = "memory"\n[identity]\ngrace_seconds = 30.0\nmax_connection_seconds = 100.0\n')
+    lives = Assembly(load_broker_settings(file).value, lambda error: None).server.lifetimes
+    lives.wall_clock = wall = Wall()
+    expires, grows_old = Peer(), Peer()
+    lives.begin(expires, LISTENER, Identity("till", Proof.CERTIFICATE, expires_at=1_010.0), 0.0)
+    lives.begin(grows_old, LISTENER, NOBODY, 0.0)
+
+    wall.now = 1_039.0
+    lives.advance(89.0)
+    assert expires.reasons == grows_old.reasons == []
+
+    wall.now = 1_040.0
+    lives.advance(100.0)
+    assert expires.reasons == ["your certificate has expired"]
+    assert grows_old.reasons == [TOO_OLD]
