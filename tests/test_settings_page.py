@@ -156,7 +156,8 @@ An address where the broker listens. [Profiles](profiles.md), [TLS](../how-to/ce
 `client_ca`, or `users` or `jwks` under `[identity]`, or `anonymous = true`.
 """,
     "[identity]": """\
-How peers without a client certificate say who they are, on all listeners without `client_ca`.
+How peers without a client certificate say who they are, on all listeners without `client_ca`; and for how
+long it counts who peers are, on all listeners. [Certificates and logins](../how-to/certificates.md).
 """,
     "[[destination]]": """\
 What differs for the destinations that a pattern names. The first pattern that matches counts, and

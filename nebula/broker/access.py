@@ -36,6 +36,7 @@ BROKERS_OWN: Final = "app:nebula"
 # Verbs of the broker's that need no grant: they show what a decoder of messages has to know.
 FREE_VERBS: Final = frozenset({"schema.bound", "schema.get", "schema.list"})
 
+_DEAD_LETTER_VERBS: Final = "dlq."
 _QUEUE: Final = "/queue/"
 _RESERVED: Final = (RESERVED_QUEUE_PREFIX, RESERVED_TOPIC_PREFIX, RESERVED_VALUE_PREFIX)
 # Its queue is reserved, so no grant and no open door lets anybody else serve under this name.
@@ -150,6 +151,16 @@ class Rights:
         if self._granted is None or verb in FREE_VERBS:
             return True
         return _matches(self._granted.call, verb)
+
+    def may_look_into(self, queue: str) -> bool:
+        """Whether a verb may show what is in its messages, or put them where its caller reads them.
+
+        Of most queues the right to call the verb is enough. Dead letters have to be named, as to subscribe:
+        by their queue in a grant of `subscribe`, or by a grant of `call` that begins with `dlq.`.
+        """
+        if self._granted is None or queue not in self._dead_letter_queues:
+            return True
+        return queue in self._granted.named or self._granted.names_dead_letters
 
     @property
     def may_call_any(self) -> bool:
@@ -298,6 +309,8 @@ class _Granted:
     """What may be subscribed to as written: plain names among the globs."""
     prefixes: frozenset[str]
     """What the globs that may be subscribed to begin with, up to their first special character."""
+    names_dead_letters: bool
+    """Verbs are granted by a glob that begins with `dlq.`."""
 
 
 def _remember(answers: dict[str, bool], destination: str, *, answer: bool) -> None:
@@ -337,6 +350,9 @@ def _granted_to(principal: str, grants: Grants | None) -> _Granted | None:
         named=frozenset(subscribe),
         prefixes=frozenset(
             literal_prefix(pattern.replace(IDENTITY, escape_glob(principal))) for pattern in subscribe
+        ),
+        names_dead_letters=any(
+            pattern.startswith(_DEAD_LETTER_VERBS) for each in capabilities for pattern in each.call
         ),
     )
 

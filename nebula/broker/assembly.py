@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from nebula.broker.access import AccessPolicy, Grants
 from nebula.broker.globs import compile_glob
 from nebula.broker.keys import key_function
+from nebula.broker.lifetimes import Lifetimes
 from nebula.broker.listeners import Listener, is_loopback
 from nebula.broker.pages import Token, pages_of
 from nebula.broker.policies import DestinationPolicy
@@ -81,6 +83,11 @@ class Assembly:
             last_value_prefixes=settings.last_value.prefixes,
             dead_letter=settings.dead_letter,
             on_failure=on_failure,
+            lifetimes=Lifetimes(
+                grace_seconds=settings.identity.grace_seconds,
+                max_seconds=settings.identity.max_connection_seconds,
+                chance=random.random,
+            ),
         )
         token = None if settings.metrics_token is None else Token(settings.metrics_token)
         if token is not None:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from nebula.broker.access import ANONYMOUS
 from nebula.broker.counts import Traffic
 from nebula.broker.events import unquoted
+from nebula.broker.lifetimes import NOT_ADMITTED
 from nebula.broker.link import IN_PROCESS, Link
-from nebula.broker.listeners import Listener
+from nebula.broker.listeners import Identity, Listener
 from nebula.broker.rows import LinkFacts
 from nebula.broker.server_protocol import ServerProtocol
 from nebula.errors import Refused
@@ -31,9 +32,6 @@ _LINGER_SECONDS = 1.0
 # The loop may have been busy for longer than a peer's margin, with its beats unread. A moment
 # later they have been.
 _SECOND_LOOK_SECONDS = 0.05
-
-# What a peer hears that may not be here; the log knows why.
-_NOT_ADMITTED = "not admitted"
 
 
 class Connection(asyncio.Protocol):
@@ -51,7 +49,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server, principal: str | None = None, listener: Listener = IN_PROCESS) -> None:
         self._server = server
         self._broker = server.broker
-        self._principal = principal
+        self._identity = None if principal is None else Identity(principal)
         self._listener = listener
         self._verifying: asyncio.Task[None] | None = None
         self._transport: Any = None
@@ -78,7 +76,7 @@ class Connection(asyncio.Protocol):
         refusal = self._identify()
         session = self._broker.open_session(
             uuid.uuid4().hex,
-            self._principal or ANONYMOUS,
+            ANONYMOUS if self._identity is None else self._identity.principal,
             profile=self._listener.profile,
             place=self.link.place,
             connection=self,
@@ -88,7 +86,7 @@ class Connection(asyncio.Protocol):
             session,
             server=self._server.name,
             now=now,
-            authenticates=self._principal is None,
+            authenticates=self._identity is None,
         )
         self.link.protocol = self._protocol
         self._transport.set_write_buffer_limits(high=limits.outbox_high_water_bytes)
@@ -98,6 +96,8 @@ class Connection(asyncio.Protocol):
             self._server.events.warning("connection refused", address=self.link.address, reason=refusal)
             self.end(refusal)
             return
+        if self._identity is not None:
+            self._begin_life(self._identity, now)
         self._tick()
 
     @property
@@ -127,23 +127,32 @@ class Connection(asyncio.Protocol):
         if is_unwritten:
             self.abort()  # it would not read why either, and what is there would stay for seconds
 
-    def end_if_denied(self) -> None:
-        """End it if the peer's certificate is on its listener's deny list by now."""
-        tls = self._listener.tls
-        if tls is not None and tls.is_denied(self.principal):
-            self.end(_NOT_ADMITTED)
+    def _begin_life(self, identity: Identity, now: float) -> None:
+        # What runs in this process needs no proof, and ends with it.
+        if self._listener is not IN_PROCESS:
+            self._server.lifetimes.begin(self, self._listener, identity, now)
+
+    def end_for(self, reason: str) -> None:
+        """End it, as who it is no longer counts, or it is too old."""
+        if self._is_closing:
+            return
+        self._server.note_ended(reason)
+        self._server.events.warning(
+            "peer ended", **self.link.who, reason=reason, outbox_bytes=self.outbox_bytes
+        )
+        self.end(reason)
 
     def _identify(self) -> str | None:
         """Find out who the peer is, if that can be known before it speaks; why it may not come in."""
-        if self._principal is not None:
+        if self._identity is not None:
             return None
         try:
-            self._principal = self.link.identify()
+            self._identity = self.link.identify(self._server.lifetimes.wall_clock())
         except Refused as error:
             self._server.events.warning(
                 "peer refused", address=self.link.address, code=error.code, detail=error.detail
             )
-            return _NOT_ADMITTED
+            return NOT_ADMITTED
         return None
 
     def data_received(self, data: bytes) -> None:
@@ -329,29 +338,33 @@ class Connection(asyncio.Protocol):
         """Ask who the peer is; it is read on when that is known."""
         authenticator = self._listener.authenticator
         assert authenticator is not None
-        principal = authenticator.admit_at_once(login)
-        if principal is not None:
-            self._protocol.admit(principal, self._server.time())
+        identity = authenticator.admit_at_once(login)
+        if identity is not None:
+            self._admit(identity, self._server.time())
             return
 
         async def verify() -> None:
-            principal = await authenticator.verify(login, passcode, self.link.place)
+            identity = await authenticator.verify(login, passcode, self.link.place)
             if self._is_closing:
                 return
             now = self._server.time()
-            if principal is None:
+            if identity is None:
                 self._server.events.warning(
                     "login refused", session=self._protocol.session.id, address=self.link.address
                 )
-                self._protocol.fail(_NOT_ADMITTED, now)
+                self._protocol.fail(NOT_ADMITTED, now)
             else:
-                self._protocol.admit(principal, now)
+                self._admit(identity, now)
                 if self._protocol.version is not None:
                     self._opened()
                 self._pause_if_need_be(is_long=False)
             self._server.work(now)
 
         self._verifying = self._server.loop.create_task(verify())
+
+    def _admit(self, identity: Identity, now: float) -> None:
+        self._begin_life(identity, now)
+        self._protocol.admit(identity.principal, now)
 
     def _settle(self) -> None:
         """Nothing more comes from the peer: take back what it holds."""

@@ -14,6 +14,7 @@ from nebula.broker.connection import Connection
 from nebula.broker.doorway import Doorway
 from nebula.broker.http import HttpListener, Page
 from nebula.broker.http_posts import Post
+from nebula.broker.lifetimes import Lifetimes
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
 from nebula.logs import PacedLog
@@ -34,6 +35,7 @@ class Doors:
         limits: what peers may use.
         pages: what HTTP listeners answer, by path.
         posts: what answers a POST where a listener says that it takes calls, by the begin of the path.
+        lifetimes: how long what is posted may take.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class Doors:
         limits: Limits,
         pages: dict[str, Page],
         posts: dict[str, Post],
+        lifetimes: Lifetimes,
     ) -> None:
         self._make_connection = make_connection
         self._doorway = doorway
         self._limits = limits
         self._pages = pages
         self._posts = posts
+        self._lifetimes = lifetimes
         self._log = PacedLog("nebula.broker")
         self._servers: list[asyncio.Server] = []
         self._http_servers: list[asyncio.Server] = []
@@ -169,6 +173,7 @@ class Doors:
                 pages=self._pages,
                 posts=self._posts if listener.calls else None,
                 listener=listener,
+                lifetimes=self._lifetimes,
             )
             doorway = http.doorway
             self._http_listeners.append(http)

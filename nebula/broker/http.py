@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Mapping
 from nebula.broker.connection import Connection
 from nebula.broker.doorway import Doorway
 from nebula.broker.http_connection import HttpConnection
-from nebula.broker.http_posts import Answer, Page, Post
+from nebula.broker.http_posts import Answer, Asked, Page, Post
+from nebula.broker.lifetimes import Lifetimes
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener, host_name, is_loopback
 from nebula.logs import PacedLog
@@ -25,7 +26,7 @@ _LARGEST_BODIES = 64
 
 _NO_RULES = Listener(http=True)
 
-__all__ = ["Answer", "HttpListener", "Page"]
+__all__ = ["Answer", "Asked", "HttpListener", "Page"]
 
 
 class HttpListener:
@@ -38,7 +39,8 @@ class HttpListener:
         limits: what peers may use.
         pages: what is answered, by path.
         posts: what answers a POST, by what its path begins with.
-        listener: by whose rules the senders of those are told apart.
+        listener: by whose rules the senders of those are told apart, and which hosts are ours.
+        lifetimes: what ends a request under way when its sender is no longer known.
 
     Attributes:
         doorway: where those are counted who were not upgraded yet, and wait for no call; over TLS, from
@@ -57,12 +59,14 @@ class HttpListener:
         pages: Mapping[str, Page] | None = None,
         posts: Mapping[str, Post] | None = None,
         listener: Listener = _NO_RULES,
+        lifetimes: Lifetimes | None = None,
     ) -> None:
         self.make_connection = make_connection
         self.limits = limits or Limits()
         self.pages = pages or {}
         self.posts = posts or {}
         self.listener = listener
+        self.lifetimes = Lifetimes() if lifetimes is None else lifetimes
         self.max_posted_bytes = min(self.limits.max_http_body_bytes, self.limits.max_body_bytes)
         self.posted_bytes = 0
         self.log = PacedLog("nebula.broker")
@@ -90,6 +94,7 @@ class HttpListener:
     def dismiss(self, connection: HttpConnection) -> None:
         """Count it out."""
         self._asking.discard(connection)
+        self.lifetimes.end(connection)
         self.doorway.leave(connection)
         self.calling.leave(connection)
 

@@ -17,11 +17,14 @@ from nebula.broker.http_posts import (
     NOT_ADMITTED,
     TOO_BUSY,
     Answer,
+    Asked,
     Body,
     Page,
     Post,
     Posted,
+    asked_of,
     identify,
+    is_admitted,
     problem,
     refusal_of,
     too_large,
@@ -141,6 +144,7 @@ class HttpConnection(asyncio.Protocol):
     def _end_with(self, octets: bytes) -> None:
         self._has_all = True
         self._timer.cancel()
+        self._listener.lifetimes.end(self)
         self._transport.resume_reading()
         self._farewell = Farewell(self._transport, octets, self._listener.limits.connect_timeout)
         self._farewell.begin()
@@ -174,6 +178,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _route(self, request: h11.Request) -> None:
         path = request.target.partition(b"?")[0].decode("latin-1")
+        rules = self._listener.listener
         page = self._listener.pages.get(path)
         post = self._listener.post_at(path)
         allowed = ["GET"] if page is None else ["GET", "HEAD"]
@@ -187,15 +192,17 @@ class HttpConnection(asyncio.Protocol):
             self.answer(405, "only GET is answered here", [("allow", ", ".join(allowed))])
         elif page is None:
             self._upgrade(request)
+        elif not is_admitted(self._transport, rules, self._listener.lifetimes.wall_clock()):
+            self.answer(HTTPStatus.FORBIDDEN, "not admitted")
         else:
             self._has_all = True
             self._timer.cancel()
-            authorization = "".join(_values(request, b"authorization")[:1])
-            self._showing = asyncio.get_running_loop().create_task(self._show(page, authorization))
+            asked = asked_of(request, rules)
+            self._showing = asyncio.get_running_loop().create_task(self._show(page, asked))
 
-    async def _show(self, page: Page, authorization: str) -> None:
+    async def _show(self, page: Page, asked: Asked) -> None:
         try:
-            answer = await page(authorization)
+            answer = await page(asked)
         except Exception:
             self._listener.log.exception("page failed")
             answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
@@ -225,12 +232,14 @@ class HttpConnection(asyncio.Protocol):
         listener = self._listener
         try:
             authorization = value_of(request, b"authorization")
-            principal = await identify(self._transport, listener.listener, authorization)
-            if principal is None:
+            wall = listener.lifetimes.wall_clock()
+            identity = await identify(self._transport, listener.listener, authorization, wall)
+            if identity is None:
                 host, port = self._transport.get_extra_info("peername")[:2]
                 listener.log.info("login refused", address=f"{host}:{port}")
                 self._answer(NOT_ADMITTED)
                 return
+            listener.lifetimes.begin(self, listener.listener, identity)
             if self._http.they_are_waiting_for_100_continue:
                 informational = h11.InformationalResponse(status_code=100, headers=[])
                 self._transport.write(self._http.send(informational) or b"")
@@ -242,11 +251,16 @@ class HttpConnection(asyncio.Protocol):
                 return
             query = request.target.partition(b"?")[2].decode("latin-1")
             timeout = value_of(request, TIMEOUT.encode())
-            answer = await post(Posted(principal, path, query, timeout, octets))
+            answer = await post(Posted(identity.principal, path, query, timeout, octets))
         except Exception:
             listener.log.exception("post failed")
             answer = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the log says why")
         self._answer(answer)
+
+    def end_for(self, reason: str) -> None:  # noqa: ARG002  # the status says that it is its fault
+        """Answer what was posted with a refusal: its sender is no longer known. A call is taken back."""
+        self._stop_post()
+        self._answer(NOT_ADMITTED)
 
     def _rest(self) -> None:
         self._is_resting = True

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 import h11
 
 from nebula.broker.link import Link
-from nebula.broker.listeners import Listener, host_name
+from nebula.broker.listeners import Identity, Listener, host_name
 from nebula.errors import Refused
 
 JSON_TYPE: Final = "application/json"
@@ -58,8 +58,21 @@ class Posted:
     body: bytes
 
 
-Page: TypeAlias = Callable[[str], Awaitable[Answer]]
-"""Answers a GET; it is handed the `Authorization` of the request, or an empty text."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A GET of a page.
+
+    Attributes:
+        authorization: the header of that name, or an empty text.
+        is_ours: its `Host` is one of this listener's, or there is none; see `is_ours`.
+    """
+
+    authorization: str
+    is_ours: bool
+
+
+Page: TypeAlias = Callable[[Asked], Awaitable[Answer]]
+"""Answers a GET."""
 
 Post: TypeAlias = Callable[[Posted], Awaitable[Answer]]
 """Answers a POST."""
@@ -80,6 +93,7 @@ def problem(
     return Answer(status, f"{text}\n".encode(), JSON_TYPE, headers)
 
 
+WRONG_HOST: Final = "this host is not served here; the listener's `hosts` name those that are"
 NOT_ADMITTED: Final = problem(HTTPStatus.UNAUTHORIZED, "not-admitted", "say who you are", _CHALLENGE)
 TOO_BUSY: Final = problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many calls wait for their answers")
 
@@ -123,8 +137,7 @@ def refusal_of(request: h11.Request, listener: Listener, max_bytes: int) -> Answ
         message = "only POST is answered here"
         return problem(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", message, (("allow", "POST"),))
     if not is_ours(value_of(request, b"host"), listener):
-        message = "this host is not served here; the listener's `hosts` name those that are"
-        return problem(HTTPStatus.MISDIRECTED_REQUEST, "wrong-host", message)
+        return problem(HTTPStatus.MISDIRECTED_REQUEST, "wrong-host", WRONG_HOST)
     if not is_json(value_of(request, b"content-type")):
         message = f"the body is JSON, and the request says so: `Content-Type: {JSON_TYPE}`"
         return problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-json", message)
@@ -152,6 +165,26 @@ def is_ours(host: str, listener: Listener) -> bool:
     except ValueError:
         pages = (host_name(origin) for origin in listener.origins)
         return name in {other.lower() for other in (*listener.hosts, *pages)}
+    return True
+
+
+def asked_of(request: h11.Request, listener: Listener) -> Asked:
+    """What a page has to know of a request."""
+    host = value_of(request, b"host")
+    # Only HTTP/1.0 may do without, and no browser does.
+    return Asked(value_of(request, b"authorization"), not host or is_ours(host, listener))
+
+
+def is_admitted(transport: asyncio.Transport, listener: Listener, wall: float) -> bool:
+    """Whether a page may be shown, by the certificate of who asks: it may do without, if it came so far.
+
+    Args:
+        wall: seconds since 1970.
+    """
+    try:
+        Link(transport, listener, 0.0).identify(wall)
+    except Refused:
+        return False
     return True
 
 
@@ -185,22 +218,27 @@ def credentials_of(authorization: str) -> tuple[str | None, str] | None:
     return (login, passcode) if colon else None
 
 
-async def identify(transport: asyncio.Transport, listener: Listener, authorization: str) -> str | None:
+async def identify(
+    transport: asyncio.Transport, listener: Listener, authorization: str, wall: float
+) -> Identity | None:
     """Who has sent a request; None: it may not be known, or nobody that may come in.
 
-    What it shows of itself counts first, and has to be right; then its certificate; else it is anonymous
-    where the listener lets such in. Where nothing could check it, an `Authorization` is as little looked at
-    as a login of STOMP is.
+    A certificate has to be good where one is shown. What the request shows of itself counts first, and has to
+    be right; then the certificate; else it is anonymous where the listener lets such in. Where nothing could
+    check it, an `Authorization` is as little looked at as a login of STOMP is.
+
+    Args:
+        wall: seconds since 1970.
     """
     link = Link(transport, listener, 0.0)
     authenticator = listener.authenticator
+    try:
+        identity = link.identify(wall)
+    except Refused:
+        return None
     if authorization and authenticator is not None:
         login, passcode = credentials_of(authorization) or (None, None)
         return await authenticator.verify(login, passcode, link.place, is_strict=True)
-    try:
-        principal = link.identify()
-    except Refused:
-        return None
-    if principal is None and authenticator is not None:
+    if identity is None and authenticator is not None:
         return authenticator.admit_at_once(None)
-    return principal
+    return identity

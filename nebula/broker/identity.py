@@ -9,17 +9,20 @@ import hmac
 import json
 import re
 import secrets
+import unicodedata
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import argon2
 import jwt
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import Field
 
 from nebula.broker.access import ANONYMOUS
 from nebula.broker.fair_line import Crowded, FairLine
+from nebula.broker.listeners import NOBODY, Identity, Proof
 from nebula.errors import SettingsError
 from nebula.logs import PacedLog
 from nebula.settings import Settings, load
@@ -34,6 +37,9 @@ _MOST_CHARACTERS = 200
 # Clocks of those who make tokens differ from ours.
 _TOKEN_LEEWAY = 10.0
 
+# Later than any token needs to expire; a claim is a number of any size.
+_END_OF_TIME = 1 << 53
+
 # What anybody who can check a token can also make is no proof: HS256 and "none" are not here.
 _TOKEN_ALGORITHMS: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
@@ -44,6 +50,9 @@ _PRIVATE_PARTS = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
 # A SHA-256, also as OpenSSL and browsers show it.
 _FINGERPRINT: Final = re.compile(r"(?:[0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}")
 
+# Letters and signs that are printable by Unicode and drawn as nothing.
+_INVISIBLE: Final = frozenset("\u115f\u1160\u2800")
+
 
 class Authenticator:
     """From login and passcode to principal, for one listener or several.
@@ -52,8 +61,8 @@ class Authenticator:
         users: a TOML file whose table `[users]` says `login = "argon2 hash"`; `nebula passcode` makes
             the hash.
         jwks: a JSON file (RFC 7517) with the public keys of those whose tokens (JWT) count as
-            passcodes: all passcodes of three parts with dots between them. The principal is the
-            token's `sub`, whatever the login. Whose token expires stays connected.
+            passcodes: all passcodes of three parts with dots between them, the first of which is a JSON
+            object in Base64. The principal is the token's `sub`, whatever the login.
         audience: what tokens have to name as `aud`; None: tokens for a certain audience are refused.
         issuer: what tokens have to name as `iss`; None: any.
         anonymous: peers may come in unknown, also those whose login is wrong; without users and tokens
@@ -84,15 +93,16 @@ class Authenticator:
         self._users: Mapping[str, str] = {}
         self._dummy = ""
         self._keys: tuple[jwt.PyJWK, ...] = ()
+        self._prints: frozenset[str] = frozenset()
         # What was good: login and its hash, by a digest that nobody can make without the secret.
         self._good: OrderedDict[bytes, tuple[str, str]] = OrderedDict()
         self._secret = secrets.token_bytes(32)
-        self._checks: dict[bytes, _Check] = {}
+        self._checks: dict[_Question, _Check] = {}
         self._log = PacedLog("nebula.broker")
         self.reload()
 
     def reload(self) -> None:
-        """Read the files again. Who is connected stays so.
+        """Read the files again. `still_knows` tells who may stay connected.
 
         Raises:
             SettingsError: a file that cannot be used; then everything stays as it was.
@@ -102,10 +112,17 @@ class Authenticator:
         if users != self._users:
             self._dummy = _dummy_for(users)
         self._users, self._keys = users, keys
+        self._prints = frozenset(map(_print_of, keys))
 
-    def admit_at_once(self, login: str | None) -> str | None:
+    def still_knows(self, identity: Identity) -> bool:
+        """Whether the passcode's hash, or the key that has signed the token, is in the files as read last."""
+        if identity.proof is Proof.TOKEN:
+            return identity.checked_by in self._prints
+        return self._users.get(identity.principal) == identity.checked_by
+
+    def admit_at_once(self, login: str | None) -> Identity | None:
         """`anonymous` where nothing needs to be verified; else None."""
-        return ANONYMOUS if self._may_be_anonymous and (login is None or not self._can_check) else None
+        return NOBODY if self._may_be_anonymous and (login is None or not self._can_check) else None
 
     @property
     def _can_check(self) -> bool:
@@ -113,8 +130,8 @@ class Authenticator:
 
     async def verify(
         self, login: str | None, passcode: str | None, place: str = "", *, is_strict: bool = False
-    ) -> str | None:
-        """The principal, or None: refused. The log says why, the peer must not learn it.
+    ) -> Identity | None:
+        """Who it is, or None: refused. The log says why, the peer must not learn it.
 
         Passcodes are hashed in a thread, some at a time and some per second; those who wait too long are
         refused. An unknown login takes as long as a wrong passcode. Who is cancelled waits no longer.
@@ -123,37 +140,43 @@ class Authenticator:
             place: where the peer comes from: places have their turns in rotation.
             is_strict: who shows what is wrong is refused also where peers may be anonymous.
         """
-        principal = await self._find(login, passcode, place)
-        if principal is None and self._may_be_anonymous and not (is_strict and self._can_check):
-            return ANONYMOUS  # PROTOCOL D, "identity": a wrong login is refused unless this is set.
-        return principal
+        identity = await self._find(login, passcode, place)
+        if identity is None and self._may_be_anonymous and not (is_strict and self._can_check):
+            return NOBODY  # PROTOCOL D, "identity": a wrong login is refused unless this is set.
+        return identity
 
-    async def _find(self, login: str | None, passcode: str | None, place: str) -> str | None:
+    async def _find(self, login: str | None, passcode: str | None, place: str) -> Identity | None:
         if passcode is None:
             return None
-        if self._keys and passcode.count(".") == 2:
+        if self._keys and self._takes_for_token(passcode):
             return self._read_token(passcode)
         if login is None or not self._users:
             return None
         return await self._check_login(login, passcode, place)
 
+    def _takes_for_token(self, passcode: str) -> bool:
+        # Judged by its form alone, and not by whether the login is known: who guesses logins would see from
+        # the time it takes which ones are.
+        return passcode.count(".") == 2 and (not self._users or _has_token_header(passcode))
+
     # --- passcodes ---
 
-    async def _check_login(self, login: str, passcode: str, place: str) -> str | None:
+    async def _check_login(self, login: str, passcode: str, place: str) -> Identity | None:
         key = self._digest(login, passcode)
         expected = self._users.get(login)
         if expected is not None and self._good.get(key) == (login, expected):
             self._good.move_to_end(key)
-            return login
-        # Many connections of one program that come back at once ask the same: once is enough.
-        is_good = await self._wait_for(key, (expected, login, passcode, place))
+            return Identity(login, Proof.PASSCODE, checked_by=expected)
+        # Many connections of one program that come back at once ask the same: once is enough. The hash is a
+        # part of the question: after a reload that changed it, the answer to the old one must not count.
+        is_good = await self._wait_for((key, expected), (expected, login, passcode, place))
         # A reload meanwhile may have taken the login away.
         if not is_good or expected is None or self._users.get(login) != expected:
             return None
         self._remember(key, login, expected)
-        return login
+        return Identity(login, Proof.PASSCODE, checked_by=expected)
 
-    async def _wait_for(self, key: bytes, asked: tuple[str | None, str, str, str]) -> bool:
+    async def _wait_for(self, key: _Question, asked: tuple[str | None, str, str, str]) -> bool:
         """Whether the passcode is good. It is not looked at any more once all who asked have gone: who comes
         and goes must not keep the line full."""
         check = self._checks.get(key)
@@ -170,7 +193,7 @@ class Authenticator:
                 check.task.cancel()
                 self._forget(key, check)
 
-    def _forget(self, key: bytes, check: _Check) -> None:
+    def _forget(self, key: _Question, check: _Check) -> None:
         if self._checks.get(key) is check:
             del self._checks[key]
 
@@ -199,7 +222,7 @@ class Authenticator:
 
     # --- tokens ---
 
-    def _read_token(self, token: str) -> str | None:
+    def _read_token(self, token: str) -> Identity | None:
         # Checking a signature takes no longer than a TLS handshake does: no thread, no limit.
         try:
             key = self._key_of(token)
@@ -212,14 +235,16 @@ class Authenticator:
                 leeway=_TOKEN_LEEWAY,
                 options={"require": ["exp", "sub"]},
             )
-        except (jwt.PyJWTError, RecursionError) as error:  # its header may be JSON of any depth
+        # Its header may be JSON of any depth, and its `exp` an Infinity.
+        except (jwt.PyJWTError, RecursionError, OverflowError) as error:
             self._log.info("token refused", reason=type(error).__name__)
             return None
         principal = str(claims["sub"])
         if fault := _fault_of(principal):
             self._log.warning("token refused", reason=f"its sub {fault}", sub=principal[:_MOST_CHARACTERS])
             return None
-        return principal
+        expires_at = min(int(claims["exp"]), _END_OF_TIME) + _TOKEN_LEEWAY
+        return Identity(principal, Proof.TOKEN, expires_at, _print_of(key))
 
     def _key_of(self, token: str) -> jwt.PyJWK:
         name = jwt.get_unverified_header(token).get("kid")
@@ -243,6 +268,10 @@ def users_line(login: str, passcode: str) -> str:
     return f'{json.dumps(login, ensure_ascii=False)} = "{argon2.PasswordHasher().hash(passcode)}"'
 
 
+# Login and passcode by their digest, and the hash that they are compared with.
+_Question: TypeAlias = tuple[bytes, str | None]
+
+
 class _Check:
     """One passcode that is being looked at, for all who asked for it."""
 
@@ -250,6 +279,16 @@ class _Check:
         self.task: asyncio.Task[bool]
         self.asking = 0
         self.has_begun = False
+
+
+def _has_token_header(passcode: str) -> bool:
+    """Whether a passcode begins as a JWT does: with a JSON object in Base64 (RFC 7515, 7.1)."""
+    first = passcode.partition(".")[0].encode(errors="surrogatepass")
+    try:
+        head = jwt.utils.base64url_decode(first)
+    except ValueError:
+        return False
+    return head.lstrip().startswith(b"{")
 
 
 def _is_hash_of(expected: str, passcode: str) -> bool:
@@ -288,11 +327,28 @@ def _fault_of(principal: str) -> str | None:
     """Why nobody may be called so: rights are given to the name, and others are called so already."""
     if not principal or not principal.isprintable():
         return "is empty or holds a control character"
-    if principal == ANONYMOUS or principal.startswith("app:"):
-        return "is a name that the broker itself gives"
-    if _FINGERPRINT.fullmatch(principal):
+    if principal != principal.strip():
+        # STOMP 1.0 and many programs strip what they read: it would be taken for another name.
+        return "begins or ends with white space"
+    bare = _bare(principal)
+    if bare == ANONYMOUS or bare.startswith("app:"):
+        is_given = principal == ANONYMOUS or principal.startswith("app:")
+        return "is a name that the broker itself gives" if is_given else "looks like a name of the broker's"
+    if _FINGERPRINT.fullmatch(bare):
         return "looks like the fingerprint of a certificate"
     return None
+
+
+def _bare(name: str) -> str:
+    """What remains of a name where case, width, accents and white space do not count."""
+    # Twice: folding the case may bring forth marks, and decomposing may bring forth capitals.
+    for _ in range(2):
+        name = unicodedata.normalize("NFKD", name).casefold()
+    return "".join(
+        character
+        for character in name
+        if not (unicodedata.category(character) in ("Mn", "Me", "Zs") or character in _INVISIBLE)
+    )
 
 
 def _fault_of_hash(words: Any) -> str | None:
@@ -331,6 +387,12 @@ def _read_keys(file: Path | None) -> tuple[jwt.PyJWK, ...]:
     if not isinstance(entries, list) or not entries:
         raise SettingsError(f'{file}: is not a JSON Web Key Set: {{"keys": [one or more]}}')
     return tuple(_read_key(f"{file}: key {number}", entry) for number, entry in enumerate(entries, 1))
+
+
+def _print_of(key: jwt.PyJWK) -> str:
+    """The fingerprint of a public key, whatever else its entry in the key set says."""
+    der = key.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
 
 
 def _read_key(place: str, entry: Any) -> jwt.PyJWK:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nebula.broker.access import ANONYMOUS
 from nebula.broker.counts import Traffic
 from nebula.broker.doorway import keep_alive, place_of
-from nebula.broker.listeners import Listener
+from nebula.broker.listeners import NOBODY, Identity, Listener
 from nebula.broker.rows import LinkFacts
 from nebula.broker.server_protocol import ServerProtocol
 from nebula.broker.transit import Load, load_of
@@ -76,21 +75,21 @@ class Link:
         session = self.protocol.session
         return {"principal": session.principal, "session": session.id}
 
-    def identify(self) -> str | None:
+    def identify(self, wall: float) -> Identity | None:
         """Who the peer is; None: it cannot be known before it speaks.
+
+        Args:
+            wall: seconds since 1970.
 
         Raises:
             Refused: its certificate is not good enough.
         """
         tls = self._listener.tls
-        principal: str | None = None
-        if tls is not None:
-            ssl_object = self._transport.get_extra_info("ssl_object")
-            der = None if ssl_object is None else ssl_object.getpeercert(binary_form=True)
-            principal = tls.principal(der)
-        if principal is None and self._listener.authenticator is None:
-            return ANONYMOUS
-        return principal
+        ssl_object = None if tls is None else self._transport.get_extra_info("ssl_object")
+        identity = None if tls is None or ssl_object is None else tls.identify(ssl_object, wall)
+        if identity is None and self._listener.authenticator is None:
+            return NOBODY
+        return identity
 
     def write(self, pieces: Sequence[bytes]) -> None:
         """Hand them to the transport: what `Encoder.outbox` has made."""

@@ -1,19 +1,58 @@
-"""Where a broker listens, and how those who come there are treated."""
+"""Where a broker listens, how those who come there are treated, and who they are."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from nebula.broker.access import ANONYMOUS
 from nebula.broker.profiles import STANDARD, Profile
 from nebula.errors import SettingsError
 
 if TYPE_CHECKING:
     from nebula.broker.identity import Authenticator
     from nebula.broker.tls import ServerTls
+
+
+class Proof(StrEnum):
+    """By what a peer has shown who it is."""
+
+    NONE = "none"
+    CERTIFICATE = "certificate"
+    PASSCODE = "passcode"
+    TOKEN = "token"  # noqa: S105
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a peer is, and what shows it.
+
+    Attributes:
+        principal: its name in rights, logs and `sender`.
+        proof: what it has shown.
+        expires_at: when that ends, in seconds since 1970.
+        checked_by: what it was compared with, and has to be there still after a reload: the hash of a
+            passcode, or the fingerprint of the key that has signed a token.
+    """
+
+    principal: str
+    proof: Proof = Proof.NONE
+    expires_at: float = inf
+    checked_by: str = field(default="", repr=False)
+
+    @property
+    def is_proved(self) -> bool:
+        """It has shown something, which may end."""
+        return self.proof is not Proof.NONE
+
+
+NOBODY: Final = Identity(ANONYMOUS)
+"""A peer that did not say who it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +102,18 @@ class Listener:
     def renewals(self) -> list[Callable[[], None]]:
         """What reads its files again."""
         return [each.reload for each in (self.tls, self.authenticator) if each is not None]
+
+    def denies(self, identity: Identity) -> bool:
+        """Whether the certificate that it has shown is on the deny list by now."""
+        if self.tls is None or identity.proof is not Proof.CERTIFICATE:
+            return False
+        return self.tls.is_denied(identity.principal)
+
+    def still_knows(self, identity: Identity) -> bool:
+        """Whether what it has shown could be checked by the files as they are now, with the same outcome."""
+        if identity.proof not in (Proof.PASSCODE, Proof.TOKEN):
+            return True
+        return self.authenticator is not None and self.authenticator.still_knows(identity)
 
     @property
     def scheme(self) -> str:

@@ -9,7 +9,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nebula.broker.http import Answer, Page
+from nebula.broker.http import Answer, Asked, Page
+from nebula.broker.http_posts import WRONG_HOST
 from nebula.broker.metrics import CONTENT_TYPE, metrics_text
 from nebula.broker.status import finish, status_of
 from nebula.errors import SettingsError
@@ -99,8 +100,9 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
 
     Args:
         server: whom they tell of; started when the first request comes.
-        token: what `/metrics` wants to be shown; None: nothing. Probes carry no credentials: the others
-            want none, and tell no more than a word.
+        token: what `/metrics` wants to be shown. None: nothing, but the request has to name a host that is
+            ours: else a page of the web could read them by a name that points here (DNS rebinding). The
+            other pages are for probes, which carry no credentials and name any host; they tell a word.
     """
 
     async def read_metrics() -> bytes:
@@ -108,18 +110,21 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
 
     text = Shared(read_metrics, METRICS_SECONDS)
 
-    async def health(_authorization: str) -> Answer:
+    async def health(_asked: Asked) -> Answer:
         # That it is answered at all says that the loop turns.
         return Answer(HTTPStatus.OK, b"ok\n")
 
-    async def readiness(_authorization: str) -> Answer:
+    async def readiness(_asked: Asked) -> Answer:
         reason = server.not_ready
         if reason is None:
             return Answer(HTTPStatus.OK, b"ready\n")
         return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n".encode())
 
-    async def metrics(authorization: str) -> Answer:
-        if token is not None and not token.is_shown(authorization):
+    async def metrics(asked: Asked) -> Answer:
+        if token is None and not asked.is_ours:
+            reason = f"{WRONG_HOST}; with metrics_token any is\n"
+            return Answer(HTTPStatus.MISDIRECTED_REQUEST, reason.encode())
+        if token is not None and not token.is_shown(asked.authorization):
             headers = (("www-authenticate", 'Bearer realm="metrics"'),)
             return Answer(HTTPStatus.UNAUTHORIZED, b"this wants the metrics token\n", headers=headers)
         return Answer(HTTPStatus.OK, await text.get(), CONTENT_TYPE)

@@ -245,7 +245,12 @@ class Sending:
                 return Verdict.NO_CONSUMER  # D.48: only its SUBSCRIBE creates it
             if not self._may_answer(session, head, queue, exchange, now):
                 return Verdict.UNAUTHORISED
-        if head.check is not None and body and head.check(body) is Content.INVALID:
+        if (
+            head.check is not None
+            # An empty body deletes a last value. Elsewhere it is a body like any other.
+            and (body or head.kind is not Kind.LAST_VALUE)
+            and head.check(body) is Content.INVALID
+        ):
             return Verdict.INVALID
         if self._is_too_late(head, now):
             return Verdict.INVALID

@@ -35,6 +35,7 @@ from nebula.broker.events import EventLog
 from nebula.broker.http import Page
 from nebula.broker.http_posts import Post
 from nebula.broker.journal import Journal
+from nebula.broker.lifetimes import Lifetimes
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
 from nebula.broker.policies import DestinationPolicy, PolicyTable
@@ -78,6 +79,7 @@ class Server:
         dead_letter: name of the queue for messages that nobody consumed.
         on_failure: called once when the broker cannot go on, with why. End the program then.
         free_disk_bytes: what the store's disk has left; None: it is not watched.
+        lifetimes: how long connections may live; None: as long as what shows who they are.
 
     Attributes:
         broker: the core, from `start` on.
@@ -105,6 +107,7 @@ class Server:
         dead_letter: str = DEAD_LETTER_QUEUE,
         on_failure: Callable[[Exception], None] | None = None,
         free_disk_bytes: Callable[[], int] | None = None,
+        lifetimes: Lifetimes | None = None,
     ) -> None:
         self.name = f"nebula/{__version__}"
         self.urls: list[str] = []
@@ -125,8 +128,14 @@ class Server:
         self._doorway = Doorway(
             self.limits.max_connections, self.limits.max_connections_per_address, self._evict
         )
+        self.lifetimes = Lifetimes() if lifetimes is None else lifetimes
         self._doors = Doors(
-            partial(Connection, self, None), self._doorway, self.limits, self.pages, self.posts
+            partial(Connection, self, None),
+            self._doorway,
+            self.limits,
+            self.pages,
+            self.posts,
+            self.lifetimes,
         )
         self._connections: set[Connection] = set()
         self.transit: Transit[Connection] = Transit(self.limits.max_transit_bytes)
@@ -193,7 +202,10 @@ class Server:
         return broker
 
     def reload(self, load_grants: Callable[[], Grants | None] | None = None) -> None:
-        """Take up changed rights, certificates, deny lists and users. Connections stay, save denied ones.
+        """Take up changed rights, certificates, deny lists, users and keys of tokens.
+
+        Connections stay but for those whose certificate is denied by now, or whose user, passcode or key is
+        no longer there.
 
         What cannot be used stays as it was, and keeps nothing else from being taken up.
 
@@ -213,8 +225,7 @@ class Server:
                 renew()
             except SettingsError as error:
                 problems.append(str(error))
-        for connection in list(self._connections):
-            connection.end_if_denied()
+        self.lifetimes.review(now)
         self.work(now)
         if problems:
             raise SettingsError("\n".join(problems))
@@ -293,6 +304,7 @@ class Server:
     def dismiss(self, connection: Connection) -> None:
         """Count it out."""
         self._connections.discard(connection)
+        self.lifetimes.end(connection)
         self._departed.add(connection.traffic)
         self._doorway.leave(connection)
 
@@ -409,6 +421,7 @@ class Server:
             self._disk.look(now)
             self.broker.account.is_disk_low = self._disk.is_low
         self.broker.advance(now)
+        self.lifetimes.advance(now)
         self.administration.advance(now)
         self.work(now)
         self.events.advance(now)

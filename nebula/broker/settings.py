@@ -66,7 +66,8 @@ class ListenerSettings(_Table):
     )
     calls: bool = Field(default=False, description="For `http`: answer `POST /call/SERVICE/VERB`.")
     hosts: tuple[str, ...] = Field(
-        default=(), description="For `calls`: names that clients may ask for beside `host`, `api.example`."
+        default=(),
+        description="For `http`: names that calls and `/metrics` may ask for beside `host`, `api.example`.",
     )
     tls_cert: Path | None = Field(
         default=None, description="The server's certificate chain, PEM. With it: TLS."
@@ -101,7 +102,7 @@ class ListenerSettings(_Table):
 
 
 class IdentitySettings(_Table):
-    """`[identity]`: how peers without a client certificate say who they are."""
+    """`[identity]`: how peers say who they are, and for how long that counts."""
 
     users: Path | None = Field(default=None, description="TOML file of logins with hashed passcodes.")
     jwks: Path | None = Field(
@@ -112,6 +113,17 @@ class IdentitySettings(_Table):
     issuer: str | None = Field(default=None, description="What a JWT's `iss` must be.")
     verifications_per_second: float = Field(
         default=20.0, gt=0, description="Passcodes hashed in a second; more logins than that wait."
+    )
+    grace_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        description="For which a connection goes on when its certificate or token has expired, or its user"
+        " or passcode has changed.",
+    )
+    max_connection_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Greatest age of a connection, or up to a tenth less; then it has to be made anew.",
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from typer import Option
 
+from nebula.cli.hangups import note_hangups
 from nebula.cli.options import AsJson
 from nebula.cli.render import Output
 
@@ -75,8 +76,9 @@ def broker(
     over the defaults.
 
     What must survive is kept in --data; one broker at a time may use a folder. SIGHUP makes the broker read
-    certificates, deny lists, users and rights again; connections stay. SIGTERM drains: what was accepted is
-    stored, receipted and written before each client gets its ERROR; a second SIGTERM ends it at once.
+    certificates, deny lists, users and rights again; connections stay, but for those of who is no longer
+    known. SIGTERM drains: what was accepted is stored, receipted and written before each client gets its
+    ERROR; a second SIGTERM ends it at once.
 
     Exit status: 0 ended by SIGTERM or Ctrl-C; 1 the store cannot be had or has failed (the message says
     what to do), or a hosted service has failed; 2 wrong flags or settings, or an address is taken.
@@ -89,6 +91,9 @@ def broker(
       nebula broker --http 8080 --http-calls --app prices:app
       NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000 nebula broker --print-settings
     """
+    # First of all: the imports alone take a second.
+    note_hangups()
+
     from nebula.broker.settings import load_broker_settings
 
     loaded = load_broker_settings(

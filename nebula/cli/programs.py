@@ -23,6 +23,7 @@ from nebula.broker.settings import BrokerSettings
 from nebula.broker.writer import StoreStuck
 from nebula.cli.arguments import find_app
 from nebula.cli.exits import Exit
+from nebula.cli.hangups import note_hangups, take_hangup
 from nebula.cli.progress import StartView
 from nebula.cli.supervising import Supervisor
 from nebula.errors import SettingsError
@@ -265,8 +266,10 @@ def _stopped_with_stdin() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on_hangup(reload: Callable[[], None]) -> Iterator[None]:
-    """Call `reload` whenever SIGHUP comes. What it cannot use is logged, and nothing ends."""
+    """Call `reload` whenever SIGHUP comes, and at once if one was noted before. What it cannot use is logged.
 
+    Afterwards it is noted again: a program that is at its end must not end by it.
+    """
     loop = asyncio.get_running_loop()
 
     def on_hangup() -> None:
@@ -279,9 +282,12 @@ def _on_hangup(reload: Callable[[], None]) -> Iterator[None]:
 
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     try:
+        if take_hangup():
+            on_hangup()
         yield
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
+        note_hangups()
 
 
 @contextlib.contextmanager

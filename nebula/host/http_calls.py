@@ -8,6 +8,7 @@ call.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -109,6 +110,7 @@ def http_calls(assembly: Assembly) -> list[HttpCalls]:
         return []
     calls = HttpCalls(assembly.server)
     assembly.server.posts[PATH] = calls.answer
+    assembly.server.renewals.append(calls.renew)
     return [calls]
 
 
@@ -129,6 +131,7 @@ class HttpCalls:
         self._tasks: TaskGroup | None = None
         self._callers: dict[str, _Caller] = {}
         self._calls = 0
+        self._reloads = 0
         self._is_stopping = False
         self._idle = anyio.Event()
 
@@ -163,16 +166,31 @@ class HttpCalls:
         """Answer a request. On the broker's loop; who is cancelled takes its call back."""
         if self._loop is None or self._is_stopping:
             return problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "calls are not taken now")
-        working = asyncio.run_coroutine_threadsafe(self._answer(posted), self._loop)
+        working = asyncio.run_coroutine_threadsafe(self._answer(posted, self._reloads), self._loop)
         return await asyncio.wrap_future(working)
 
-    async def _answer(self, posted: Posted) -> Answer:
+    def renew(self) -> None:
+        """Files are read again: part from clients, as their principals may be known no longer.
+
+        On the broker's loop. Calls under way are the listener's to end; their clients go with them.
+        """
+        self._reloads += 1
+        # At the end of the program our loop may be closed already.
+        with contextlib.suppress(RuntimeError):
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._part_from_those_without_calls)
+
+    def _part_from_those_without_calls(self) -> None:
+        for caller in [each for each in self._callers.values() if not each.calls]:
+            self._part_from(caller)
+
+    async def _answer(self, posted: Posted, reloads: int) -> Answer:
         self._calls += 1
         try:
             call = read_call(posted)
             if self._is_too_large(call):
                 return too_large(self._server.limits.max_body_bytes)
-            value = await self._ask(posted.principal, call)
+            value = await self._ask(posted.principal, call, reloads)
             return Answer(HTTPStatus.OK, dump_json(value) + b"\n", JSON_TYPE)
         except _BadCall as error:
             return problem(HTTPStatus.BAD_REQUEST, "bad-request", str(error))
@@ -188,7 +206,7 @@ class HttpCalls:
         most = self._server.limits.max_body_bytes - _ENVELOPE_BYTES - 6 * len(call.verb)
         return call.parameters is not None and len(call.parameters) > most
 
-    async def _ask(self, principal: str, call: Call) -> Any:
+    async def _ask(self, principal: str, call: Call, reloads: int) -> Any:
         caller = self._caller_of(principal)
         caller.calls += 1
         try:
@@ -197,7 +215,8 @@ class HttpCalls:
         finally:
             caller.calls -= 1
             caller.since = time.monotonic()
-            if caller.is_lost:
+            # Who was let in before a reload may be known no longer.
+            if caller.is_lost or (reloads != self._reloads and not caller.calls):
                 self._part_from(caller)
 
     def _caller_of(self, principal: str) -> _Caller:

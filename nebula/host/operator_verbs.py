@@ -1,7 +1,8 @@
 """The verbs of the broker that operators use: to look at it, and to interfere.
 
-Each needs the right to call it. They run in the responder's threads and do their work on the broker's loop,
-in pieces, so that nobody waits for an operator's question. Who changed what stands in the log.
+Each needs the right to call it, and those that show dead letters the right to read these. They run in the
+responder's threads and do their work on the broker's loop, in pieces, so that nobody waits for an operator's
+question. Who changed what stands in the log.
 """
 
 from __future__ import annotations
@@ -99,6 +100,19 @@ class Desk:
     def dead_letters(self) -> DeadLetters:
         """The dead-letter queue."""
         return DeadLetters(self.server.broker, self.administration.arrivals)
+
+    def check_may_look(self, request: Request, queue: str | None = None) -> None:
+        """Refuse to show messages of a queue; None: of the dead-letter queue.
+
+        Raises:
+            VerbError: they are dead letters, and the request's principal was not granted to read those.
+        """
+        broker = self.server.broker
+        queue = queue or broker.queues.dead_letter
+        if not broker.access.rights_of(request.principal or "").may_look_into(queue):
+            raise VerbError(
+                "not-allowed", f"{request.principal} may not read {queue}: a grant has to name it"
+            )
 
     def ask(self, question: Callable[[], T]) -> T:
         """What `question` returns; what follows from it is done as well."""
@@ -326,6 +340,7 @@ def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> Non
     ) -> list[MessageView]:
         """Messages that wait, in order of arrival from behind the number `after`; nothing is consumed."""
         may_call(request, "queue.peek")
+        desk.check_may_look(request, queue)
 
         async def question() -> list[MessageView]:
             found = desk.administration.find_queue(queue)
@@ -360,6 +375,7 @@ def _add_dead_letter_looks(responder: Responder, desk: Desk, may_call: MayCall) 
     def letter(request: Request, number: int, max_bytes: Bytes = 100_000) -> MessageView:
         """A dead letter with all its headers."""
         may_call(request, "dlq.show")
+        desk.check_may_look(request)
         return desk.ask(lambda: desk.dead_letters.show(number, desk.now, max_bytes))
 
 
@@ -375,6 +391,8 @@ def _add_dead_letter_acts(responder: Responder, desk: Desk, may_call: MayCall) -
     ) -> Replayed:
         """Put dead letters back where they came from, or into the queue `to`; each wholly or not at all."""
         may_call(request, "dlq.replay")
+        if to is not None:
+            desk.check_may_look(request)
         wanted = Filter(_chosen(numbers), source, reason)
         with acting(request, "operator replayed dead letters", to=to) as known:
             outcome = desk.walk(lambda: desk.dead_letters.replay(wanted, limit, desk.now, to=to))

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final
 
-from nebula.broker.http import Answer, HttpListener, Page
+from nebula.broker.http import Answer, Asked, HttpListener, Page
+from nebula.broker.listeners import is_loopback
 from nebula.broker.metrics import CONTENT_TYPE
 from nebula.errors import SettingsError
 from nebula.host.service_metrics import service_metrics
@@ -35,7 +36,7 @@ async def pages_served(app: Responder, host: str, port: int) -> AsyncIterator[st
     Raises:
         SettingsError: the address cannot be had.
     """
-    listener = HttpListener(None, pages=_pages_of(app))
+    listener = HttpListener(None, pages=_pages_of(app, is_local=is_loopback(host)))
     try:
         server = await asyncio.get_running_loop().create_server(listener, host, port)
     except OSError as error:
@@ -48,11 +49,15 @@ async def pages_served(app: Responder, host: str, port: int) -> AsyncIterator[st
         listener.close()
 
 
-def _pages_of(app: Responder) -> Mapping[str, Page]:
+def _pages_of(app: Responder, *, is_local: bool) -> Mapping[str, Page]:
     async def ready() -> list[str]:
         return await app.not_ready() if app.is_serving else [_NOT_SERVING]
 
-    async def metrics(_authorization: str) -> Answer:
+    async def metrics(asked: Asked) -> Answer:
+        # Else a page of the web could read them in a browser of this machine, by a name that points here
+        # (DNS rebinding). Beyond it a scraper may know us by any name.
+        if is_local and not asked.is_ours:
+            return Answer(HTTPStatus.MISDIRECTED_REQUEST, b"this host is not served here\n")
         return Answer(HTTPStatus.OK, service_metrics(app), CONTENT_TYPE)
 
     return {
@@ -63,7 +68,7 @@ def _pages_of(app: Responder) -> Mapping[str, Page]:
 
 
 def _probe(failing: Callable[[], Awaitable[list[str]]], well: str) -> Page:
-    async def page(_authorization: str) -> Answer:
+    async def page(_asked: Asked) -> Answer:
         reasons = await failing()
         if not reasons:
             return Answer(HTTPStatus.OK, f"{well}\n".encode())

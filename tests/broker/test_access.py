@@ -245,6 +245,29 @@ def test_dead_letters_are_read_by_whom_a_grant_names_their_queue(grant: str, may
     assert rights.may_publish("/queue/DLQ")
 
 
+@pytest.mark.parametrize(
+    ("subscribe", "call", "may"),
+    [
+        (("**",), ("*",), False),
+        ((), ("queue.peek", "*.show", "d*"), False),
+        (("/queue/DLQ",), ("queue.peek",), True),
+        ((), ("dlq.*",), True),
+        ((), ("dlq.show",), True),
+    ],
+)
+def test_dead_letters_are_shown_to_whom_a_grant_names_them(
+    subscribe: tuple[str, ...], call: tuple[str, ...], may: bool
+) -> None:
+    rights = granted(subscribe=subscribe, call=call)
+
+    assert rights.may_look_into("/queue/DLQ") is may
+    assert rights.may_look_into("/queue/orders")
+
+
+def test_dead_letters_are_shown_to_everybody_where_no_rights_are_configured() -> None:
+    assert of_anybody().may_look_into("/queue/DLQ")
+
+
 def test_dead_letter_queue_that_is_named_as_an_instance_is_not_opened_by_its_service() -> None:
     grants = Grants({"Serve": Capability(subscribe=("/queue/orders",))}, {"alice": ("Serve",)})
     rights = AccessPolicy(grants, dead_letter_queues=frozenset({"/queue/orders.dead"})).rights_of("alice")

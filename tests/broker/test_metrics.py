@@ -21,6 +21,7 @@ from nebula.broker import pages
 from nebula.broker.administration import KindTotals, Steps
 from nebula.broker.assembly import Assembly
 from nebula.broker.counts import BOUNDS, Commits
+from nebula.broker.http_posts import Asked
 from nebula.broker.messages import Kind
 from nebula.broker.metrics import EVENTS, REASONS, BrokerCollector
 from nebula.broker.pages import Shared, Token
@@ -185,7 +186,7 @@ def test_other_requests_are_told_that_there_is_nothing(
 
 
 def test_page_that_fails_is_an_internal_error_without_a_word_of_it(tmp_path: Path) -> None:
-    async def fail(_authorization: str) -> Any:
+    async def fail(_asked: Asked) -> Any:
         raise RuntimeError(SECRET)
 
     with observing(tmp_path) as broker:
@@ -195,6 +196,40 @@ def test_page_that_fails_is_an_internal_error_without_a_word_of_it(tmp_path: Pat
 
         assert (status, text) == (500, "internal error\n")
         assert broker.get("/healthz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("localhost:8080", 200),
+        ("[::1]:8080", 200),
+        ("metrics.example", 200),
+        ("page.example:80", 200),
+        ("evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+    ],
+)
+def test_metrics_without_a_token_are_for_who_asks_for_a_host_of_ours(
+    tmp_path: Path, host: str, status: int
+) -> None:
+    text = (
+        "[[listener]]\nport = 0\n[[listener]]\nport = 0\nhttp = true\n"
+        'hosts = ["metrics.example"]\norigins = ["http://page.example"]\n'
+    )
+    with observing(tmp_path, text, port=None, http=None) as broker:
+        found = {path: broker.get(path, host=host)[0] for path in ("/metrics", "/readyz", "/healthz")}
+
+    assert found == {"/metrics": status, "/readyz": 200, "/healthz": 200}
+
+
+def test_metrics_with_a_token_are_for_who_has_it_by_any_host(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(SECRET)
+    with observing(tmp_path, metrics_token=token) as broker:
+        assert broker.get("/metrics", host="evil.example")[0] == 401
+        assert broker.get("/metrics", host="evil.example", authorization=f"Bearer {SECRET}")[0] == 200
 
 
 def test_walks_of_many_who_ask_do_not_mix(broker: Observed) -> None:
@@ -461,6 +496,12 @@ scrape_configs:
     static_configs: [{targets: ["127.0.0.1:8080"]}]
 ```
 
+Without a token it answers only requests whose `Host` is one of the listener's own: `localhost`, an IP
+address, the listener's `host`, the hosts of its `origins`, and what [`hosts`](settings.md#listener) lists.
+Otherwise a web page could read it through the browser of somebody who reaches the broker, by a name that
+resolves to it (DNS rebinding). Any other host gets status 421; a client certificate that is denied or has
+expired gets 403. `/healthz` and `/readyz` answer any host: a probe may use any name, and they tell a word.
+
 All is read off when it is asked for, once a second at most, and counts from the start of the broker.
 Nothing of it is named after a destination, session or principal: there are as many series whatever peers
 do. What single queues and connections do, `nebula top` and the [verbs for operators](operations.md) tell.
@@ -478,8 +519,9 @@ client mode or durable ones.
 `event` is what the log calls it: `session opened`, `session closed`, `connection refused` (there are too
 many), `peer refused` (by its certificate), `login refused`, `peer ended` (by the broker) and `connection
 failed` (a bug of the broker's). Of `nebula_connections_ended_total`, `reason` is what the peer was told:
-`too slow`, `session taken over`, `an operator has ended the connection`, or that the broker has no room for
-what is on its way.
+`too slow`, `session taken over`, `an operator has ended the connection`, that the broker has no room for
+what is on its way, that [who it is no longer counts](../how-to/certificates.md#when-connections-end), or that
+the connection has reached its greatest age.
 
 ## Reasons
 

@@ -1,9 +1,11 @@
-"""What a refused SUBSCRIBE is told: which one was wrong, in words of what the peer sent."""
+"""What a refused SUBSCRIBE or SEND is told: which one was wrong, in words of what the peer sent."""
 
 from __future__ import annotations
 
 import pytest
 
+from nebula.broker.messages import Content
+from nebula.broker.policies import DestinationPolicy
 from tests.broker.harness import BrokerHarness
 
 QUEUE = "/queue/a"
@@ -43,3 +45,19 @@ def test_exclusive_subscription_says_what_is_in_its_way(
     bob.subscribe(QUEUE, second)
 
     assert bob.received()[0][1]["message"] == reason
+
+
+def no_empty_body(body: bytes) -> Content:
+    return Content.VALID if body else Content.INVALID
+
+
+@pytest.mark.parametrize(
+    ("destination", "verdict"),
+    [("/queue/a", "rejected-invalid"), ("/topic/a", "rejected-invalid"), ("X/a", "accepted")],
+)
+def test_empty_body_is_checked_where_it_does_not_delete(destination: str, verdict: str) -> None:
+    broker = BrokerHarness(policies=[DestinationPolicy(pattern="**", check=no_empty_body)])
+    alice = broker.connect()
+    alice.say(f"SEND destination:{destination}; receipt:r")
+
+    assert [headers["disposition"] for _, headers, *_ in alice.received()] == [verdict]

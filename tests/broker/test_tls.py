@@ -254,13 +254,95 @@ async def test_session_that_began_under_the_old_ca_is_not_resumed(
         session = visitor.ssl_object.session
         visitor.writer.close()
         assert session is not None
-        assert await resumes(port, client, session)
 
         site.write_ca(site.new)
         tls.reload()
 
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await resumes(port, client, session)
+
+
+@pytest.mark.anyio
+@on_each_loop
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("is_needed", [True, False], ids=["needed", "optional"])
+async def test_no_ticket_is_given_where_certificates_are_asked_for(
+    site: Site, version: ssl.TLSVersion, *, is_needed: bool
+) -> None:
+    client = site.client(site.old.issue_client("alice", days=1))
+    client.minimum_version = client.maximum_version = version
+    tls = ServerTls(site.files(needs_client_certificate=is_needed))
+    async with asyncio.timeout(DEADLINE), greeting_server(tls) as port:
+        visitor, _ = await come(port, client)
+        session = visitor.ssl_object.session
+        visitor.writer.close()
+
+        assert session is None or not session.has_ticket
+        if version is ssl.TLSVersion.TLSv1_3:
+            assert session is None or not await resumes(port, client, session)
+
+
+@pytest.mark.anyio
+@on_a_loop
+async def test_session_is_resumed_where_nobody_is_asked_for_a_certificate(site: Site) -> None:
+    client = site.client(None)
+    async with asyncio.timeout(DEADLINE), greeting_server(ServerTls(site.files(client_ca=None))) as port:
+        visitor, _ = await come(port, client)
+        session = visitor.ssl_object.session
+        visitor.writer.close()
+
+        assert session is not None
+        assert await resumes(port, client, session)
+
+
+@pytest.mark.anyio
+@on_a_loop
+async def test_certificate_that_has_expired_does_not_come_in_by_a_session_of_tls_1_2(site: Site) -> None:
+    """OpenSSL keeps sessions of TLS 1.2 by their ids, and verifies no certificate when it resumes one."""
+    alice = site.old.issue_client("alice", days=1)
+    client = site.client(alice)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    tls = ServerTls(site.files())
+    seen: list[bool] = []
+    wall = [0.0]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer: ssl.SSLObject = writer.get_extra_info("ssl_object")
+        seen.append(bool(peer.session_reused))
+        try:
+            identity = tls.identify(peer, wall[0])
+            assert identity is not None
+            writer.write(f"{identity.principal} {identity.expires_at:.0f}\n".encode())
+        except Refused as error:
+            writer.write(f"{error.code}\n".encode())
+        writer.close()
+
+    def say_again(port: int, session: ssl.SSLSession) -> str:
+        import socket
+
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) as plain,
+            client.wrap_socket(plain, session=session) as connection,
+        ):
+            return connection.recv(1000).decode().strip()
+
+    ends = int(alice.x509.not_valid_after_utc.timestamp())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls.context)
+    async with asyncio.timeout(DEADLINE):
+        port = server.sockets[0].getsockname()[1]
+        visitor, first = await come(port, client)
+        session = visitor.ssl_object.session
+        visitor.writer.close()
+        assert session is not None
+        wall[0] = ends - 1
+        in_time = await asyncio.to_thread(say_again, port, session)
+        wall[0] = ends
+        too_late = await asyncio.to_thread(say_again, port, session)
+    server.close()
+
+    assert seen == [False, True, True]
+    assert first == in_time == f"{alice.fingerprint} {ends}"
+    assert too_late == "expired"
 
 
 async def resumes(port: int, context: ssl.SSLContext, session: ssl.SSLSession) -> bool:

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -51,6 +52,69 @@ def test_signal_ends_it_cleanly_though_clients_are_connected(number: signal.Sign
         assert process.wait(timeout=PATIENCE) == 0
         assert b"ERROR\n" in peer.recv(4096)
         peer.close()
+
+
+# Where a SIGHUP comes that the broker sends itself: it takes no luck to meet the moment.
+HANGUPS = {
+    "before there is a loop": "from nebula.cli import programs\nprograms._raise_file_limit = hang_up",
+    "before it listens": (
+        "from nebula.broker.server import Server\n"
+        "start = Server.start\n"
+        "async def start_late(server):\n"
+        "    hang_up()\n"
+        "    await start(server)\n"
+        "Server.start = start_late"
+    ),
+}
+
+
+@pytest.mark.parametrize("patch", HANGUPS.values(), ids=HANGUPS)
+def test_hangup_during_the_start_leads_to_a_reload_after_it(tmp_path: Path, patch: str) -> None:
+    with started_with(tmp_path, patch) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "listening"
+        process.terminate()
+        _, log = process.communicate(timeout=DEADLINE)
+
+    assert process.returncode == 0
+    assert [line for line in log.splitlines() if "files reloaded" in line]
+
+
+def test_hangup_when_the_broker_is_at_its_end_changes_no_status(tmp_path: Path) -> None:
+    with started_with(tmp_path, "import atexit\natexit.register(hang_up)") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "listening"
+        process.terminate()
+        process.communicate(timeout=DEADLINE)
+
+    assert process.returncode == 0
+
+
+@contextmanager
+def started_with(folder: Path, patch: str) -> Iterator[subprocess.Popen[str]]:
+    """A broker, after these lines, which may call `hang_up`."""
+    program = folder / "program.py"
+    program.write_text(
+        "import os, signal\n"
+        "from nebula.cli import main\n"
+        "def hang_up(*_):\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        f"{patch}\n"
+        "main()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(program), "broker", "--port", "0", "--store", "memory"],
+        env=environment(),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_signal_ends_it_with_status_1_and_why_where_the_disk_hangs(tmp_path: Path) -> None:

@@ -116,6 +116,18 @@ def test_denied_certificate_is_kept_out(house: House) -> None:
     assert post(house.certified, "/call/shop/who", "", tls=certified(house, "denied"))[0] == 401
 
 
+def test_login_does_not_make_up_for_a_denied_certificate(house: House) -> None:
+    headers = JSON | basic("alice", "alice's: word")
+
+    assert post(house.certified, "/call/shop/who", "", headers, tls=certified(house, "denied"))[0] == 401
+
+
+@pytest.mark.parametrize(("stem", "status"), [("client", 200), ("denied", 403)])
+@pytest.mark.parametrize("path", ["/metrics", "/readyz"])
+def test_page_is_not_for_a_denied_certificate(house: House, path: str, stem: str, status: int) -> None:
+    assert post(house.certified, path, "", {}, method="GET", tls=certified(house, stem))[0] == status
+
+
 # --- pages, forms, and other things that are no calls ---
 
 

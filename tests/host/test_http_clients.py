@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -13,6 +14,8 @@ from nebula.broker.http_posts import Answer, Posted
 from nebula.broker.server import Server
 from nebula.host import http_calls
 from nebula.host.http_calls import HttpCalls
+from nebula.host.pipe import AppEnd, join
+from nebula.stomp.client import StompClient
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +64,38 @@ async def test_of_many_clients_the_one_that_is_idle_for_longest_makes_room(
 
         assert {name: sessions()[name] for name in ("a", "c")} == {name: before[name] for name in ("a", "c")}
         while "b" in sessions():
+            await anyio.sleep(0)
+    await server.stop()
+
+
+async def test_reload_ends_clients_that_are_idle_and_those_of_earlier_calls_with_their_calls() -> None:
+    server = Server([])
+    await server.start()
+
+    def principals() -> set[str]:
+        return {each.principal for each in server.broker.sessions.values()}
+
+    async def open_link() -> AppEnd:
+        return join(server, "app:slow")
+
+    async with (
+        hosted(server) as calls,
+        StompClient("stomp://localhost", link=open_link) as service,
+        service.subscribe("/queue/slow") as requests,
+    ):
+        assert (await ask(calls, "idle")).status is HTTPStatus.NOT_FOUND
+        waiting = asyncio.create_task(calls.answer(Posted("waits", "/call/slow/verb", "", "", b"")))
+        await anext(requests)
+        assert principals() == {"app:slow", "idle", "waits"}
+
+        calls.renew()
+        while "idle" in principals():
+            await anyio.sleep(0)
+        assert "waits" in principals()
+
+        # As the listener does when its sender is no longer known.
+        waiting.cancel()
+        while "waits" in principals():
             await anyio.sleep(0)
     await server.stop()
 

@@ -327,6 +327,34 @@ def test_capability_grants_verbs_by_glob(tmp_path: Path) -> None:
         assert code_of(ask, "broker.status") == "not-allowed"
 
 
+def test_dead_letters_are_shown_and_handed_out_only_to_whom_a_grant_names_them(tmp_path: Path) -> None:
+    rights = tmp_path / "rights.toml"
+    everything = 'publish = ["**"]\nsubscribe = ["**"{}]\ncall = ["*"]\n[identity]\nanonymous = ["All"]\n'
+
+    def grant(more: str) -> None:
+        rights.write_text(f"[capability.All]\n{everything.format(more)}")
+
+    grant("")
+    with asking("--store", "memory", "--rights", str(rights)) as ask:
+        ask.client.publish("/queue/dying", "secret", headers={"expires": "1"})
+        while not (rows := ask("dlq.list")["rows"]):
+            pass
+        readings: list[tuple[str, dict[str, Any]]] = [
+            ("queue.peek", {"queue": "/queue/DLQ"}),
+            ("dlq.show", {"number": rows[0]["number"]}),
+            ("dlq.replay", {"to": "/queue/mine"}),
+        ]
+        for verb, parameters in readings:
+            assert code_of(ask, verb, **parameters) == "not-allowed", verb
+
+        grant(', "/queue/DLQ"')
+        ask("rights.reload")
+
+        peeked, shown, replayed = (ask(verb, **parameters) for verb, parameters in readings)
+        assert [each["body"] for each in peeked] == [shown["body"]] == ['"secret"']
+        assert replayed["replayed"] == 1
+
+
 # --- the page ---
 
 OPENING = """\
@@ -336,7 +364,9 @@ The broker answers on `/queue/nebula.broker` as any service does, so that operat
 client: `nebula call nebula.broker queues.list order=depth limit:=10`, or `client.call("nebula.broker",
 "broker.status")`. Most have [a command](../how-to/operate.md) of their own. Where [rights](rights.md) are
 configured each needs a grant of `call`, by its name or a glob; `schema.bound`, `schema.get` and
-`schema.list` need none.
+`schema.list` need none. `queue.peek` of the dead-letter queue, `dlq.show`, and `dlq.replay` with `to` need
+besides that a grant names the dead letters: `subscribe` the queue itself, or `call` verbs that begin with
+`dlq.`, as in `dlq.*`. A glob such as `*` or `*.show` does not.
 
 No answer grows with what the broker holds: lists are pages. `matched` says how many there are, and `after`
 is to be handed back for the next page, where the order is by name. A walk over all destinations pauses

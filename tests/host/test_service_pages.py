@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 
 import anyio
@@ -30,6 +31,20 @@ def anyio_backend() -> str:
 async def ask(url: str) -> tuple[int, str]:
     with anyio.fail_after(10):
         return await anyio.to_thread.run_sync(get, url)
+
+
+async def status_by_name(port: int, path: str, name: str) -> int:
+    """Of a request that names this host."""
+
+    def get_it() -> int:
+        connection = HTTPConnection("127.0.0.1", port, timeout=10)
+        try:
+            connection.request("GET", path, headers={"Host": name})
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    return await anyio.to_thread.run_sync(get_it)
 
 
 async def test_service_that_does_not_run_yet_lives_and_is_not_ready() -> None:
@@ -99,6 +114,25 @@ async def test_what_the_program_counts_is_among_the_metrics_and_the_process_once
     assert "lamps_sold_total 3.0\n" in text
     assert text.count("# TYPE process_open_fds ") == 1
     assert "python_info" not in text
+
+
+@pytest.mark.parametrize(
+    ("interface", "name", "status"),
+    [
+        ("127.0.0.1", "localhost", 200),
+        ("127.0.0.1", "127.0.0.1:9000", 200),
+        ("127.0.0.1", "evil.example", 421),
+        ("0.0.0.0", "prices.example", 200),
+    ],
+)
+async def test_metrics_on_loopback_are_for_who_asks_for_this_machine(
+    interface: str, name: str, status: int
+) -> None:
+    async with pages_served(Responder("prices"), interface, 0) as url:
+        port = url.rpartition(":")[2]
+
+        assert await status_by_name(int(port), "/metrics", name) == status
+        assert await status_by_name(int(port), "/healthz", name) == 200
 
 
 async def test_nothing_else_is_there() -> None:
