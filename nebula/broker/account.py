@@ -50,6 +50,7 @@ class Account:
         pools: all other resources.
         dropped: messages that were not delivered, by reason.
         is_disk_low: nothing more is to be written, save what ends things.
+        disk_free_bytes: how much more may be written; None: that is not known.
         large: queues that hold much in memory: what the store has may leave it.
         expiring: queues with messages that will expire.
         pages: of deep queues, to be read now.
@@ -59,6 +60,7 @@ class Account:
     __slots__ = (
         "_refusals",
         "_uncounted",
+        "disk_free_bytes",
         "dropped",
         "expiring",
         "is_disk_low",
@@ -98,6 +100,7 @@ class Account:
         self.refusals: Counter[Resource] = Counter()
         self.dropped: Counter[str] = Counter()
         self.is_disk_low = False
+        self.disk_free_bytes: int | None = None
         self.large: dict[Holding, None] = {}
         self.expiring: dict[Holding, None] = {}
         self.pages: list[PageRequest] = []
@@ -169,6 +172,30 @@ class Account:
         """It pays for so much less."""
         self.stored_bytes -= size_bytes
         usage.memory_bytes -= size_bytes
+
+    # --- disk ---
+
+    def note_disk(self, free_bytes: int, *, is_low: bool) -> None:
+        """So much more may be written by everybody together, as far as is known. Call it now and then.
+
+        Args:
+            is_low: nothing more is to be written at all.
+        """
+        self.is_disk_low = is_low
+        self.disk_free_bytes = max(0, free_bytes)
+        usages = self.usages.all
+        used_bytes = sum(usage.disk_bytes for usage in usages)
+        for usage in usages:
+            is_full = not room(
+                Resource.DISK,
+                usage,
+                limit=used_bytes + self.disk_free_bytes,
+                reserved=0,
+                used=used_bytes,
+            )
+            if is_full and not usage.is_disk_full:
+                self.exceed(Resource.DISK, usage)
+            usage.is_disk_full = is_full
 
     # --- everything else ---
 

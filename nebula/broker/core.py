@@ -417,7 +417,7 @@ class Broker:
         self.placing.advance(now)
         self.values.advance()
         self._subscribing.expire(now)
-        self._subscribing.relieve(list(self._sessions.values()))
+        self._subscribing.relieve(self._sessions.values())
 
     def take_work(self, now: float) -> Work:
         """What is to be done now. Ask after every input, and do all of it."""

@@ -39,7 +39,7 @@ class Delayed:
         return (
             self._account.pools[Resource.DELAYED].room_for(usage) > others
             and self._account.has_room_for(message.size_bytes, usage)
-            and not (is_kept and self._account.is_disk_low)
+            and not (is_kept and (self._account.is_disk_low or usage.is_disk_full))
         )
 
     def add(self, message: Message, due: float) -> None:
@@ -53,6 +53,8 @@ class Delayed:
         heappush(self._heap, (due, message.number, message))
         self._account.take(Resource.DELAYED, message.head.usage)
         self._account.hold(message.size_bytes, message.head.usage)
+        if message.head.is_persistent and self._journal is not None:
+            message.head.usage.disk_bytes += message.disk_bytes
 
     def waiting(self) -> list[tuple[float, Message]]:
         """What waits, by the order of arrival, each with the time at which it is due."""
@@ -79,6 +81,7 @@ class Delayed:
         self._account.release(message.size_bytes, message.head.usage)
         if message.head.is_persistent and self._journal is not None:
             self._journal.drop_delayed(message)
+            message.head.usage.disk_bytes -= message.disk_bytes
 
 
 def _by_number(entry: tuple[float, int, Message]) -> int:

@@ -28,16 +28,23 @@ class DiskWatch:
         self._next_look = 0.0
         self.is_low = False
         """At the last look."""
+        self.room_bytes = 0
+        """What may still be written, at the last look."""
 
-    def look(self, now: float) -> None:
-        """Look, if it is time again. The log says when it becomes low, and when it is no longer."""
+    def look(self, now: float) -> bool:
+        """Look, if it is time again. The log says when it becomes low, and when it is no longer.
+
+        Returns:
+            Whether something is known anew.
+        """
         if now < self._next_look:
-            return
+            return False
         self._next_look = now + _LOOK_SECONDS
         try:
             free_bytes = self._free_bytes()
         except OSError:
-            return  # what is written next finds out
+            return False  # what is written next finds out
+        self.room_bytes = free_bytes - self._min_free_bytes
         enough_bytes = self._min_free_bytes * (_ENOUGH if self.is_low else 1.0)
         is_low = free_bytes < enough_bytes
         if is_low and not self.is_low:
@@ -45,3 +52,4 @@ class DiskWatch:
         elif self.is_low and not is_low:
             _log.warning("disk has room again", free_bytes=free_bytes)
         self.is_low = is_low
+        return True

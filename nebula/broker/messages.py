@@ -127,6 +127,7 @@ class Head:
         free_in: the epoch in which nothing else is to be looked at where its queue is there; or -1.
         cost_bytes: what the head costs to keep. Its first message counts for it and sets it to
             0, as the others share it.
+        text_characters: of all headers together.
         blocks: for the protocol: the headers encoded, by what they are encoded for.
     """
 
@@ -152,6 +153,7 @@ class Head:
         "reply_to",
         "requires_consumers",
         "sender",
+        "text_characters",
         "time_to_live",
         "transaction",
         "usage",
@@ -206,6 +208,7 @@ class Head:
         self.free_in = -1
         # Twice: as text and as an encoded block. One rare character makes a text four times as wide.
         text = "".join(map("".join, self.headers))
+        self.text_characters = len(text)
         text_bytes = len(text) * (2 if text.isascii() else 8)
         self.cost_bytes = HEAD_COST_BYTES + HEADER_COST_BYTES * len(self.headers) + text_bytes
         self.blocks: dict[Any, bytes] = {}
@@ -246,6 +249,11 @@ class Message:
             self.size_bytes += EXCHANGE_COST_BYTES + len(exchange[1])
         self.expires_at = None if head.time_to_live is None else now + head.time_to_live
         self.shared: dict[Any, Any] | None = None
+
+    @property
+    def disk_bytes(self) -> int:
+        """What it takes on disk, about."""
+        return MESSAGE_COST_BYTES + self.head.text_characters + len(self.body)
 
     @property
     def is_request(self) -> bool:

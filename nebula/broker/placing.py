@@ -189,7 +189,7 @@ class Placing:
         for message in islice(self.delayed.take_due(now), _DUE_AT_ONCE):
             name = message.head.destination
             message.number = self._next_number()
-            if self._account.is_disk_low:
+            if self._account.is_disk_low or message.head.usage.is_disk_full:
                 # It is on the disk, in another place: there it takes no more room than it did.
                 head = message.head
                 message.head = moved.get(head) or moved.setdefault(head, head.as_moved())
@@ -222,9 +222,10 @@ class Placing:
                 # Its subscriber is there, and too slow to stay.
                 for subscription in queue.subscriptions:
                     subscription.session.mark_too_slow()
-            elif not self._account.has_room_for(message.size_bytes, queue.owner):
+            elif queue.owner.is_disk_full or not self._account.has_room_for(message.size_bytes, queue.owner):
                 # Not to the dead letters: those of others would make room for them.
-                self._account.exceed(Resource.MEMORY, queue.owner)
+                resource = Resource.DISK if queue.owner.is_disk_full else Resource.MEMORY
+                self._account.exceed(resource, queue.owner)
                 self._account.drop(head, SHARE)
             else:
                 self._queues.bury(message, head.destination, "full", 0, was_kept=True)

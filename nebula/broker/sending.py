@@ -27,7 +27,7 @@ from nebula.broker.notes import MESSAGES_DROPPED, PUBLISHERS_PAUSED
 from nebula.broker.placing import Placing
 from nebula.broker.rooms import Rooms
 from nebula.broker.session import Session
-from nebula.broker.shares import Resource
+from nebula.broker.shares import Resource, Usage
 from nebula.broker.transactions import HeldSend
 from nebula.headers import BROKER_QUEUE, IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUEUE_PREFIX
 
@@ -89,6 +89,7 @@ class Sending:
         self._topics = topics
         self._values = values
         self.paused: dict[Session, tuple[Queue, int, float]] = {}
+        self._stalled: set[Usage] = set()
 
     @property
     def delayed_count(self) -> int:
@@ -218,7 +219,9 @@ class Sending:
                 # Its consumers had their time: nobody else waits for them until they move on.
                 queue.is_stalled = True
                 # Nor does this principal for memory, if that is the reason: see `advance`.
-                session.usage.is_stalled = self._account.is_nearly_full(session.usage)
+                if self._account.is_nearly_full(session.usage):
+                    session.usage.is_stalled = True
+                    self._stalled.add(session.usage)
                 resumed.append((session, True))
         for session, _ in resumed:
             del self.paused[session]
@@ -226,8 +229,10 @@ class Sending:
 
     def advance(self) -> None:
         """Let time pass: where memory has come free, publishers wait for it again."""
-        for usage in [each for each in self._account.usages.all if each.is_stalled]:
+        for usage in list(self._stalled):
             usage.is_stalled = self._account.is_nearly_full(usage)
+            if not usage.is_stalled:
+                self._stalled.remove(usage)
 
     def _judge(
         self,
@@ -306,7 +311,8 @@ class Sending:
     def _judge_value(self, session: Session, head: Head, body: bytes) -> Verdict:
         if not body and session.profile.needs_explicit_length and not head.deletes_explicitly:
             return Verdict.INVALID  # D.28
-        if body and self._account.is_disk_low and not head.is_ephemeral:
+        is_disk_full = self._account.is_disk_low or session.usage.is_disk_full
+        if body and is_disk_full and not head.is_ephemeral:
             return Verdict.FULL  # values are always kept on disk
         topic = self._values.topics.get(head.destination)
         more = MESSAGE_COST_BYTES + head.cost_bytes + len(body)

@@ -417,9 +417,8 @@ class Server:
 
     def _advance(self) -> None:
         now = self.time()
-        if self._disk is not None:
-            self._disk.look(now)
-            self.broker.account.is_disk_low = self._disk.is_low
+        if self._disk is not None and self._disk.look(now):
+            self.broker.account.note_disk(self._disk.room_bytes, is_low=self._disk.is_low)
         self.broker.advance(now)
         self.lifetimes.advance(now)
         self.administration.advance(now)

@@ -69,6 +69,7 @@ class Usage:
         disk_bytes: messages that it pays for on disk.
         counts: of all other resources.
         refusals: how often it was refused something because its share was used up.
+        is_disk_full: it has used up its share of the disk.
         is_stalled: it waited for memory without success, and waits no more until some is free.
     """
 
@@ -76,6 +77,7 @@ class Usage:
         "__weakref__",
         "counts",
         "disk_bytes",
+        "is_disk_full",
         "is_stalled",
         "memory_bytes",
         "name",
@@ -92,6 +94,7 @@ class Usage:
         self.disk_bytes = 0
         self.counts: dict[Resource, int] = {}
         self.refusals = 0
+        self.is_disk_full = False
         self.is_stalled = False
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -239,19 +239,19 @@ class Subscribing:
                 count += durable.source.clear("purged")
         return count
 
-    def relieve(self, sessions: Iterable[Session]) -> None:
+    def relieve(self, sessions: Collection[Session]) -> None:
         """End what has a principal hold more than its share of the memory in values that it is to be told of.
 
         Nothing refuses those when they are published: their publisher is somebody else. The largest ends
         first: a connection as too slow, or a durable subscription that is away.
         """
+        if self._account.stored_bytes < self._account.watermark_bytes:
+            return
         owners = {
             usage
             for usage in self._account.usages.all
             if self._account.is_overdrawn(usage) and not usage.is_operator
         }
-        if not owners:
-            return
         for owner in owners:
             self._relieve(owner, [each for each in sessions if each.usage is owner])
 

@@ -49,6 +49,7 @@ def check(broker: Broker, sessions: Collection[Session], blocked: Collection[Ses
         _check_queue(queue)
     _check_values(broker)
     _check_memory(broker, sessions)
+    _check_disk(broker)
     _check_counts(broker, sessions)
     _check_who_is_subscribed(broker, sessions)
     for session in sessions:
@@ -82,6 +83,30 @@ def _check_memory(broker: Broker, sessions: Collection[Session]) -> None:
     assert broker.account.stored_bytes == sum(paid.values())
     usages = {*broker.account.usages.all, broker.account.own}
     assert {each.name: each.memory_bytes for each in usages if each.memory_bytes} == {
+        each.name: size_bytes for each, size_bytes in paid.items() if size_bytes
+    }
+
+
+def _check_disk(broker: Broker) -> None:
+    """Everybody pays for what is theirs on disk, as far as it is known whose it is."""
+    paid: Counter[Usage] = Counter()
+    for queue in _queues(broker):
+        if queue._journal is not None:
+            for message in _in_memory(queue):
+                if queue._keeps(message):
+                    paid[queue.payer or message.head.usage] += message.disk_bytes
+            paid.update(queue._paged_by)
+            assert queue.is_deep or not any(queue._paged_by.values()), "nothing is there that is paid for"
+    if broker.journal is not None:
+        for *_, message in broker.placing.delayed._heap:
+            if message.head.is_persistent:
+                paid[message.head.usage] += message.disk_bytes
+    for topic in broker.values.topics.values():
+        assert (topic.stored is not None) == topic.is_stored
+        if topic.stored is not None:
+            paid[topic.stored.head.usage] += topic.stored.disk_bytes
+    usages = {*broker.account.usages.all, broker.account.own}
+    assert {each.name: each.disk_bytes for each in usages if each.disk_bytes} == {
         each.name: size_bytes for each, size_bytes in paid.items() if size_bytes
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -14,7 +15,7 @@ from nebula.broker.limits import Limits
 from nebula.broker.shares import Pool, Resource, Share, Usage, Usages
 from nebula.headers import BROKER_QUEUE, INBOX_PREFIX
 from tests.broker.harness import BrokerHarness, Peer
-from tests.broker.memory_store import MemoryStore
+from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received
 
 T = TypeVar("T")
@@ -276,6 +277,180 @@ def test_operator_works_where_others_have_used_up_all_that_they_may(attempt: Cal
     assert len(operator.received()) == 1
     assert attempt(operator)
     _HELD.clear()
+
+
+PERSISTENT = "persistent:true"
+
+
+def test_disk_is_shared_out_by_what_is_free() -> None:
+    broker = tight(store=MemoryStore(MemoryDisk()))
+    hog, alice = broker.connect(principal="hog"), broker.connect(principal="alice")
+    hog.publish("/queue/held", *["x" * 2_000] * 10, headers=[PERSISTENT])
+    broker.commit()
+    used = broker.broker.usage_of("hog").disk_bytes
+    assert used > 20_000
+
+    # Three times what is free may be one's own.
+    broker.broker.account.note_disk(used // 3 + 1, is_low=False)
+    assert not broker.broker.usage_of("hog").is_disk_full
+    broker.broker.account.note_disk(used // 3, is_low=False)
+    for destination in ("/queue/held", "X/hog"):
+        hog.publish(destination, "x", headers=[PERSISTENT, "receipt:r"])
+        alice.publish(destination, "x", headers=[PERSISTENT, "receipt:r"])
+        broker.commit()
+        assert [verdict(peer.received()) for peer in (hog, alice)] == ["rejected-full", "accepted"]
+    assert send(hog, "/queue/held", "delay:5000", PERSISTENT) == "rejected-full"
+    assert send(hog, "/queue/held") == "accepted", "what is not kept on disk needs no room there"
+
+
+def test_what_is_on_disk_alone_is_paid_for_and_given_back() -> None:
+    disk = MemoryDisk()
+    limits = Limits(max_memory_bytes=9_000_000, queue_window_bytes=200_000)
+    broker = tight(limits, MemoryStore(disk))
+    hog = broker.connect(principal="hog")
+    hog.publish("/queue/deep", *["x" * 100_000] * 50, headers=[PERSISTENT])
+    broker.commit()
+    used = broker.broker.usage_of("hog").disk_bytes
+    assert used > 5_000_000
+    queue = broker.broker.queues.by_name["/queue/deep"]
+    assert queue.is_deep
+
+    # After a restart it is not known whose that is which was not in memory yet.
+    broker = tight(limits, MemoryStore(disk))
+    hog = broker.connect(principal="hog")
+    assert 0 < broker.broker.usage_of("hog").disk_bytes < used
+    hog.publish("/queue/deep", *["y" * 100_000] * 20, headers=[PERSISTENT])
+    broker.commit()
+    bob = broker.connect(principal="alice")
+    bob.subscribe("/queue/deep")
+    assert len(bob.bodies()) == 70
+    assert broker.broker.usage_of("hog").disk_bytes == 0
+
+    bob.disconnect()
+    hog.publish("/queue/deep", *["z" * 100_000] * 50, headers=[PERSISTENT])
+    broker.commit()
+    result(Administration(broker.broker, broker.now).purge("/queue/deep", broker.now))
+    assert broker.broker.usage_of("hog").disk_bytes == 0
+
+
+# --- what was found
+
+
+def test_delay_is_bounded_and_none_is_for_inboxes(broker: BrokerHarness) -> None:
+    alice = broker.connect()
+    alice.subscribe(f"{INBOX_PREFIX}a", "exclusive:true")
+    for headers in (["delay:999999999999999"], ["deliver-at:999999999999999"]):
+        assert send(alice, "/queue/a", *headers) == "rejected-invalid"
+    assert send(alice, f"{INBOX_PREFIX}a", "delay:1000") == "rejected-invalid"
+    assert broker.broker.account.pools[Resource.DELAYED].used == 0
+
+
+def test_delayed_messages_are_counted_again_after_a_restart_and_can_be_purged() -> None:
+    disk = MemoryDisk()
+    broker = tight(store=MemoryStore(disk))
+    for principal in ("hog", "alice"):
+        peer = broker.connect(principal=principal)
+        peer.publish("/queue/later", "1", "2", headers=["delay:3600000", PERSISTENT])
+    broker.commit()
+
+    broker = tight(store=MemoryStore(disk))
+    assert broker.broker.usage_of("hog").used(Resource.DELAYED) == 2
+    administration = Administration(broker.broker, broker.now)
+    rows = administration.delayed(DelayedFilter(), 3, broker.now)
+    assert [(row.principal, row.destination) for row in rows.rows] == [
+        ("hog", "/queue/later"),
+        ("hog", "/queue/later"),
+        ("alice", "/queue/later"),
+    ]
+    assert (rows.matched, rows.after) == (4, str(rows.rows[-1].number))
+    assert rows.rows[0].due_seconds == pytest.approx(3600)
+    assert administration.purge_delayed(DelayedFilter(principal="hog")) == 2
+    broker.commit()
+
+    broker = tight(store=MemoryStore(disk))
+    assert broker.broker.delayed_count == 2
+    assert "hog" not in {each.name for each in broker.broker.account.usages.all}
+
+
+def test_durable_subscription_needs_a_grant_that_may_match() -> None:
+    grants = Grants({"some": Capability(subscribe=("X/mine.*",))}, {"alice": ("some",)})
+    broker = BrokerHarness(grants=grants)
+    alice, mallory = (broker.connect(principal=each, client_id=each) for each in ("alice", "mallory"))
+    outcomes = []
+    for number, (peer, pattern) in enumerate(
+        [(alice, "X/mine.*"), (alice, "X/**"), (alice, "X/theirs.*"), (alice, "X/theirs"), (mallory, "X/**")]
+    ):
+        peer.subscribe(pattern, "durable:true", "receipt:r", id=str(number))
+        outcomes.append(peer.received()[0][1].get("result"))
+
+    assert outcomes == [None, None, "ignored", "ignored", "ignored"]
+
+
+def test_operator_ends_a_durable_session_and_its_connection() -> None:
+    broker = tight(store=MemoryStore(MemoryDisk()))
+    hog = broker.connect(principal="hog", client_id="h")
+    hog.subscribe("/topic/t", "durable:true", id="1")
+    hog.subscribe("X/*", "durable:true", id="2")
+    broker.commit()
+    Administration(broker.broker, broker.now).end_durable_session("h", broker.now)
+    broker.settle()
+
+    assert hog.is_closed
+    assert not broker.broker.standing.by_id
+    assert not broker.broker.destinations
+
+
+def test_operator_drops_the_backlog_of_a_durable_session() -> None:
+    broker = tight()
+    hog, alice = broker.connect(principal="hog", client_id="h"), broker.connect(principal="alice")
+    hog.subscribe("/topic/t", "durable:true", id="1")
+    hog.subscribe("X/*", "durable:true", id="2")
+    hog.lose()
+    alice.publish("/topic/t", "1", "2")
+    for number in range(3):
+        alice.publish(f"X/{number}", "v")
+    assert Administration(broker.broker, broker.now).drop_backlog("h") == 5
+
+    alice.publish("X/0", "new")
+    hog = broker.connect(principal="hog", client_id="h")
+    hog.subscribe("/topic/t", "durable:true", id="1")
+    hog.subscribe("X/*", "durable:true", id="2")
+    assert hog.bodies() == ["new"]
+
+
+def test_durable_subscription_over_its_share_does_not_fill_the_dead_letters() -> None:
+    broker = tight()
+    hog, alice = broker.connect(principal="hog", client_id="h"), broker.connect(principal="alice")
+    hog.subscribe("/topic/**", "durable:true")
+    hog.lose()
+    for _ in range(300):
+        alice.publish("/topic/t", "x" * 2_000)
+
+    assert broker.broker.account.dropped["share"] > 0
+    assert broker.broker.queues.dead_letter not in broker.broker.queues.by_name
+    assert send(alice, "/queue/a") == "accepted"
+    assert broker.broker.usage_of("alice").refusals == 0
+
+
+def test_values_that_a_slow_or_absent_peer_is_to_be_told_of_count_for_it() -> None:
+    limits = replace(TIGHT, max_destinations=1_000, max_unacked_values=1, max_memory_bytes=1_500_000)
+    broker = tight(limits)
+    alice = broker.connect(principal="alice")
+    hog = broker.connect(principal="hog", client_id="h")
+    away = broker.connect(principal="hog", client_id="away")
+    for number in range(30):
+        hog.subscribe(f"X/{'?' * number}*", "ack:client", id=str(number))
+    for number in range(10):
+        away.subscribe(f"X/{'?' * number}*", "durable:true", id=str(number))
+    away.lose()
+    for number in range(200):
+        assert send(alice, f"X/{number:040}") in ("accepted", "rejected-full")
+    broker.advance(1)
+
+    hog_usage = broker.broker.usage_of("hog")
+    assert hog.is_closed or not broker.broker.standing.by_id
+    assert not broker.broker.account.is_overdrawn(hog_usage)
+    assert send(alice, "X/last") == "accepted"
 
 
 def test_everything_is_given_back_when_it_ends() -> None:

@@ -34,7 +34,9 @@ class Bounded(Holding):
 
     def could_keep(self, message: Message) -> bool:
         """Whether it may be written to the disk, if it is to be."""
-        if not self._account.is_disk_low or self._journal is None:
+        if not (self._account.is_disk_low or (self.payer or message.head.usage).is_disk_full):
+            return True
+        if self._journal is None:
             return True
         return message.head.is_moved or not self._keeps(message)
 

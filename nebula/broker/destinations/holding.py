@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
@@ -77,6 +77,9 @@ class Holding:
         self._small_window_bytes = rules.window_bytes // SCARCE
         # With more in memory it is looked at what may go.
         self._pages_at = 0
+        # Who pays for what is on disk alone, and how much. What an earlier run left there is in it only after
+        # it has been in memory.
+        self._paged_by: Counter[Usage] = Counter()
 
     @property
     def depth(self) -> int:
@@ -133,6 +136,8 @@ class Holding:
         line = next(each for each in self.lines if each.name == name)
         line.restore(kept, [message for message, _ in messages])
         self._line.refresh()
+        for message, _ in messages:
+            self._find_payer(message)
         self._arrive(messages)
         if line.depot is not None:
             self.is_deep = True
@@ -177,6 +182,9 @@ class Holding:
                 self._account.dropped[reason] += depot.count
                 self._journal.drop_messages(line.name, depot.after, depot.up_to)
                 count += depot.count
+        for payer, size_bytes in self._paged_by.items():
+            payer.disk_bytes -= size_bytes
+        self._paged_by.clear()
         self._line.refresh()
         self.is_deep = False
         return count
@@ -236,6 +244,7 @@ class Holding:
             gone = line.page_out(up_to, window_bytes // 2, self._may_go)
             for message in gone:
                 self._let_go(message)
+                self._paged_by[self.payer or message.head.usage] += message.disk_bytes
                 self.paged_bytes += paged_bytes(1, len(message.body))
         self._line.refresh()
         self._pages_at = self.stored_bytes + max(window_bytes // 4, self.stored_bytes // 8)
@@ -289,10 +298,21 @@ class Holding:
             return
         fresh, size_bytes = found
         self.paged_bytes -= size_bytes
-        self._arrive([each for each in page if each[0].number in fresh])
+        arrived = [each for each in page if each[0].number in fresh]
+        for message, _ in arrived:
+            self._find_payer(message)
+        self._arrive(arrived)
         self._line.refresh()
         self.is_deep = any(line.depot is not None for line in self.lines)
         self._refill()
+
+    def _find_payer(self, message: Message) -> None:
+        """A message comes from the disk: it is known now who pays for it there, if that was not known."""
+        payer = self.payer or message.head.usage
+        if self._paged_by[payer] >= message.disk_bytes:
+            self._paged_by[payer] -= message.disk_bytes
+        else:
+            payer.disk_bytes += message.disk_bytes
 
     def _arrive(self, messages: Iterable[tuple[Message, int]]) -> None:
         """Count what has come from the disk."""
@@ -358,13 +378,18 @@ class Holding:
     def _release(self, messages: Sequence[Message]) -> None:
         """Forget un-ACKed messages: they are consumed."""
         self._unacked_count -= len(messages)
-        attempts = self._attempts
+        attempts, payer = self._attempts, self.payer
+        released_bytes = 0
         for message in messages:
-            self._let_go(message)
+            size_bytes = message.size_bytes
+            released_bytes += size_bytes
+            (payer or message.head.usage).memory_bytes -= size_bytes
             if attempts:
                 attempts.pop(message.number, None)
             if self._journal is not None and self._keeps(message):
-                self._journal.drop_message(self._line.name_of(message), message)
+                self._drop_from_disk(message)
+        self.stored_bytes -= released_bytes
+        self._account.stored_bytes -= released_bytes
 
     def _let_die(self, message: Message, reason: str, deliveries: int, now: float) -> None:
         """To the dead-letter queue, or nowhere: a request that is over by now is of use to nobody."""
@@ -387,7 +412,17 @@ class Holding:
         self._let_go(message)
         self._attempts.pop(message.number, None)
         if self._journal is not None and self._keeps(message):
-            self._journal.drop_message(self._line.name_of(message), message)
+            self._drop_from_disk(message)
+
+    def _put_on_disk(self, message: Message) -> None:
+        assert self._journal is not None
+        self._journal.put_message(self._line.name_of(message), message)
+        (self.payer or message.head.usage).disk_bytes += message.disk_bytes
+
+    def _drop_from_disk(self, message: Message) -> None:
+        assert self._journal is not None
+        self._journal.drop_message(self._line.name_of(message), message)
+        (self.payer or message.head.usage).disk_bytes -= message.disk_bytes
 
     def _note_expiry(self, message: Message) -> None:
         at = message.expires_at

@@ -125,6 +125,7 @@ class LastValues:
         topic = self._topics[destination] = LastValueTopic(destination, message)
         topic.is_live = not deletes
         topic.is_stored = True
+        self._pay_disk(topic, message)
         self._open(topic)
         self.account.hold(message.size_bytes, message.head.usage)
         if self._key_of is not None and not deletes:
@@ -173,12 +174,23 @@ class LastValues:
         if journal is None:
             return
         if topic.owner is None and (topic.is_live or is_owed):
+            self._pay_disk(topic, topic.value)
             topic.is_stored = True
             journal.put_value(topic.value)
         elif topic.is_stored or not topic.is_live:
             # A deletion of nothing leaves a row too: its RECEIPT shall not say that it is not durable.
+            self._pay_disk(topic, None)
             topic.is_stored = False
             journal.drop_value(topic.destination)
+
+    def _pay_disk(self, topic: LastValueTopic, value: Message | None) -> None:
+        """The store has this value of it from now on, or none."""
+        former = topic.stored
+        if former is not None:
+            former.head.usage.disk_bytes -= former.disk_bytes
+        if value is not None:
+            value.head.usage.disk_bytes += value.disk_bytes
+        topic.stored = value
 
     def _open(self, topic: LastValueTopic) -> None:
         self.account.take(Resource.DESTINATIONS, topic.creator)
@@ -192,6 +204,7 @@ class LastValues:
         self.account.release(TOPIC_COST_BYTES + text_cost_bytes(topic.destination), topic.creator)
         self.account.give_back(Resource.DESTINATIONS, topic.creator)
         if topic.is_stored and self._journal is not None:
+            self._pay_disk(topic, None)
             self._journal.drop_value(topic.destination)
         if self._key_of is not None:
             key = self._key_of(topic.destination)

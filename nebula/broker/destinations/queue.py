@@ -127,7 +127,7 @@ class Queue(Bounded):
             return Verdict.FULL
         else:
             if self._journal is not None and self._keeps(message):
-                self._journal.put_message(line.name_of(message), message)
+                self._put_on_disk(message)
             if taker is not None:
                 self._dispatch(taker, message, None, now)
             else:
@@ -240,7 +240,7 @@ class Queue(Bounded):
                 continue
             self._let_go(message)
             if taker.ack_mode is AckMode.AUTO and self._journal is not None and self._keeps(message):
-                self._journal.drop_message(line.name_of(message), message)
+                self._drop_from_disk(message)
             self._dispatch(taker, message, self._attempts.get(message.number), now)
         if self.is_deep:
             self._refill()

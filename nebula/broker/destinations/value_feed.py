@@ -34,12 +34,23 @@ class LastValueTopic:
         is_live: there is a value; otherwise it was deleted.
         owner: the session that an ephemeral value goes with, or None.
         is_stored: the store has a row of it.
+        stored: the value that is in that row, for which its sender pays.
         creator: who sent its first value, and pays for its place among the destinations.
         first_number: of the message that it began with. A feed that has seen less knows nothing of it.
         users: feeds that have still to be told of it, or have a message of it in flight.
     """
 
-    __slots__ = ("creator", "destination", "first_number", "is_live", "is_stored", "owner", "users", "value")
+    __slots__ = (
+        "creator",
+        "destination",
+        "first_number",
+        "is_live",
+        "is_stored",
+        "owner",
+        "stored",
+        "users",
+        "value",
+    )
 
     def __init__(self, destination: str, value: Message) -> None:
         self.destination = destination
@@ -48,6 +59,7 @@ class LastValueTopic:
         self.is_live = False
         self.owner: Session | None = None
         self.is_stored = False
+        self.stored: Message | None = None
         self.first_number = value.number
         self.users = 0
 
