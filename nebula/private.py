@@ -1,9 +1,10 @@
-"""Files and folders that only their owner may read, whatever the umask."""
+"""Files and folders that only their owner may read, whatever the umask; and what is free on their disk."""
 
 from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -73,3 +74,24 @@ def tighten(file: int | Path) -> None:
     except OSError as error:
         if error.errno not in _UNCHANGEABLE:
             raise
+
+
+def make_private_database(file: Path) -> None:
+    """Make a file for SQLite with mode 0600; an existing one and those beside it lose what others may do.
+
+    SQLite itself would let others read it. What it makes beside a file gets the same mode. Where the file
+    cannot be made nothing is raised: SQLite says why when it opens it.
+    """
+    # A file that is there is not opened: to close it would end the locks that this process has on it.
+    if not file.exists():
+        with suppress(OSError):
+            os.close(open_private(file, os.O_RDWR))
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(OSError):
+            tighten(file.with_name(file.name + suffix))
+
+
+def free_bytes_at(folder: Path) -> int:
+    """What this user may still write on the folder's file system. Raises OSError."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize

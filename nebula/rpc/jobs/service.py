@@ -14,6 +14,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from nebula.private import free_bytes_at
 from nebula.rpc.brokers import NEBULA, Brand, instance_queue
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
@@ -37,7 +38,7 @@ from nebula.rpc.jobs.registry import JobRegistry, RegistryFull
 from nebula.rpc.jobs.room import NoRoom, Room
 from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.jobs.sharing import Sharing
-from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry, free_bytes_at
+from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobStatus
 from nebula.rpc.jobs.status_messages import Publish, Teller, nobody_listens

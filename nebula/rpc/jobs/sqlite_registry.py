@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from nebula.private import open_private, tighten
+from nebula.private import free_bytes_at, make_private_database
 from nebula.rpc.jobs.counting import SQLITE_COUNTING
 from nebula.rpc.jobs.registry import Disk, JobRegistry, RegistryFailed, RegistryFull
 from nebula.rpc.jobs.rows import COLUMNS
@@ -78,23 +77,6 @@ PRAGMA user_version = {_VERSION};
 """
 
 
-def free_bytes_at(folder: Path) -> int:
-    """What this user may still write on the folder's file system."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
-
-
-def _make_private(path: Path) -> None:
-    """Close the file to others, and those that SQLite has beside it; it makes such with the same mode."""
-    # A file that is there is not opened: to close it would end the locks that this process has on it.
-    if not path.exists():
-        with suppress(OSError):  # SQLite says what is wrong
-            os.close(open_private(path, os.O_RDWR))
-    for suffix in ("", "-wal", "-shm"):
-        with suppress(FileNotFoundError):
-            tighten(path.with_name(path.name + suffix))
-
-
 class SqliteJobRegistry(JobRegistry):
     """An instance's jobs, on disk.
 
@@ -125,7 +107,7 @@ class SqliteJobRegistry(JobRegistry):
         self._path, self._free_bytes = path, free_bytes
         mode = "ro" if is_read_only else "rwc"
         if not is_read_only:
-            _make_private(path)
+            make_private_database(path)
         # Calls come from worker threads, one at a time.
         self._db = connect(
             f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False

@@ -26,7 +26,7 @@ from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.writer import RegistryWriter
 from tests.rpc.jobs.faults import FullDisk, filling_disk
-from tests.rpc.jobs.harness import House, request
+from tests.rpc.jobs.harness import House, ask, request
 from tests.rpc.jobs.registries import job
 
 pytestmark = pytest.mark.anyio
@@ -222,6 +222,21 @@ async def test_new_registry_takes_no_jobs_on_a_disk_that_is_near_the_floor(house
             await _ask(house, service, "alice", 1000)
 
     assert (caught.value.code, caught.value.retryable) == ("busy", True)
+
+
+async def test_owners_are_told_with_what_they_have(house: House) -> None:
+    house.limits = JobLimits(max_stored_bytes=_MB)
+    async with house.living() as service:
+        await _run(house, service, "mallory", 100_000)
+        await _ask(house, service, "alice", 10_000)
+        told = await ask(service, "job.owners")
+        first = await ask(service, "job.owners", {"limit": 1})
+
+    assert [(one["owner"], one["jobs"]) for one in told["owners"]] == [("mallory", 1), ("alice", 1)]
+    assert [one["held_bytes"] > 10_000 for one in told["owners"]] == [False, True]
+    assert told["stored_bytes"] == sum(one["bytes"] for one in told["owners"]) > 110_000
+    assert told["max_stored_bytes"] == _MB
+    assert [one["owner"] for one in first["owners"]] == ["mallory"]
 
 
 async def _live_until_the_disk_is_full(house: House, disk: type[FullDisk]) -> tuple[VerbError, Exception]:
