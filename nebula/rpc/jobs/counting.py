@@ -1,10 +1,13 @@
-"""SQL that counts the bytes of jobs by owner, kept up to date by triggers.
+"""SQL that counts the bytes of jobs by owner.
 
 A job's `bytes` are those of its row, as its writer counts them. `owners` sums them up, together with the
 lines of the jobs' logs; `stored` has the sum over all owners in its only row. So what an owner has, and what
-all have, is one row to read, and whatever writes to the tables is counted.
+all have, is one row to read.
 
 `held_bytes` are those of jobs that cannot make way: they are open, or their end is still owed to somebody.
+
+In SQLite a registry counts by itself: nobody else writes to its file, and triggers made each writing twice as
+dear. In PostgreSQL triggers do, so that what instances of an earlier version write is counted as well.
 """
 
 # ruff: noqa: S608 - the statements are made of our own words
@@ -13,10 +16,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from nebula.rpc.jobs.rows import JOB_BYTES, column_types
+from nebula.rpc.jobs.rows import JOB_BYTES, STEP_BYTES, column_types
 from nebula.rpc.jobs.states import END_STATES
 
-__all__ = ["ENDED", "LINE_BYTES", "POSTGRES_COUNTING", "SQLITE_COUNTING"]
+__all__ = ["ENDED", "HELD_BYTES", "LINE_BYTES", "POSTGRES_COUNTING", "SQLITE_COUNTING"]
 
 ENDED: Final = ", ".join(f"'{state}'" for state in sorted(END_STATES))
 
@@ -28,7 +31,6 @@ _TEXTS: Final = [name for name, kind in column_types().items() if kind == "text"
 _TABLES: Final = f"""
 CREATE TABLE owners (owner text PRIMARY KEY,
     jobs bigint NOT NULL, bytes bigint NOT NULL, held_bytes bigint NOT NULL);
-CREATE INDEX owner_bytes ON owners (bytes);
 CREATE TABLE stored (bytes bigint NOT NULL);
 INSERT INTO stored VALUES (0);
 CREATE INDEX jobs_ended ON jobs (owner, number) WHERE state IN ({ENDED});
@@ -49,7 +51,7 @@ def _upgrade(octets: str) -> str:
     )
     return f"""
 ALTER TABLE jobs ADD COLUMN bytes bigint NOT NULL DEFAULT {JOB_BYTES};
-UPDATE jobs SET bytes = {JOB_BYTES} + {texts};
+UPDATE jobs SET bytes = ({JOB_BYTES} + {texts} + {STEP_BYTES - 1}) / {STEP_BYTES} * {STEP_BYTES};
 {_TABLES}
 INSERT INTO owners SELECT coalesce(owner, ''), count(*), sum(bytes + {lines}), sum({_held("")})
     FROM jobs GROUP BY coalesce(owner, '');
@@ -59,41 +61,6 @@ UPDATE stored SET bytes = (SELECT coalesce(sum(bytes), 0) FROM owners);
 
 _SQLITE_OCTETS: Final = "length(CAST({} AS BLOB))"
 _POSTGRES_OCTETS: Final = "octet_length({})"
-
-_SQLITE_LINE: Final = f"({_SQLITE_OCTETS.format('text')} + {LINE_BYTES})"
-
-# Lines go after their job, so that forgetting a job counts its whole log once, and not line by line.
-_SQLITE_TRIGGERS: Final = f"""
-CREATE TRIGGER job_counted AFTER INSERT ON jobs BEGIN
-    INSERT INTO owners VALUES (coalesce(NEW.owner, ''), 1, NEW.bytes, {_held("NEW.")})
-        ON CONFLICT (owner) DO UPDATE SET jobs = jobs + 1, bytes = bytes + excluded.bytes,
-        held_bytes = held_bytes + excluded.held_bytes;
-    UPDATE stored SET bytes = bytes + NEW.bytes;
-END;
-CREATE TRIGGER job_recounted AFTER UPDATE OF bytes, state, is_owed ON jobs BEGIN
-    UPDATE owners SET bytes = bytes + NEW.bytes - OLD.bytes,
-        held_bytes = held_bytes + {_held("NEW.")} - {_held("OLD.")} WHERE owner = coalesce(OLD.owner, '');
-    UPDATE stored SET bytes = bytes + NEW.bytes - OLD.bytes WHERE NEW.bytes <> OLD.bytes;
-END;
-CREATE TRIGGER job_uncounted AFTER DELETE ON jobs BEGIN
-    UPDATE stored SET bytes = bytes - OLD.bytes - (SELECT coalesce(sum({_SQLITE_LINE}), 0)
-        FROM lines WHERE job = OLD.id);
-    UPDATE owners SET jobs = jobs - 1, held_bytes = held_bytes - {_held("OLD.")}, bytes = bytes - OLD.bytes
-        - (SELECT coalesce(sum({_SQLITE_LINE}), 0) FROM lines WHERE job = OLD.id)
-        WHERE owner = coalesce(OLD.owner, '');
-    DELETE FROM owners WHERE owner = coalesce(OLD.owner, '') AND jobs = 0;
-END;
-CREATE TRIGGER line_counted AFTER INSERT ON lines WHEN EXISTS (SELECT 1 FROM jobs WHERE id = NEW.job) BEGIN
-    UPDATE owners SET bytes = bytes + {_SQLITE_OCTETS.format("NEW.text")} + {LINE_BYTES}
-        WHERE owner = (SELECT coalesce(owner, '') FROM jobs WHERE id = NEW.job);
-    UPDATE stored SET bytes = bytes + {_SQLITE_OCTETS.format("NEW.text")} + {LINE_BYTES};
-END;
-CREATE TRIGGER line_uncounted AFTER DELETE ON lines WHEN EXISTS (SELECT 1 FROM jobs WHERE id = OLD.job) BEGIN
-    UPDATE owners SET bytes = bytes - {_SQLITE_OCTETS.format("OLD.text")} - {LINE_BYTES}
-        WHERE owner = (SELECT coalesce(owner, '') FROM jobs WHERE id = OLD.job);
-    UPDATE stored SET bytes = bytes - {_SQLITE_OCTETS.format("OLD.text")} - {LINE_BYTES};
-END;
-"""
 
 # The functions look for tables where they were made, whatever the search path of who writes.
 _POSTGRES_TRIGGERS: Final = f"""
@@ -138,13 +105,16 @@ BEGIN
 END $$;
 CREATE TRIGGER job_counted AFTER INSERT OR DELETE ON jobs FOR EACH ROW EXECUTE FUNCTION count_job();
 CREATE TRIGGER job_recounted AFTER UPDATE OF bytes, state, is_owed ON jobs FOR EACH ROW
-    WHEN (NEW.bytes <> OLD.bytes OR NEW.state <> OLD.state OR NEW.is_owed IS DISTINCT FROM OLD.is_owed)
+    WHEN (NEW.bytes <> OLD.bytes OR {_held("NEW.")} <> {_held("OLD.")})
     EXECUTE FUNCTION count_job();
 CREATE TRIGGER line_counted AFTER INSERT OR DELETE ON lines FOR EACH ROW EXECUTE FUNCTION count_line();
 """
 
-SQLITE_COUNTING: Final = _upgrade(_SQLITE_OCTETS) + _SQLITE_TRIGGERS
-"""Adds the counting to tables that have none, and counts what is there."""
+HELD_BYTES: Final = _held("")
+"""Of a job's row, as `held_bytes` has them."""
+
+SQLITE_COUNTING: Final = _upgrade(_SQLITE_OCTETS)
+"""Adds the tables, and counts what is there."""
 
 POSTGRES_COUNTING: Final = _upgrade(_POSTGRES_OCTETS) + _POSTGRES_TRIGGERS
-"""As `SQLITE_COUNTING`."""
+"""As `SQLITE_COUNTING`, with triggers that count on."""

@@ -116,6 +116,7 @@ class PostgresJobRegistry(JobRegistry):
     _like = "ILIKE"
     _message_of_error = "(error::json ->> 'message')"
     _octets = "octet_length(text)"
+    _counts_itself = False
 
     def __init__(
         self, database: Database, service: str, name: str = "registry", *, patience: float = 10.0
