@@ -64,18 +64,6 @@ def state_root() -> Path:
     return (home if home.is_absolute() else Path.home() / ".local" / "state") / "nebula"
 
 
-def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone. What there is stays as it is.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    # The mode of `mkdir(parents=True)` is for the last folder only.
-    if not folder.exists():
-        make_private(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
-
-
 def cache_root() -> Path:
     """Where programs keep what they can make again: `NEBULA_CACHE`, else the user's cache folder."""
     if root := os.environ.get("NEBULA_CACHE"):

@@ -15,6 +15,7 @@ from typing import BinaryIO, Final, Self
 
 from nebula.avro.varints import read_long, write_long
 from nebula.errors import AvroError
+from nebula.private import open_private
 from nebula.record.codecs import Codec, codec_named
 from nebula.record.disk import sync_file, truncate, write_at
 
@@ -146,7 +147,7 @@ class ContainerWriter:
         self._data: list[bytes] = []
         self.count = self.written = self.size_bytes = self.buffered_bytes = 0
         everything = {**(metadata or {}), "avro.schema": schema.encode(), "avro.codec": codec.encode()}
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._file = open_private(path, os.O_WRONLY | os.O_EXCL)
         try:
             self._write(_encode_header(everything, self._sync))
         except BaseException:

@@ -10,6 +10,7 @@ from time import monotonic, sleep
 from typing import Final
 
 from nebula.errors import NebulaError, SettingsError
+from nebula.private import make_private, open_private, tighten
 
 # A quota, or a limit on files, is as good as a full disk: it passes when somebody makes room.
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -52,11 +53,21 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folders(folder: Path, root: Path) -> None:
-    """Make a folder below `root`, and the names of all between them durable. Raises OSError, SyncFailed."""
+    """Make a folder below `root`, and the names of all between them durable, with mode 0700.
+
+    Folders below `root` that are there already lose what others may do with them. `root` itself keeps its
+    mode: whoever made it may share it for other things.
+
+    Raises:
+        OSError, SyncFailed: of the disk.
+    """
+    if folder != root:
+        make_folders(folder.parent, root)
     if not folder.is_dir():
-        make_folders(folder.parent, root) if folder != root else None
-        folder.mkdir(parents=folder == root, exist_ok=True)
+        make_private(folder)
         sync_folder(folder.parent)
+    elif folder != root:
+        tighten(folder)
 
 
 def truncate(path: Path, size_bytes: int) -> None:
@@ -100,7 +111,7 @@ def lock_folder(folder: Path, what: str) -> int:
         SettingsError: somebody else has it.
         OSError: there can be no lock in it.
     """
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = open_private(folder / "lock", os.O_RDWR)
     until = monotonic() + _LOCK_SECONDS
     while not _is_locked_by_us(lock):
         if monotonic() > until:

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from nebula.errors import NebulaError
+from nebula.private import open_private
 from nebula.record.disk import sync_file, sync_folder, write_at
 
 _log = structlog.get_logger()
@@ -88,7 +89,7 @@ class Ledger:
         self._confirmed: list[int] = []
         self._gone: list[str] = []
         is_made = not path.exists()
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = open_private(path, os.O_RDWR)
         try:
             self.size_bytes = self._load()
             self.is_new = self.size_bytes == 0
@@ -178,7 +179,7 @@ class Ledger:
             SyncFailed: the ledger has to be opened anew.
         """
         draft = self.path.with_name(self.path.name + ".tmp")
-        file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        file = open_private(draft, os.O_RDWR | os.O_TRUNC)
         try:
             size = 0
             for entry in self._entries():

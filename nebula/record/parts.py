@@ -15,6 +15,7 @@ import structlog
 
 from nebula.avro.schema import Schema
 from nebula.errors import AvroError, SettingsError
+from nebula.private import open_private, tighten
 from nebula.record.container import ContainerError, ContainerWriter, cut
 from nebula.record.disk import make_folders, sync_file, sync_folder, truncate
 from nebula.record.ledger import Ledger, LedgerDamaged, Mark
@@ -190,6 +191,7 @@ class Parts:
                 mark = _cut(path)
             records = 0 if mark is None else mark.records
             if mark is not None and records:
+                tighten(path)
                 self._cut_to(path, mark)
                 yield _reveal(path, path.with_name(path.name.removeprefix(".").removesuffix(_PART)))
                 _log.info("open file finished", file=str(path), records=records)
@@ -272,7 +274,7 @@ def _claim(home: Path, kind: Kind, root: Path) -> bool:
     draft = home / f".{os.getpid()}{_SCHEMA_FILE}.tmp"
     if not file.exists():
         try:
-            with draft.open("w", encoding="utf-8") as text:
+            with open(open_private(draft, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as text:  # noqa: PTH123
                 text.write(json.dumps(json.loads(kind.schema), indent=2) + "\n")
                 text.flush()
                 sync_file(text.fileno(), draft)

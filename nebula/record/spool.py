@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from nebula.errors import LocalProtocolError, SettingsError
+from nebula.private import tighten
 from nebula.record.container import ContainerWriter
 from nebula.record.disk import lock_folder, make_folders, sync_folder, truncate
 from nebula.record.ledger import MAX_IN_DOUBT, Ledger, LedgerDamaged, Mark
@@ -295,6 +296,7 @@ class Spool:
             if mark is None:
                 path.unlink()
                 continue
+            tighten(path)
             size = path.stat().st_size
             if size < mark.size_bytes:
                 raise LedgerDamaged(f"{path}: {size} bytes of {mark.size_bytes} are left: restore the file")

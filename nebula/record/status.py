@@ -12,6 +12,7 @@ from pathlib import Path
 from time import time
 from typing import Any, Final
 
+from nebula.private import write_private
 from nebula.record.disk import is_full, is_locked
 from nebula.record.store import STATE_FOLDER
 
@@ -126,7 +127,7 @@ def write_status(state_folder: Path, status: RecorderStatus) -> None:
 def _write(state_folder: Path, status: RecorderStatus, suffix: str = "") -> None:
     for name, text in ((_FILE, json.dumps(status.as_dict()) + "\n"), (_METRICS_FILE, metrics_of(status))):
         draft = state_folder / f"{name}.tmp"
-        draft.write_text(text, encoding="utf-8")
+        write_private(draft, text)
         draft.replace(state_folder / f"{name}{suffix}")
 
 

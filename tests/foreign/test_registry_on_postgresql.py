@@ -455,3 +455,35 @@ def test_schema_of_another_version_is_not_touched(database: Database, registry: 
 def test_service_with_a_name_that_is_too_long_is_refused(database: Database) -> None:
     with pytest.raises(SettingsError, match="50 characters"):
         PostgresJobRegistry(database, "x" * 60)
+
+
+_BACK_TO_VERSION_3 = b"""
+DROP FUNCTION count_job, count_line CASCADE;
+DROP TABLE owners, stored;
+DROP INDEX jobs_ended;
+ALTER TABLE jobs DROP COLUMN bytes;
+UPDATE version SET number = 3;
+"""
+
+
+def test_jobs_of_an_earlier_version_are_counted_and_not_told_as_changed(
+    database: Database, registry: PostgresJobRegistry
+) -> None:
+    for number, owner in enumerate(["alice", "bob", "alice"], 1):
+        registry.insert(job(number, owner=owner, parameters="x" * 1000))
+    registry.add_lines(job(3).id, [LogLine(1.0, "é" * 100)])
+    owners, stored = registry.owners(), registry.stored_bytes()
+    with registry.transaction():
+        changed = registry.changes(None).last
+    with database.connect("test") as db:
+        db.execute(f'SET search_path TO "{registry.schema}"'.encode())
+        db.execute(_BACK_TO_VERSION_3)
+
+    upgraded = PostgresJobRegistry(database, "counting")
+
+    assert (upgraded.owners(), upgraded.stored_bytes()) == (owners, stored)
+    with upgraded.transaction():
+        assert upgraded.changes(changed).records == []
+    upgraded.insert(job(4, owner="bob"))
+    assert upgraded.stored_by("bob").jobs == 2
+    upgraded.close()

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import anyio.to_thread
 import structlog
 
+from nebula.private import free_bytes_at, make_private, make_private_database
 from nebula.rpc.idempotency.store import Claim, Reach, StoreFailed, sender_of
 from nebula.rpc.turns import Turns
 
@@ -69,13 +70,22 @@ class SqliteStore:
             sender that has most of them; the log says so, once. Those requests are handled again when they
             come again.
         clock: the wall clock, in seconds; the processes share it.
+        min_free_disk_bytes: with less free on its disk the file counts as full: it grows no more.
+        free_bytes: tells what is free on the disk of a folder.
     """
 
     def __init__(
-        self, path: Path | str, *, max_bytes: int = 1024**3, clock: Callable[[], float] = time.time
+        self,
+        path: Path | str,
+        *,
+        max_bytes: int = 1024**3,
+        clock: Callable[[], float] = time.time,
+        min_free_disk_bytes: int = 256 * 1024**2,
+        free_bytes: Callable[[Path], int] = free_bytes_at,
     ) -> None:
         self._path = Path(path)
         self._max_bytes = max_bytes
+        self._min_free_disk_bytes, self._free_bytes = min_free_disk_bytes, free_bytes
         self._clock = clock
         self._connection: sqlite3.Connection | None = None
         # One thread at a time uses the connection, and of each loop one at most waits for it.
@@ -125,17 +135,18 @@ class SqliteStore:
 
         def keep(db: sqlite3.Connection) -> None:
             now = self._clock()
+            most = self._most_bytes(db)
             db.execute(
                 "UPDATE answers SET answer = ?, until = ? WHERE key = ? AND owner = ? AND answer IS NULL",
                 (answer, now + window, key, owner),
             )
             self._until_prune -= 1
-            is_full = _used_bytes(db) > self._max_bytes
+            is_full = _used_bytes(db) > most
             if not self._until_prune or is_full:
                 self._until_prune = _PRUNE_EVERY
                 db.execute("DELETE FROM answers WHERE until <= ?", (now,))
             if is_full:
-                self._make_room(db)
+                self._make_room(db, most)
 
         await self._do(keep)
 
@@ -152,15 +163,25 @@ class SqliteStore:
         if self._connection is not None:
             await anyio.to_thread.run_sync(self._close, limiter=self._turns.limiter)
 
-    def _make_room(self, db: sqlite3.Connection) -> None:
-        while (over := _used_bytes(db) - self._max_bytes) > 0:
+    def _most_bytes(self, db: sqlite3.Connection) -> int:
+        """What may be in use of the file.
+
+        On a disk that is nearly full three quarters of what it takes by now: so there is room in it for the
+        next answers, which are written before others go.
+        """
+        if self._free_bytes(self._path.parent) >= self._min_free_disk_bytes:
+            return self._max_bytes
+        return min(self._max_bytes, _pragma(db, "page_count") * _pragma(db, "page_size") * 3 // 4)
+
+    def _make_room(self, db: sqlite3.Connection, most: int) -> None:
+        while (over := _used_bytes(db) - most) > 0:
             largest = db.execute(_LARGEST).fetchone()
             if largest is None:
                 return  # claims alone
             if not self._has_told:
                 self._has_told = True
                 _log.warning("answers dropped before their time", file=str(self._path))
-            db.execute(_FORGET, (largest[0], max(over, int(self._max_bytes * _ROOM))))
+            db.execute(_FORGET, (largest[0], max(over, int(most * _ROOM))))
 
     async def _do(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Do work in one transaction, in a thread."""
@@ -180,9 +201,8 @@ class SqliteStore:
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Before SQLite makes it, for all to read. What it makes beside it gets the same mode.
-            self._path.touch(mode=0o600)
+            make_private(self._path.parent)
+            make_private_database(self._path)
             db = sqlite3.connect(self._path, timeout=_PATIENCE, check_same_thread=False, isolation_level=None)
             try:
                 write_ahead(db)
@@ -217,8 +237,9 @@ def write_ahead(db: sqlite3.Connection) -> None:
 
 
 def _used_bytes(db: sqlite3.Connection) -> int:
-    pages, free, size = (
-        db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-    )
-    used: int = (pages - free) * size
-    return used
+    return (_pragma(db, "page_count") - _pragma(db, "freelist_count")) * _pragma(db, "page_size")
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    found: int = db.execute(f"PRAGMA {name}").fetchone()[0]
+    return found

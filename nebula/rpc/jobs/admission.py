@@ -11,6 +11,7 @@ from nebula.rpc.jobs.limits import Clock
 from nebula.rpc.jobs.options import require_same
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.room import Room
 from nebula.rpc.jobs.waiting import Standing
 
 __all__ = ["Admission"]
@@ -25,10 +26,11 @@ class Admission:
         board: of the instance.
         effects: writes, tells and does what it decides.
         clock: the time.
+        room: in the registry.
     """
 
-    def __init__(self, board: JobBoard, effects: Effects, clock: Clock) -> None:
-        self._board, self._effects, self._clock = board, effects, clock
+    def __init__(self, board: JobBoard, effects: Effects, clock: Clock, room: Room) -> None:
+        self._board, self._effects, self._clock, self._room = board, effects, clock, room
 
     async def admit(self, draft: JobRecord, refusal: VerbError | None) -> tuple[JobRecord, Standing]:
         """Record a job. When this returns it is on the disk, also for a caller that is gone by then.
@@ -41,7 +43,9 @@ class Admission:
             the job as it was recorded, and where it stood; or as it is, if it was known.
 
         Raises:
-            VerbError: the refusal, or the known one is not for who asks; nothing was recorded.
+            NoRoom: ended jobs have to make way first; nothing was recorded.
+            VerbError: the refusal, the known one is not for who asks, or there is no room; nothing was
+                recorded.
             Exception: the database failed.
         """
         reserved = None if refusal else self._board.reserve(draft, self._clock.now())
@@ -53,6 +57,7 @@ class Admission:
             if found is None:
                 if refusal is not None:
                     raise refusal
+                self._room.require(registry, draft)
                 registry.insert(draft)
             # Or written already, by a commit whose answer was lost on the way.
             elif reserved is None or found != reserved.begin.record:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from nebula.rpc.jobs.record import JobRecord, LogLine
-from nebula.rpc.jobs.registry import MAX_LOG_LINES, JobRegistry
+from nebula.rpc.jobs.registry import MAX_LOG_LINES, JobRegistry, RegistryFull
 from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry, peek
 from nebula.rpc.jobs.state_folder import StateFolder
 
@@ -55,8 +55,8 @@ class Orphans:
             return None
         try:
             registry = SqliteJobRegistry(file)
-        except sqlite3.Error:
-            # Made by a newer version, or damaged: for whoever understands it.
+        except (sqlite3.Error, RegistryFull):
+            # Made by a newer version, or damaged: for whoever understands it. Or the disk is full.
             _close(folder)
             return None
         try:

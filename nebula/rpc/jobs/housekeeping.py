@@ -14,7 +14,8 @@ from nebula.rpc.jobs.limits import Clock, JobLimits, every
 from nebula.rpc.jobs.other_instances import OtherInstances
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry
-from nebula.rpc.jobs.retention import forget_old_jobs
+from nebula.rpc.jobs.retention import forget_for_room, forget_old_jobs
+from nebula.rpc.jobs.room import Room, Wanted
 from nebula.rpc.jobs.sharing import GONE, RESTARTED, Sharing
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobState
@@ -39,6 +40,7 @@ class Housekeeping:
         others: the other instances.
         clock: the time of the board.
         limits: numbers.
+        room: in the registry.
 
     Attributes:
         sharing: the registry is shared with others.
@@ -54,8 +56,9 @@ class Housekeeping:
         others: OtherInstances,
         clock: Clock,
         limits: JobLimits,
+        room: Room,
     ) -> None:
-        self._service, self._state, self._verbs = service, state, verbs
+        self._service, self._state, self._verbs, self._room = service, state, verbs, room
         self._board, self._effects, self._others = board, effects, others
         self._clock, self._limits = clock, limits
         self.sharing: Sharing | None = None
@@ -86,6 +89,12 @@ class Housekeeping:
         """Forget what need not be remembered any longer."""
         tell, now = self._effects.teller.forget, self._clock.wall()
         await forget_old_jobs(self._effects.do, tell, self._state.path, self._limits, now)
+        await self.make_room(None)
+
+    async def make_room(self, wanted: Wanted | None) -> bool:
+        """Have ended jobs make way, for a new one or as there are too many: whether any did."""
+        tell = self._effects.teller.forget
+        return await forget_for_room(self._effects.do, tell, self._state.path, self._room, wanted)
 
     async def adopt(self) -> None:
         """Take over the open jobs of instances that died and have not come back."""

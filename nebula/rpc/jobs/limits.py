@@ -47,6 +47,13 @@ class JobLimits:
         cancel_grace: for a cancelled job to end, before it is called cancelled although its code runs on.
         keep_for: how long an ended job is remembered.
         keep_jobs: how many ended jobs are remembered.
+        max_stored_bytes: of all jobs in the registry: parameters, results that are values, previews, logs.
+            When they take more, the owner that has the most makes way first, its oldest ended jobs before
+            newer ones. Where nothing can make way new jobs are refused as `busy`.
+        owner_share: the part of that which the open jobs of one owner may take; above it the owner's requests
+            are refused as `busy`. Above 0, and 1 at most.
+        min_free_disk_bytes: left on the registry's disk, where it is one of this machine's; below it requests
+            are refused as `busy`.
         max_waiting: callers of `job.wait`, `job.result` and `job.log` that are kept waiting at once; others
             are answered at once.
         lease: of an instance that shares its registry with others: not heard of for so long, it has lost its
@@ -54,7 +61,7 @@ class JobLimits:
         adopt_every: between two looks for folders that nobody has any more, whose open jobs are taken over.
 
     Raises:
-        ValueError: one is below 0, or `lease` too short.
+        ValueError: one is below 0, `owner_share` above 1, or `lease` too short.
     """
 
     max_queued: int = 1000
@@ -62,6 +69,9 @@ class JobLimits:
     cancel_grace: float = 10.0
     keep_for: float = 30 * 86400.0
     keep_jobs: int = 10_000
+    max_stored_bytes: int = 4 * 1024**3
+    owner_share: float = 0.5
+    min_free_disk_bytes: int = 256 * 1024**2
     max_waiting: int = 32
     lease: float = 30.0
     adopt_every: float = 20.0
@@ -70,7 +80,9 @@ class JobLimits:
         for one in fields(self):
             if getattr(self, one.name) < 0:
                 raise ValueError(f"{one.name} is {getattr(self, one.name)}: 0 or more is wanted")
-        for name in ("check_timeout", "adopt_every"):
+        if self.owner_share > 1:
+            raise ValueError(f"owner_share is {self.owner_share}: 1 at most is wanted")
+        for name in ("check_timeout", "adopt_every", "max_stored_bytes", "owner_share"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is 0: more is wanted")
         if self.lease < _SHORTEST_LEASE:

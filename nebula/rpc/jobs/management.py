@@ -40,6 +40,7 @@ def management_verbs(service: JobService) -> list[Verb]:
     named: dict[str, Callable[..., Any]] = {
         "job.status": jobs.status,
         "job.list": jobs.list_,
+        "job.owners": jobs.owners,
         "job.result": jobs.result,
         "job.cancel": jobs.cancel,
         "job.log": jobs.log,
@@ -115,6 +116,20 @@ class _JobVerbs:
         name, status = self._service.name, self._service.status
         listed = [listed_job(name, record, status(record)) for record in records[:limit]]
         return {"jobs": listed, "next": listed[-1]["job"] if len(records) > limit else None}
+
+    async def owners(self, limit: Annotated[int, Field(ge=1, le=_MOST_LISTED)] = 20) -> dict[str, Any]:
+        """Tell what owners of jobs have in the registry: jobs and bytes, the largest first.
+
+        Open jobs, and those whose end is owed, are told as `held_bytes`: they cannot make way for others.
+
+        Args:
+            limit: how many owners at most.
+        """
+        read = self._service.read
+        owners, stored = await read(lambda registry: (registry.owners(limit), registry.stored_bytes()))
+        most = self._service.limits.max_stored_bytes
+        told = [one._asdict() for one in owners]
+        return {"stored_bytes": stored, "max_stored_bytes": most, "owners": told}
 
     async def result(
         self, job: str, request: Request, timeout: Annotated[float, Field(ge=0)] | None = None

@@ -14,7 +14,7 @@ import structlog
 from nebula.rpc.brokers import instance_queue
 from nebula.rpc.jobs.adopting import Orphans, moved_elsewhere
 from nebula.rpc.jobs.record import JobRecord
-from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.registry import JobRegistry, RegistryFull
 from nebula.rpc.jobs.sqlite_registry import peek
 from nebula.rpc.jobs.state_folder import StateFolder
 
@@ -111,7 +111,7 @@ async def _move(orphans: Orphans, add: Add) -> None:
     try:
         await add(orphans.add_to)
         # If this fails they are in both folders, and the newer record counts.
-        with suppress(OSError, sqlite3.Error):
+        with suppress(OSError, sqlite3.Error, RegistryFull):
             await anyio.to_thread.run_sync(orphans.remove)
     finally:
         orphans.close()

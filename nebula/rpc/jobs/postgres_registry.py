@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 
 from nebula.errors import NebulaError, SettingsError
 from nebula.rpc.jobs.postgres import Database, RegistryAway, one_line
-from nebula.rpc.jobs.postgres_tables import CHANNEL, OPEN_OR_HELD, TABLES, VERSION
+from nebula.rpc.jobs.postgres_tables import CHANNEL, OPEN_OR_HELD, TABLES, UPGRADES, VERSION
 from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry import ENDED, SELECT, JobRegistry, Superseded
 from nebula.rpc.jobs.rows import COLUMNS, record_of
@@ -115,6 +115,8 @@ class PostgresJobRegistry(JobRegistry):
 
     _like = "ILIKE"
     _message_of_error = "(error::json ->> 'message')"
+    _octets = "octet_length(text)"
+    _counts_itself = False
 
     def __init__(
         self, database: Database, service: str, name: str = "registry", *, patience: float = 10.0
@@ -173,6 +175,10 @@ class PostgresJobRegistry(JobRegistry):
             if not list(self._all("SELECT to_regclass('version') WHERE to_regclass('version') IS NOT NULL")):
                 self._db.execute(TABLES.encode())
             (version,) = next(iter(self._all("SELECT number FROM version")))
+            while version in UPGRADES:
+                self._db.execute(UPGRADES[version].encode())
+                version += 1
+                self._do("UPDATE version SET number = ?", version)
             if version != VERSION:
                 text = f"schema {self.schema} was made by another version of Nebula ({version})"
                 raise SettingsError(f"{self.place}: {text}")

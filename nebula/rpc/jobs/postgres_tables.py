@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from nebula.rpc.jobs.registry import ENDED
+from nebula.rpc.jobs.counting import ENDED, POSTGRES_COUNTING
 from nebula.rpc.jobs.rows import column_types
 
-__all__ = ["CHANNEL", "OPEN_OR_HELD", "TABLES", "VERSION"]
+__all__ = ["CHANNEL", "OPEN_OR_HELD", "TABLES", "UPGRADES", "VERSION"]
 
 # What instances tell each other: the schema whose jobs have changed, or with it the job whose log has grown.
 CHANNEL: Final = "nebula_jobs"
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 OPEN_OR_HELD: Final = f"(state NOT IN ({ENDED}) OR holder IS NOT NULL)"
 
@@ -49,4 +49,11 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER note_change BEFORE INSERT OR UPDATE ON jobs FOR EACH ROW EXECUTE FUNCTION note_change();
+{POSTGRES_COUNTING}
 """
+
+# From each version to the next. Instances of the earlier one that run on write as they did, and are counted.
+UPGRADES: Final = {
+    3: f"ALTER TABLE jobs DISABLE TRIGGER note_change; {POSTGRES_COUNTING} "
+    "ALTER TABLE jobs ENABLE TRIGGER note_change;"
+}

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
 from nebula.errors import NebulaError
+from nebula.rpc.jobs.counting import ENDED, HELD_BYTES, LINE_BYTES
 from nebula.rpc.jobs.record import JobRecord, LogLine
-from nebula.rpc.jobs.rows import COLUMNS, record_of, row_of
-from nebula.rpc.jobs.states import END_STATES, JobState, require_transition
+from nebula.rpc.jobs.rows import COLUMNS, octets, record_of, row_of, size_of
+from nebula.rpc.jobs.states import JobState, require_transition
 
-__all__ = ["ENDED", "MAX_LOG_LINES", "SELECT", "JobFilter", "JobRegistry", "Superseded"]
+__all__ = [
+    "ENDED", "MAX_LOG_LINES", "SELECT", "Disk", "JobFilter", "JobRegistry", "Kept", "OwnerBytes",
+    "RegistryFailed", "RegistryFull", "Superseded",
+]  # fmt: skip
 
 # A job that logs in a loop must not fill the disk.
 MAX_LOG_LINES: Final = 1000
 
+# Jobs of one owner that make way at once; the others the next time.
+_MOST_AT_ONCE: Final = 1000
+
 _LISTED: Final = ", ".join(COLUMNS)
-_INSERT: Final = f"INSERT INTO jobs ({_LISTED}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - our names
-_UPDATE: Final = f"UPDATE jobs SET {', '.join(f'{one} = ?' for one in COLUMNS)} WHERE id = ? AND seq = ?"  # noqa: S608
+_WRITTEN: Final = (*COLUMNS, "bytes")
+_INSERT: Final = f"INSERT INTO jobs ({', '.join(_WRITTEN)}) VALUES ({', '.join('?' * len(_WRITTEN))})"  # noqa: S608 - our names
+_UPDATE: Final = f"UPDATE jobs SET {', '.join(f'{one} = ?' for one in _WRITTEN)} WHERE id = ? AND seq = ?"  # noqa: S608
 SELECT: Final = f"SELECT {_LISTED} FROM jobs"  # noqa: S608
-ENDED: Final = ", ".join(f"'{state}'" for state in sorted(END_STATES))
+_SELECT_SIZED: Final = f"SELECT {', '.join(_WRITTEN)} FROM jobs"  # noqa: S608
+_COUNT: Final = """
+INSERT INTO owners VALUES (?, ?, ?, ?) ON CONFLICT (owner) DO UPDATE SET jobs = owners.jobs + excluded.jobs,
+bytes = owners.bytes + excluded.bytes, held_bytes = owners.held_bytes + excluded.held_bytes
+"""
 _OLD: Final = f"""
 {SELECT} WHERE state IN ({ENDED}) AND (ended_at < ? OR NOT coalesce(is_owed, false) AND number <=
 (SELECT number FROM jobs WHERE state IN ({ENDED}) ORDER BY number DESC LIMIT 1 OFFSET ?))
@@ -59,6 +72,45 @@ class JobFilter(NamedTuple):
     text: str | None = None
 
 
+class OwnerBytes(NamedTuple):
+    """What one owner has in a registry.
+
+    Attributes:
+        owner: the principal; empty where nobody vouches for principals.
+        jobs: how many.
+        bytes: of their rows and logs, roughly.
+        held_bytes: of the rows that cannot make way: the job is open, or its end is owed to somebody.
+    """
+
+    owner: str
+    jobs: int = 0
+    bytes: int = 0
+    held_bytes: int = 0
+
+
+class Kept(NamedTuple):
+    """A job that has ended and may make way: its ULID, where its result is, and its bytes."""
+
+    id: str
+    path: str | None
+    bytes: int
+
+
+class Disk(NamedTuple):
+    """Room where a registry is: what is free on the disk, and inside of the registry's file."""
+
+    free_bytes: int
+    spare_bytes: int
+
+
+class RegistryFull(NebulaError):
+    """The disk is full: nothing can be recorded until somebody makes room. Says where."""
+
+
+class RegistryFailed(NebulaError):
+    """The database has undone a whole transaction for the failure of a part: nothing of it counts."""
+
+
 class Superseded(NebulaError):
     """Another instance has changed the job meanwhile: nothing was written."""
 
@@ -79,6 +131,8 @@ class JobRegistry(ABC):
     # What the dialects disagree on.
     _like = "LIKE"
     _message_of_error = "json_extract(error, '$.message')"
+    _octets = "length(CAST(text AS BLOB))"
+    _counts_itself = True
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -185,12 +239,46 @@ class JobRegistry(ABC):
         query = "SELECT at, text, number FROM lines WHERE job = ? AND number > ? ORDER BY number LIMIT ?"
         return [LogLine(*row) for row in self._all(query, job, after, limit)]
 
+    def disk(self) -> Disk | None:
+        """Room on the disk, where the registry is on one of this machine's."""
+        return None
+
+    def stored_bytes(self) -> int:
+        """What all jobs take, roughly."""
+        found: int = next(iter(self._all("SELECT bytes FROM stored")))[0]
+        return found
+
+    def stored_by(self, owner: str) -> OwnerBytes:
+        """What one owner's jobs take."""
+        rows = self._all("SELECT owner, jobs, bytes, held_bytes FROM owners WHERE owner = ?", owner)
+        return next((OwnerBytes(*row) for row in rows), OwnerBytes(owner))
+
+    def owners(self, limit: int | None = None) -> list[OwnerBytes]:
+        """Owners and what their jobs take, the largest first; all of them, or so many."""
+        query = "SELECT owner, jobs, bytes, held_bytes FROM owners ORDER BY bytes DESC, owner"
+        rows = self._all(query) if limit is None else self._all(f"{query} LIMIT ?", limit)
+        return [OwnerBytes(*row) for row in rows]
+
+    def may_make_way(self, owner: str) -> Iterator[Kept]:
+        """Some of an owner's jobs that have ended, the oldest first; none that is still owed or held."""
+        log = f"(SELECT {self._log_bytes} FROM lines WHERE job = jobs.id)"  # noqa: S608
+        query = (
+            f"SELECT id, output, bytes + {log} FROM jobs WHERE owner = ? AND state IN ({ENDED}) "  # noqa: S608
+            "AND NOT coalesce(is_owed, false) AND holder IS NULL ORDER BY number LIMIT ?"
+        )
+        for job, output, size in self._all(query, owner, _MOST_AT_ONCE):
+            path = None if output is None else json.loads(output).get("path")
+            yield Kept(job, path, int(size))
+
     # --- writing ---
 
     def insert(self, record: JobRecord) -> None:
         """Add a job. The database refuses one whose id, or whose key for its owner and verb, is taken."""
         self.lock()
-        self._do(_INSERT, *row_of(record))
+        row = row_of(record)
+        size = size_of(row)
+        self._do(_INSERT, *row, size)
+        self._count(record.owner, size, _held(record, size), jobs=1)
 
     def save(
         self, record: JobRecord, lines: Sequence[LogLine] = (), *, held_by: str | None = _ANYBODY
@@ -208,17 +296,21 @@ class JobRegistry(ABC):
             LookupError: there is no such job.
         """
         self.lock()
-        found = self.find(record.id)
-        if found is None:
+        rows = iter(self._all(f"{_SELECT_SIZED} WHERE id = ?", record.id))
+        if (known := next(rows, None)) is None:
             raise LookupError(f"no job {record.id}")
+        found, before = record_of(known[:-1]), known[-1]
         if found == record:
             # Written already, by a commit whose answer was lost on the way.
             return
         if found.seq != record.seq - 1 or held_by not in (_ANYBODY, found.holder):
             raise _superseded(record)
         require_transition(record.id, found.state, record.state)
-        if not self._do(_UPDATE, *row_of(record), record.id, found.seq):
+        row = row_of(record)
+        size = size_of(row)
+        if not self._do(_UPDATE, *row, size, record.id, found.seq):
             raise _superseded(record)
+        self._count(record.owner, size - before, _held(record, size) - _held(found, before))
         self.add_lines(record.id, lines)
 
     def begin(self, record: JobRecord, lines: Sequence[LogLine] = (), *, most: int | None = None) -> None:  # noqa: ARG002 - for those that are shared
@@ -249,11 +341,17 @@ class JobRegistry(ABC):
             last = max(last + 1, line.number)
             rows.append((job, last, line.at, line.text))
         self._do_all("INSERT INTO lines (job, number, at, text) VALUES (?, ?, ?, ?)", rows)
-        self._do("DELETE FROM lines WHERE job = ? AND number <= ?", job, last - MAX_LOG_LINES)
+        dropped = last - MAX_LOG_LINES
+        self._count_lines(job, rows, dropped)
+        self._do("DELETE FROM lines WHERE job = ? AND number <= ?", job, dropped)
 
     def settle_notice(self, job: str) -> None:
         """The end of this job has been confirmed by where it was to be told; or nothing can be told there."""
         self.lock()
+        if self._counts_itself:
+            held = f"SELECT owner, CASE WHEN state IN ({ENDED}) AND is_owed THEN bytes ELSE 0 END FROM jobs"  # noqa: S608
+            for owner, size in list(self._all(f"{held} WHERE id = ?", job)):
+                self._count(owner, 0, -size)
         self._do("UPDATE jobs SET is_owed = ? WHERE id = ?", False, job)
 
     def forget(self, jobs: Iterable[str]) -> None:
@@ -261,8 +359,47 @@ class JobRegistry(ABC):
         names = [(job,) for job in jobs]
         if names:
             self.lock()
-            self._do_all("DELETE FROM lines WHERE job = ?", names)
+            self._count_off(names)
+            # In this order: a trigger counts the bytes of the whole log off with its job.
             self._do_all("DELETE FROM jobs WHERE id = ?", names)
+            self._do_all("DELETE FROM lines WHERE job = ?", names)
+
+    # --- counting, where no trigger does ---
+
+    def _count(self, owner: str, size: int, held: int, jobs: int = 0) -> None:
+        if self._counts_itself and (size or held or jobs):
+            self._do(_COUNT, owner, jobs, size, held)
+            self._do("UPDATE stored SET bytes = bytes + ?", size)
+
+    def _count_lines(self, job: str, rows: Sequence[Sequence[Any]], dropped: int) -> None:
+        """Count lines that were added, and off those up to a number, which are to go."""
+        if not self._counts_itself:
+            return
+        added = sum(LINE_BYTES + octets(row[-1]) for row in rows)
+        if dropped > 0:
+            gone = f"SELECT {self._log_bytes} FROM lines WHERE job = ? AND number <= ?"  # noqa: S608
+            added -= next(iter(self._all(gone, job, dropped)))[0]
+        for (owner,) in list(self._all("SELECT owner FROM jobs WHERE id = ?", job)):
+            self._count(owner, added, 0)
+
+    def _count_off(self, jobs: Sequence[tuple[str]]) -> None:
+        if not self._counts_itself:
+            return
+        log = f"(SELECT {self._log_bytes} FROM lines WHERE job = jobs.id)"  # noqa: S608
+        query = f"SELECT owner, bytes + {log}, {HELD_BYTES} FROM jobs WHERE id = ?"  # noqa: S608
+        gone: dict[str, list[int]] = {}
+        # A job may be named twice.
+        for job in dict.fromkeys(jobs):
+            for owner, size, held in list(self._all(query, *job)):
+                sums = gone.setdefault(owner, [0, 0, 0])
+                sums[:] = sums[0] - size, sums[1] - held, sums[2] - 1
+        for owner, (size, held, number) in gone.items():
+            self._count(owner, size, held, number)
+            self._do("DELETE FROM owners WHERE owner = ? AND jobs = 0", owner)
+
+    @property
+    def _log_bytes(self) -> str:
+        return f"coalesce(sum({self._octets} + {LINE_BYTES}), 0)"
 
     def _conditions(self, chosen: JobFilter) -> tuple[list[str], list[Any]]:
         states, like = chosen.states or (), f"{self._like} ? {_ESCAPED}"
@@ -277,6 +414,11 @@ class JobRegistry(ABC):
         ]
         given = [(clause, values) for clause, values in wanted if values and values[0] is not None]
         return [clause for clause, _ in given], [value for _, values in given for value in values]
+
+
+def _held(record: JobRecord, size: int) -> int:
+    """The bytes of a job that cannot make way."""
+    return 0 if record.has_ended and not record.is_owed else size
 
 
 def _superseded(record: JobRecord) -> Superseded:

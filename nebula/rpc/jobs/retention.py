@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -13,9 +13,10 @@ import structlog
 from nebula.errors import NebulaError
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.record import JobRecord
-from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.registry import JobRegistry, Kept
+from nebula.rpc.jobs.room import Room, Wanted
 
-__all__ = ["forget_old_jobs"]
+__all__ = ["forget_for_room", "forget_old_jobs"]
 
 _log = structlog.get_logger()
 
@@ -50,18 +51,61 @@ async def forget_old_jobs(
         lambda registry: (registry.old_jobs(now - limits.keep_for, limits.keep_jobs), registry.instances())
     )
     others = alive - {folder.name}
-    made = {record.id: _made(record, folder.parent.name) for record in found}
+    made = {record.id: _made(record.id, _path(record), folder.parent.name) for record in found}
     ulids = [job for job, result in made.items() if result is None or result.instance not in others]
+    if not await _forget(do, tell, ulids, made):
+        return
+    if untold := [record.id for record in found if record.is_owed and record.id in set(ulids)]:
+        _log.warning("job ends given up", jobs=len(untold), first=untold[0])
+
+
+async def forget_for_room(
+    do: _Do, tell: Callable[[Iterable[str]], None], folder: Path, room: Room, wanted: Wanted | None
+) -> bool:
+    """Forget ended jobs that make way, as `forget_old_jobs` forgets old ones.
+
+    Args:
+        do: on the registry.
+        tell: deletes the last statuses of these jobs. Where it cannot, they are kept.
+        folder: our instance's.
+        room: chooses them.
+        wanted: by a new job, or None.
+
+    Returns:
+        whether any did.
+    """
+
+    def choose(registry: JobRegistry) -> list[Kept]:
+        others = registry.instances() - {folder.name}
+
+        def is_ours(job: Kept) -> bool:
+            result = _made(job.id, job.path, folder.parent.name)
+            return result is None or result.instance not in others
+
+        return room.choose(registry, wanted, is_ours)
+
+    found = await do(choose)
+    if not found:
+        return False
+    made = {job.id: _made(job.id, job.path, folder.parent.name) for job in found}
+    is_done = await _forget(do, tell, list(made), made)
+    if is_done:
+        _log.warning("ended jobs made way", jobs=len(found), bytes=sum(job.bytes for job in found))
+    return is_done
+
+
+async def _forget(
+    do: _Do, tell: Callable[[Iterable[str]], None], ulids: Sequence[str], made: Mapping[str, _Made | None]
+) -> bool:
     try:
         tell(ulids)
     except NebulaError:
-        return
+        return False
     await do(lambda registry: registry.forget(ulids))
-    if untold := [record.id for record in found if record.is_owed and record.id in set(ulids)]:
-        _log.warning("job ends given up", jobs=len(untold), first=untold[0])
     paths = [result.path for job in ulids if (result := made[job]) is not None]
     if paths:
         await anyio.to_thread.run_sync(_remove, paths)
+    return True
 
 
 class _Made(NamedTuple):
@@ -69,12 +113,16 @@ class _Made(NamedTuple):
     path: Path
 
 
-def _made(record: JobRecord, service: str) -> _Made | None:
+def _path(record: JobRecord) -> str | None:
+    return None if record.output is None else record.output.path
+
+
+def _made(job: str, path: str | None, service: str) -> _Made | None:
     """The result in an instance's folder; None: there is none, or it is where the job chose."""
-    path = Path("" if record.output is None else record.output.path or "")
-    match path.parts:
-        case (*_, home, instance, "results", name) if home == service and name.startswith(record.id):
-            return _Made(instance, path)
+    result = Path(path or "")
+    match result.parts:
+        case (*_, home, instance, "results", name) if home == service and name.startswith(job):
+            return _Made(instance, result)
     return None
 
 

@@ -7,12 +7,14 @@ import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 import structlog
 
+from nebula.private import free_bytes_at
 from nebula.rpc.brokers import NEBULA, Brand, instance_queue
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
@@ -32,7 +34,8 @@ from nebula.rpc.jobs.options import draft_of, require_same
 from nebula.rpc.jobs.other_instances import OtherInstances
 from nebula.rpc.jobs.postgres import Database
 from nebula.rpc.jobs.record import JobRecord
-from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.registry import JobRegistry, RegistryFull
+from nebula.rpc.jobs.room import NoRoom, Room
 from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.jobs.sharing import Sharing
 from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry
@@ -40,6 +43,7 @@ from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobStatus
 from nebula.rpc.jobs.status_messages import Publish, Teller, nobody_listens
 from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.jobs.waiting import Standing
 from nebula.rpc.jobs.writer import RegistryWriter
 from nebula.rpc.signature import Arguments
 from nebula.rpc.verbs import Verb, refuse_reserved
@@ -67,6 +71,7 @@ class JobService:
         new_id: makes ULIDs for requests that bring none.
         connect: opens the registry's file.
         database: keeps the jobs instead of the folder, and lets other instances share them.
+        free_bytes: tells what is free on the disk of a folder.
     """
 
     def __init__(
@@ -81,8 +86,9 @@ class JobService:
         new_id: Callable[[], str] | None = None,
         connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
         database: Database | None = None,
+        free_bytes: Callable[[Path], int] = free_bytes_at,
     ) -> None:
-        self.name = service
+        self.name, self._free_bytes = service, free_bytes
         self.instance = state.instance
         # Where they are shared, any instance answers for all of them.
         self.via = instance_queue(service, state.instance) if database is None else f"/queue/{service}"
@@ -109,7 +115,8 @@ class JobService:
         )
         teller = Teller(service, self.via, nobody_listens)
         self._effects = Effects(self._board, self.runners, self.inquiries.callers, teller)
-        self._admission = Admission(self._board, self._effects, self._clock)
+        room = Room(service, self.limits)
+        self._admission = Admission(self._board, self._effects, self._clock, room)
         self.housekeeping = Housekeeping(
             service,
             state,
@@ -119,6 +126,7 @@ class JobService:
             self._others,
             self._clock,
             self.limits,
+            room,
         )
 
     # --- declaring ---
@@ -173,6 +181,7 @@ class JobService:
 
         Raises:
             VerbError: `bad-parameters`, `not-allowed`, `busy`, `engine-unavailable`; nothing was recorded.
+                Where that is for a full disk the service ends.
             sqlite3.Error: the disk failed; the service ends.
         """
         now = self._clock.now()
@@ -184,10 +193,20 @@ class JobService:
             await verb.run_check(arguments, self.limits.check_timeout)
         self._accepting += 1
         try:
-            record, standing = await self._admission.admit(draft, self._refusal(verb))
+            record, standing = await self._admit(draft, verb)
             return self._receipt(record, standing.position, self.via)
+        except RegistryFull as error:
+            raise _stopping() from error
         finally:
             self._accepting -= 1
+
+    async def _admit(self, draft: JobRecord, verb: JobVerb) -> tuple[JobRecord, Standing]:
+        try:
+            return await self._admission.admit(draft, self._refusal(verb))
+        except NoRoom as lacking:
+            if not await self.housekeeping.make_room(lacking.wanted):
+                raise
+        return await self._admission.admit(draft, self._refusal(verb))
 
     def _receipt(self, record: JobRecord, position: int | None, via: str) -> dict[str, Any]:
         return {
@@ -235,7 +254,7 @@ class JobService:
         effects = self._effects
         effects.teller = Teller(self.name, self.via, publish, brand)
         sends = deliver or posting(publish)
-        notices = effects.notices = Notices(self.read, effects.teller.notice, sends, self._clock.wall)
+        notices = effects.notices = Notices(effects.do, effects.teller.notice, sends, self._clock.wall)
         registry = await self._open()
         writer = effects.writer = RegistryWriter(registry)
         try:
@@ -253,7 +272,8 @@ class JobService:
     async def _open(self) -> JobRegistry:
         if self._database is None:
             path = self._state.path / REGISTRY_FILE
-            return await anyio.to_thread.run_sync(partial(SqliteJobRegistry, path, connect=self._connect))
+            opened = partial(SqliteJobRegistry, path, connect=self._connect, free_bytes=self._free_bytes)
+            return await anyio.to_thread.run_sync(opened)
         # Only who uses it has to have it installed.
         from nebula.rpc.jobs.postgres_registry import PostgresJobRegistry
 
@@ -346,8 +366,15 @@ class JobService:
         self.settle()
 
     async def read(self, read: Callable[[JobRegistry], _T]) -> _T:
-        """Read the registry, after all that was decided so far has been written."""
-        return await self._effects.do(read)
+        """Read the registry, after all that was decided so far has been written.
+
+        Raises:
+            VerbError: `busy`, the service stops.
+        """
+        try:
+            return await self._effects.do(read)
+        except RegistryFull as error:
+            raise _stopping() from error
 
     # --- inside ---
 
@@ -367,3 +394,8 @@ class JobService:
 
     def _random_id(self) -> str:
         return new_ulid(int(self._clock.wall() * 1000), secrets.token_bytes(RANDOM_BYTES))
+
+
+def _stopping() -> VerbError:
+    # Why is the operator's affair: the service ends with it.
+    return VerbError("busy", "the service is stopping, try again")

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from nebula.rpc.jobs.registry import JobRegistry
+from nebula.private import free_bytes_at, make_private_database
+from nebula.rpc.jobs.counting import SQLITE_COUNTING
+from nebula.rpc.jobs.registry import Disk, JobRegistry, RegistryFailed, RegistryFull
 from nebula.rpc.jobs.rows import COLUMNS
 
 __all__ = ["REGISTRY_FILE", "SqliteJobRegistry", "peek"]
@@ -17,7 +19,13 @@ _T = TypeVar("_T")
 
 REGISTRY_FILE: Final = "jobs.sqlite"
 
-_VERSION: Final = 4
+_VERSION: Final = 5
+
+# The text of SQLITE_FULL.
+_FULL: Final = "database or disk is full"
+
+# What the file of the write-ahead log keeps of its size.
+_LOG_BYTES: Final = 16 * 1024 * 1024
 
 _LINES: Final = """
 CREATE TABLE lines (job TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NULL, text TEXT NOT NULL,
@@ -54,6 +62,7 @@ _UPGRADES: Final = {
         CREATE INDEX job_verbs ON jobs (verb, accepted_at);
         CREATE INDEX job_owners ON jobs (owner, accepted_at);
     """,
+    4: SQLITE_COUNTING,
 }
 
 _SCHEMA: Final = f"""
@@ -63,6 +72,7 @@ CREATE UNIQUE INDEX job_keys ON jobs (owner, verb, dedupe) WHERE dedupe IS NOT N
 CREATE INDEX job_states ON jobs (state);
 {_LINES}
 {_INDICES}
+{SQLITE_COUNTING}
 PRAGMA user_version = {_VERSION};
 """
 
@@ -75,11 +85,13 @@ class SqliteJobRegistry(JobRegistry):
     transitions.
 
     Args:
-        path: of the file, made if it is not there. One process at a time may write it.
+        path: of the file, made for this user alone if it is not there. One process at a time may write it.
         is_read_only: it has to be there, and whoever writes it is not disturbed.
         connect: opens it.
+        free_bytes: tells what is free on the disk of a path.
 
     Raises:
+        RegistryFull: the disk is full. Opening it and transactions raise it.
         sqlite3.Error: it cannot be opened. Each method may raise it too.
     """
 
@@ -89,17 +101,22 @@ class SqliteJobRegistry(JobRegistry):
         *,
         is_read_only: bool = False,
         connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
+        free_bytes: Callable[[Path], int] = free_bytes_at,
     ) -> None:
         super().__init__(str(path))
+        self._path, self._free_bytes = path, free_bytes
         mode = "ro" if is_read_only else "rwc"
+        if not is_read_only:
+            make_private_database(path)
         # Calls come from worker threads, one at a time.
         self._db = connect(
             f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
         )
         try:
             self._prepare(path, is_read_only=is_read_only)
-        except BaseException:
+        except BaseException as error:
             self._db.close()
+            self._raise_full(error)
             raise
 
     def _prepare(self, path: Path, *, is_read_only: bool) -> None:
@@ -110,6 +127,8 @@ class SqliteJobRegistry(JobRegistry):
             self._db.execute("PRAGMA journal_mode = WAL")
             # An early success is a promise that a power cut does not break.
             self._db.execute("PRAGMA synchronous = FULL")
+            # After a burst the file of the log gives its room back.
+            self._db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         if version == 0:
             self._db.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
         elif version in _UPGRADES:
@@ -123,31 +142,60 @@ class SqliteJobRegistry(JobRegistry):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All that is written in the block is on the disk when it ends, or nothing of it if it raises."""
-        self._db.execute("BEGIN IMMEDIATE")
         try:
+            self._db.execute("BEGIN IMMEDIATE")
             yield
             self._db.execute("COMMIT")
-        except BaseException:
+        except BaseException as error:
             # SQLite has rolled back by itself where the disk is full.
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+            self._raise_full(error)
             raise
 
     @contextmanager
     def part(self) -> Iterator[None]:
         """Inside a transaction: what the block wrote is undone if it raises, and nothing else is."""
-        self._db.execute("SAVEPOINT part")
         try:
+            self._db.execute("SAVEPOINT part")
             yield
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK TO part")
-                self._db.execute("RELEASE part")
+        except BaseException as error:
+            self._raise_full(error)
+            if not self._db.in_transaction:
+                # What the other parts wrote is undone as well, and what follows would be no transaction.
+                raise RegistryFailed(f"{self.place}: {error}") from error
+            self._db.execute("ROLLBACK TO part")
+            self._db.execute("RELEASE part")
             raise
         self._db.execute("RELEASE part")
 
     def lock(self) -> None:
         """See `JobRegistry`: each transaction begins with it."""
+
+    def disk(self) -> Disk:
+        """See `JobRegistry`. What waits in the log to be copied into the file is not free any more."""
+        log = self._path.with_name(self._path.name + "-wal")
+        try:
+            log_bytes = log.stat().st_size
+        except FileNotFoundError:
+            log_bytes = 0
+        pages, size = (
+            self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size")
+        )
+        return Disk(self._free_bytes(self._path.parent) - log_bytes, pages * size)
+
+    def _raise_full(self, error: BaseException) -> None:
+        """Raise what a person can use, where SQLite says that the disk is full."""
+        if not isinstance(error, sqlite3.OperationalError) or _FULL not in str(error):
+            return
+        try:
+            free = f"{self._free_bytes(self._path.parent):,} bytes are free"
+        except OSError:
+            free = "how much is free is not known"
+        raise RegistryFull(
+            f"{self.place}: the disk is full ({free}): jobs cannot be recorded, and the service ends; "
+            "make room and start it again, what was accepted is kept"
+        ) from error
 
     def _all(self, sql: str, *values: Any) -> Iterable[Sequence[Any]]:
         return self._db.execute(sql, values)
@@ -169,7 +217,7 @@ def peek(folder: Path, read: Callable[[JobRegistry], _T]) -> _T | None:
         return None
     try:
         registry = SqliteJobRegistry(file, is_read_only=True)
-    except sqlite3.Error:
+    except (sqlite3.Error, RegistryFull):
         return None
     try:
         return read(registry)

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from nebula.errors import SettingsError
-from nebula.settings import make_private, state_root
+from nebula.private import make_private
+from nebula.settings import state_root
 
 __all__ = ["StateFolder"]
 

@@ -14,7 +14,7 @@ import anyio.lowlevel
 from nebula.errors import NebulaError
 from nebula.rpc.in_thread import DaemonThread
 from nebula.rpc.jobs.postgres import RegistryAway
-from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.registry import JobRegistry, RegistryFailed, RegistryFull
 
 __all__ = ["RegistryClosed", "RegistryLost", "RegistryWriter"]
 
@@ -195,7 +195,8 @@ class RegistryWriter:
         try:
             with self._registry.part():
                 return do(self._registry), None
-        except RegistryAway:
+        except (RegistryAway, RegistryFailed, RegistryFull):
+            # Not this part alone: nothing of the batch is written.
             raise
         except Exception as error:  # told to whoever asked
             return None, error

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from nebula.settings import make_private
+from nebula.private import make_private
 from nebula.spark import lines
 from nebula.spark.cds import base_of, forget_old, why_distrusted, work_of
 from nebula.spark.failures import describe

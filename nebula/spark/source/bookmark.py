@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 import structlog
 
 from nebula.errors import SettingsError
+from nebula.private import open_private, write_private
 from nebula.record.disk import sync_file, sync_folder
 
 _log = structlog.get_logger()
@@ -53,7 +55,7 @@ class Bookmark:
         self.committed = position
         draft = self._committed.with_suffix(".tmp")
         try:
-            draft.write_text(str(position))
+            write_private(draft, str(position))
             draft.replace(self._committed)
         except OSError as error:
             _log.warning("committed position not written", file=str(self._committed), reason=error.strerror)
@@ -68,7 +70,7 @@ def _identity(path: Path) -> str:
         return found
     made = uuid.uuid4().hex
     draft = path.with_suffix(".tmp")
-    with draft.open("w") as file:
+    with open(open_private(draft, os.O_WRONLY | os.O_TRUNC), "w") as file:  # noqa: PTH123
         file.write(made)
         file.flush()
         sync_file(file.fileno(), draft)

@@ -152,6 +152,50 @@ async def test_file_stays_as_small_as_it_is_told_and_keeps_no_dead_ones(
     assert (tmp_path / "answers.db").stat().st_size < 2_500_000
 
 
+async def test_file_grows_no_more_on_a_disk_that_is_nearly_full_and_spares_the_others(
+    tmp_path: Path, clock: HandClock
+) -> None:
+    path, free = tmp_path / "answers.db", 1024**3
+    async with file(path, clock, min_free_disk_bytes=256 * 1024**2, free_bytes=lambda _: free) as store:
+        for number in range(5):
+            await keep(store, f"{'careful':16}{number}", b"x" * 5000)
+        for number in range(50):
+            await keep(store, f"{'flooding':16}{number}", b"x" * 5000)
+        size = _pages(path)
+        free = 200 * 1024**2
+        for number in range(50, 200):
+            await keep(store, f"{'flooding':16}{number}", b"x" * 5000)
+        known = [await knows(store, f"{'careful':16}{number}") for number in range(5)]
+
+        assert _pages(path) <= size + 4
+    assert known == [True] * 5
+
+
+def _pages(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as db:
+        return int(db.execute("PRAGMA page_count").fetchone()[0])
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022], ids=oct)
+async def test_file_of_an_earlier_version_is_closed_to_others(
+    tmp_path: Path, clock: HandClock, umask: int
+) -> None:
+    path = tmp_path / "deep" / "new" / "answers.db"
+    before = os.umask(umask)
+    try:
+        async with file(path, clock) as store:
+            await keep(store, "one")
+        path.chmod(0o666)
+        async with file(path, clock) as store:
+            await keep(store, "two")
+            modes = [oct(each.stat().st_mode & 0o777) for each in sorted(path.parent.iterdir())]
+    finally:
+        os.umask(before)
+
+    assert modes == ["0o600"] * 3
+    assert [oct(each.stat().st_mode & 0o777) for each in path.parents[:2]] == ["0o700"] * 2
+
+
 async def test_file_is_readable_by_its_user_alone(tmp_path: Path, clock: HandClock) -> None:
     before = os.umask(0)
     try:

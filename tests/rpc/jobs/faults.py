@@ -41,3 +41,21 @@ def failing_at(statement: str) -> type[FaultyConnection]:
 def failing_after(statements: int) -> type[FaultyConnection]:
     """A connection that fails when it has done so many statements."""
     return type("Faulty", (FaultyConnection,), {"countdown": statements})
+
+
+class FullDisk(sqlite3.Connection):
+    """A disk that can be full: what is written then fails, and SQLite undoes the transaction by itself."""
+
+    is_full: bool = False
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if self.is_full and sql.startswith(("INSERT", "UPDATE", "DELETE", "COMMIT")):
+            if self.in_transaction:
+                super().execute("ROLLBACK")
+            raise sqlite3.OperationalError("database or disk is full")
+        return super().execute(sql, parameters)
+
+
+def filling_disk() -> type[FullDisk]:
+    """A connection of its own class, whose `is_full` is set for all that it makes."""
+    return type("Filling", (FullDisk,), {})

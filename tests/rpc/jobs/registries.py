@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from nebula.rpc.jobs.record import JobRecord, JobStep, LogLine
-from nebula.rpc.jobs.registry import MAX_LOG_LINES, JobFilter, JobRegistry, Superseded
+from nebula.rpc.jobs.registry import MAX_LOG_LINES, JobFilter, JobRegistry, OwnerBytes, Superseded
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, TaskCounts
 from nebula.rpc.jobs.states import TRANSITIONS, IllegalTransition, JobState
 
@@ -264,3 +264,69 @@ class RegistrySuite:
         registry.release(ended.id, "it is over")
 
         assert registry.find(ended.id) == replace(ended, holder=None, is_owed=False, note="it is over")
+
+    def test_bytes_are_counted_by_owner_while_jobs_come_change_and_go(self, registry: JobRegistry) -> None:
+        for number, owner in enumerate(["alice", "alice", "bob", ""], 1):
+            registry.insert(job(number, owner=owner, parameters="x" * 1000 * number))
+        registry.add_lines(job(2).id, [LogLine(1.0, "é" * 100), LogLine(2.0, "")])
+        registry.save(job(1, owner="alice", state=JobState.CANCELLED, seq=2, parameters="x" * 1000))
+        before = registry.owners()
+
+        assert [one.owner for one in before] == ["", "alice", "bob"]
+        alice = registry.stored_by("alice")
+        assert alice == before[1]
+        # Two rows of 400 and somewhat more, their texts, and two lines of 50.
+        assert alice.jobs == 2
+        assert 3800 + 300 < alice.bytes < 3800 + 300 + 800
+        assert 2400 < alice.held_bytes < 2400 + 400
+        assert registry.stored_bytes() == sum(one.bytes for one in before)
+        assert registry.stored_by("nobody known") == OwnerBytes("nobody known")
+
+        registry.forget([job(2).id, job(3).id, job(3).id, job(99).id])
+
+        assert [(one.owner, one.jobs) for one in registry.owners()] == [("", 1), ("alice", 1)]
+        assert 1400 < registry.stored_by("alice").bytes < 1400 + 400
+        assert registry.stored_by("alice").held_bytes == 0
+
+        registry.forget(one.id for one in registry.page(JobFilter(), 10))
+
+        assert (registry.owners(), registry.stored_bytes()) == ([], 0)
+
+    def test_lines_that_a_full_log_drops_are_counted_off(self, registry: JobRegistry) -> None:
+        registry.insert(job(owner="alice"))
+        full = [LogLine(1.0, "x" * 10)] * MAX_LOG_LINES
+        registry.add_lines(job().id, full)
+        once = registry.stored_by("alice")
+        registry.add_lines(job().id, full)
+
+        assert registry.stored_by("alice") == once
+        assert once.bytes == registry.stored_bytes() > 60 * MAX_LOG_LINES
+
+    def test_oldest_ended_jobs_make_way_and_none_that_is_open_owed_or_held(
+        self, registry: JobRegistry
+    ) -> None:
+        ended = {"owner": "alice", "state": JobState.DONE}
+        registry.insert(job(1, **ended, output=JobOutput(path="/results/1")))
+        registry.insert(job(2, owner="alice"))
+        registry.insert(job(3, **ended, is_owed=True))
+        registry.insert(job(4, **ended, holder="i1"))
+        registry.insert(job(5, **ended | {"owner": "bob"}))
+        registry.insert(job(6, **ended))
+        registry.add_lines(job(6).id, [LogLine(1.0, "x" * 1000)])
+
+        found = list(registry.may_make_way("alice"))
+
+        assert [(int(one.id), one.path) for one in found] == [(1, "/results/1"), (6, None)]
+        assert found[1].bytes > 1450
+        assert registry.stored_by("alice").held_bytes > 2 * 400
+
+    def test_job_whose_end_is_owed_is_held_until_that_has_arrived(self, registry: JobRegistry) -> None:
+        registry.insert(job(owner="alice"))
+        open_ = registry.stored_by("alice")
+        registry.save(job(owner="alice", state=JobState.CANCELLED, seq=2, is_owed=True))
+        owed = registry.stored_by("alice")
+        for _ in range(2):
+            registry.settle_notice(job().id)
+
+        assert open_.held_bytes == owed.held_bytes == owed.bytes > 400
+        assert registry.stored_by("alice") == owed._replace(held_bytes=0)

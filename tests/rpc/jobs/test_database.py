@@ -85,7 +85,12 @@ def test_limits_below_nothing_are_refused(name: str) -> None:
         JobLimits(**{name: -1})
 
 
-@pytest.mark.parametrize("name", ["adopt_every", "check_timeout"])
-def test_times_of_nothing_are_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["adopt_every", "check_timeout", "max_stored_bytes", "owner_share"])
+def test_times_and_room_of_nothing_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is 0: more is wanted"):
         JobLimits(**{name: 0})
+
+
+def test_share_of_more_than_all_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"owner_share is 1\.5: 1 at most"):
+        JobLimits(owner_share=1.5)

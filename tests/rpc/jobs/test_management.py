@@ -52,7 +52,8 @@ async def test_management_verbs_are_these(house: House) -> None:
         names = [verb.name for verb in service.verbs()]
 
     assert names == [
-        "job.status", "job.list", "job.result", "job.cancel", "job.log", "job.wait", "job.show", "job.rerun",
+        "job.status", "job.list",
+        "job.owners", "job.result", "job.cancel", "job.log", "job.wait", "job.show", "job.rerun",
         "engine.status", "engine.restart",
     ]  # fmt: skip
 
