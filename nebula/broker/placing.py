@@ -75,7 +75,7 @@ class Placing:
             None; or the queue that has no room for it, and nothing has happened.
         """
         head = message.head
-        if head.wishes is not None or head.copy_to is not None:
+        if not head.is_plain:
             return self._put_with_wishes(session, message, now)
         if head.kind is _QUEUE:
             queue = self._queues.ensure(head.destination)
@@ -108,7 +108,8 @@ class Placing:
         if full is not None:
             self._queues.forget_if_idle(copies, now)
             return full
-        if copies.send(copy, now) is not _ACCEPTED:
+        send = copies.send_once if copy.head.is_once else copies.send
+        if send(copy, now) is not _ACCEPTED:
             self._queues.bury(copy, copies.name, "full", 0, was_kept=True)
         return None
 
@@ -131,7 +132,8 @@ class Placing:
             self.delayed.add(message, due)
         else:
             queue = self._queues.ensure(head.destination)
-            return None if queue.send(message, now) is _ACCEPTED else queue
+            send = queue.send_once if head.is_once else queue.send
+            return None if send(message, now) is _ACCEPTED else queue
         return None
 
     def _expire_at_once(self, message: Message, *, is_moved: bool = False) -> None:
@@ -159,6 +161,7 @@ class Placing:
                 (about, *passed_on),
                 is_persistent=True,
                 priority=head.priority,
+                is_once=head.is_once,
             )
         return Message(head.copy, message.body, self._next_number(), now, message.exchange)
 
@@ -194,7 +197,8 @@ class Placing:
                 self._expire_at_once(message, is_moved=True)
             elif queue is None and name.startswith(INBOX_PREFIX):
                 self._account.drop(message.head, Verdict.NO_CONSUMER.value)
-            elif self._queues.ensure(name).send(message, now) is not _ACCEPTED:
+            # A crash before this is committed leaves it among the delayed ones.
+            elif self._queues.ensure(name).send_once(message, now) is not _ACCEPTED:
                 self._queues.bury(message, name, "full", 0, is_moved=True)
 
     def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[PutDuplicate]) -> None:

@@ -33,6 +33,7 @@ class Entry:
     expires_at: float | None = None
     is_request: bool = False
     deliver_at: float | None = None
+    once_in: int | None = None  # the batch that it waits for, where it is promised once
 
     def survives(self, kept: int) -> bool:
         """Whether a crash would leave it, now that these batches are on disk."""
@@ -59,6 +60,11 @@ class Kept:
     def survives(self, kept: int) -> bool:
         """Whether a crash would leave it."""
         return self.came_in <= kept and (self.went_in is None or self.went_in > kept)
+
+    @property
+    def once_in(self) -> int:
+        """The last batch that anything here waits for, and what comes behind that."""
+        return max((entry.once_in or 0 for entry in self.entries.values()), default=0)
 
     @property
     def depth(self) -> int:
@@ -175,10 +181,11 @@ class Model:
         """When exactly it goes the peers cannot know."""
         entry.place = "expired"
 
-    def pass_time(self, now: float) -> None:
+    def pass_time(self, now: float, batch: int) -> None:
         for _, entry in self.entries():
             if entry.place == "delayed" and entry.deliver_at is not None and entry.deliver_at <= now:
                 entry.place = "waiting"
+                entry.once_in = batch if entry.is_persistent else None
             if entry.place == "waiting" and entry.has_expired(now):
                 self.expire(entry)
 
@@ -225,7 +232,7 @@ class Model:
             entry.place, entry.went_in = "gone", 0
             return
         entry.came_in, entry.went_in = 0, None
-        entry.is_restored, entry.was_back = True, False
+        entry.is_restored, entry.was_back, entry.once_in = True, False, None
         entry.place = "waiting" if entry.deliver_at is None else "delayed"
         if entry.has_expired(now):
             self.expire(entry)

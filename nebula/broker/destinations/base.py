@@ -13,6 +13,7 @@ from nebula.broker.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from nebula.broker.destinations.holding import Holding
+    from nebula.broker.destinations.queue import Queue
     from nebula.broker.store import PageRequest
 
 # What is refused between two looks of the operator's log, beyond which it is only counted.
@@ -40,6 +41,7 @@ class Account:
         large: queues that hold much in memory: what the store has may leave it.
         expiring: queues with messages that will expire.
         pages: of deep queues, to be read now.
+        uncommitted: queues with messages that nobody gets before their batch is committed.
         notes: what the operator's log is to tell.
     """
 
@@ -54,6 +56,7 @@ class Account:
         "notes",
         "pages",
         "stored_bytes",
+        "uncommitted",
     )
 
     def __init__(self, max_bytes: int) -> None:
@@ -64,6 +67,7 @@ class Account:
         self.large: dict[Holding, None] = {}
         self.expiring: dict[Holding, None] = {}
         self.pages: list[PageRequest] = []
+        self.uncommitted: dict[Queue, None] = {}
         self.notes = Notes()
         self._refusals: list[Refusal] = []
         self._uncounted = 0

@@ -4,7 +4,8 @@ Invariants, checked after each step of the tests:
 
 - a message is in exactly one place: waiting (in memory, or on disk alone), or un-ACKed on one subscription;
 - what waits is in order of arrival (numbers rise), also after messages came back;
-- nothing waits while a subscription has credit, unless the next page is on its way;
+- nothing waits while a subscription has credit, unless the next page is on its way, or it waits for a commit
+  (its own, or that of a message before it);
 - `stored_bytes` is the sum over those in memory, waiting and un-ACKed, and `paged_bytes` over the others;
 - the journal was told of exactly those messages that are kept on disk.
 """
@@ -74,6 +75,9 @@ class Queue(Bounded):
         # subscription is dropped from here when its turn comes, and `resume` brings it back.
         self._takers: deque[Subscription] = deque()
         self._time_to_live = rules.time_to_live
+        # Of each batch with messages that wait for its commit: the first of their numbers, and the batch.
+        # Two at most: the batch that is being written, and the one that is being gathered.
+        self._uncommitted: deque[tuple[int, int]] = deque()
 
     @property
     def consumer_count(self) -> int:
@@ -122,6 +126,42 @@ class Queue(Bounded):
                 self._wait(message)
         self.taken_count += 1
         return Verdict.ACCEPTED
+
+    def send_once(self, message: Message, now: float) -> Verdict:
+        """As `send`; what is kept on disk is delivered only when its batch is committed.
+
+        Nothing that came later overtakes it. So whoever has it knows that no crash undoes that it was sent.
+        """
+        journal = self._journal
+        if journal is None or not self._keeps(message):
+            return self.send(message, now)
+        if self._time_to_live is not None:
+            message.expire_at(now + self._time_to_live)
+        if self._is_full(message) and not self._make_room(message, now):
+            return Verdict.FULL
+        journal.put_message(self._line.name_of(message), message)
+        if not self._uncommitted or self._uncommitted[-1][1] != journal.batch:
+            self._uncommitted.append((message.number, journal.batch))
+            self._account.uncommitted[self] = None
+        self._wait(message)
+        self.taken_count += 1
+        return Verdict.ACCEPTED
+
+    def committed(self, batch: int, now: float) -> None:
+        """The store has everything up to this batch: dispatch what waited for that."""
+        while self._uncommitted and self._uncommitted[0][1] <= batch:
+            self._uncommitted.popleft()
+        if not self._uncommitted:
+            self._account.uncommitted.pop(self, None)
+        self._pump(now)
+
+    @property
+    def first_uncommitted(self) -> int | None:
+        """The number from which on all that waits has to wait for a commit; None: nothing has to.
+
+        It stays until the commit, whatever becomes of its message.
+        """
+        return self._uncommitted[0][0] if self._uncommitted else None
 
     def take_page(self, request: PageRequest, page: Sequence[tuple[Message, int]], now: float) -> None:
         """Go on with a page that was asked for."""
@@ -210,8 +250,10 @@ class Queue(Bounded):
 
     def _pump(self, now: float) -> None:
         """Dispatch what waits, as far as credit goes."""
-        line = self._line
+        line, first_uncommitted = self._line, self.first_uncommitted
         while line.front:
+            if first_uncommitted is not None and line.front[0].number >= first_uncommitted:
+                break
             taker = self._next_taker()
             if taker is None:
                 break
