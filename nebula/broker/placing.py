@@ -12,7 +12,7 @@ from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
 from nebula.broker.destinations.topic import Topics
-from nebula.broker.duplicates import Duplicates
+from nebula.broker.duplicates import DedupKey, Duplicates
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.messages import Content, Head, Kind, Message, Verdict, Wishes
@@ -97,7 +97,8 @@ class Placing:
                 self._journal.count != count or (head.kind is _QUEUE and head.is_persistent)
             )
             until = now + self._dedup_window(head.destination)
-            self._duplicates.add(head.destination, head.wishes.dedup_id, until, is_kept=is_kept)
+            key = DedupKey(head.destination, head.sender, head.wishes.dedup_id)
+            self._duplicates.add(key, until, is_kept=is_kept)
         return full
 
     def _put_with_copy(self, session: Session, message: Message, copy: Message, now: float) -> Queue | None:
@@ -169,7 +170,7 @@ class Placing:
         wishes = head.wishes
         if wishes is None or wishes.dedup_id is None:
             return False
-        if not self._duplicates.knows(head.destination, wishes.dedup_id, now):
+        if not self._duplicates.knows(DedupKey(head.destination, head.sender, wishes.dedup_id), now):
             return False
         self._account.drop(head, Verdict.DUPLICATE.value)
         if self._journal is not None:
@@ -207,7 +208,7 @@ class Placing:
         for message, deliver_at in delayed:
             self.delayed.restore(message, deliver_at - offset)
         for row in duplicates:
-            self._duplicates.restore(row.destination, row.id, row.until - offset)
+            self._duplicates.restore(DedupKey(row.destination, row.principal, row.id), row.until - offset)
 
     def _publish(self, session: Session, message: Message, now: float) -> None:
         head = message.head
