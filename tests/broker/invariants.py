@@ -100,7 +100,7 @@ def _check_feed(feed: ValueFeed) -> None:
 def _check_queue(queue: Queue) -> None:
     waiting = list(queue._line.in_memory())
     paged = [line.depot for line in queue.lines if line.depot is not None]
-    assert (queue.first_uncommitted is not None) == (queue in queue._account.uncommitted)
+    assert all(len(batches) in (1, 2) for batches in queue._account.uncommitted.values())
     for line in queue.lines:
         assert _rises(list(line.front)), "what waits is not in order of arrival"
         assert line.depot is None or _rises(list(line.depot.behind))

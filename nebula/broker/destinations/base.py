@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -41,7 +41,8 @@ class Account:
         large: queues that hold much in memory: what the store has may leave it.
         expiring: queues with messages that will expire.
         pages: of deep queues, to be read now.
-        uncommitted: queues with messages that nobody gets before their batch is committed.
+        uncommitted: queues with messages that nobody gets before their batch is committed: of each such batch
+            the first of their numbers, and the batch.
         notes: what the operator's log is to tell.
     """
 
@@ -67,7 +68,7 @@ class Account:
         self.large: dict[Holding, None] = {}
         self.expiring: dict[Holding, None] = {}
         self.pages: list[PageRequest] = []
-        self.uncommitted: dict[Queue, None] = {}
+        self.uncommitted: dict[Queue, deque[tuple[int, int]]] = {}
         self.notes = Notes()
         self._refusals: list[Refusal] = []
         self._uncounted = 0

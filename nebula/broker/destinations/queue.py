@@ -75,9 +75,6 @@ class Queue(Bounded):
         # subscription is dropped from here when its turn comes, and `resume` brings it back.
         self._takers: deque[Subscription] = deque()
         self._time_to_live = rules.time_to_live
-        # Of each batch with messages that wait for its commit: the first of their numbers, and the batch.
-        # Two at most: the batch that is being written, and the one that is being gathered.
-        self._uncommitted: deque[tuple[int, int]] = deque()
 
     @property
     def consumer_count(self) -> int:
@@ -140,19 +137,22 @@ class Queue(Bounded):
         if self._is_full(message) and not self._make_room(message, now):
             return Verdict.FULL
         journal.put_message(self._line.name_of(message), message)
-        if not self._uncommitted or self._uncommitted[-1][1] != journal.batch:
-            self._uncommitted.append((message.number, journal.batch))
-            self._account.uncommitted[self] = None
+        # Two batches at most: the one that is being written, and the one that is being gathered. They are not
+        # in the queue: CPython is slower with objects of more attributes than this one has.
+        batches = self._account.uncommitted.setdefault(self, deque())
+        if not batches or batches[-1][1] != journal.batch:
+            batches.append((message.number, journal.batch))
         self._wait(message)
         self.taken_count += 1
         return Verdict.ACCEPTED
 
     def committed(self, batch: int, now: float) -> None:
         """The store has everything up to this batch: dispatch what waited for that."""
-        while self._uncommitted and self._uncommitted[0][1] <= batch:
-            self._uncommitted.popleft()
-        if not self._uncommitted:
-            self._account.uncommitted.pop(self, None)
+        batches = self._account.uncommitted[self]
+        while batches and batches[0][1] <= batch:
+            batches.popleft()
+        if not batches:
+            del self._account.uncommitted[self]
         self._pump(now)
 
     @property
@@ -161,7 +161,8 @@ class Queue(Bounded):
 
         It stays until the commit, whatever becomes of its message.
         """
-        return self._uncommitted[0][0] if self._uncommitted else None
+        batches = self._account.uncommitted.get(self)
+        return None if batches is None else batches[0][0]
 
     def take_page(self, request: PageRequest, page: Sequence[tuple[Message, int]], now: float) -> None:
         """Go on with a page that was asked for."""
@@ -250,7 +251,8 @@ class Queue(Bounded):
 
     def _pump(self, now: float) -> None:
         """Dispatch what waits, as far as credit goes."""
-        line, first_uncommitted = self._line, self.first_uncommitted
+        line = self._line
+        first_uncommitted = self.first_uncommitted if self._account.uncommitted else None
         while line.front:
             if first_uncommitted is not None and line.front[0].number >= first_uncommitted:
                 break
