@@ -46,6 +46,17 @@ def sends_and_acks(broker: Broker, seconds: float, *, receipt_every: int = 1) ->
         return measured
 
 
+def sends_once_and_acks(broker: Broker, seconds: float, *, ack: str = "client") -> Measurement:
+    """The same with a `dedup-id` of its own for each."""
+    with Stream(broker, _fresh(), headers=_PERSISTENT, has_ids=True) as stream:
+        consumer = AckingLink(broker) if ack == "client" else Link(broker)
+        stream.add_consumer(consumer, ack=ack)
+        measured = stream.measure(seconds)
+        if isinstance(consumer, AckingLink):
+            consumer.acknowledge_rest()
+        return measured
+
+
 def deep(broker: Broker, seconds: float, *, depth: int) -> Measurement:
     """Send to a queue in which so many wait, then take out everything."""
     queue = _fresh()

@@ -25,6 +25,9 @@ BROKERS: dict[str, Callable[[], AbstractContextManager[Broker]]] = {
     "nebula drop-oldest": partial(nebula_broker, config=DROPS_OLDEST),
     # Measured by its memory, so that no other row has left traces in it.
     "nebula deep": partial(nebula_broker, store="sqlite"),
+    # Each with a table of ids that nobody else has filled.
+    "nebula ids": partial(nebula_broker, store="sqlite"),
+    "nebula ids, auto": partial(nebula_broker, store="sqlite"),
     "rabbitmq": peers.rabbitmq,
     "activemq": peers.activemq,
     "activemq on disk": partial(peers.activemq, persistent=True),
@@ -172,6 +175,23 @@ ROWS = (
         "messages",
         _on_disk(depth.sends_and_acks),
         aim=2.0,
+    ),
+    Row(
+        "persistent-once",
+        "Queue on disk, sent with ids, consumed and acked",
+        "The same where each SEND has a `dedup-id` of its own, so that its delivery waits for its commit:"
+        " each message is written, and its id too.",
+        "messages",
+        [
+            Contestant("Nebula, with ids", "nebula ids", depth.sends_once_and_acks),
+            Contestant(
+                "Nebula, with ids, auto acks",
+                "nebula ids, auto",
+                partial(depth.sends_once_and_acks, ack="auto"),
+            ),
+            Contestant("Nebula, without", "nebula --store sqlite", depth.sends_and_acks),
+        ],
+        against="Nebula, without",
     ),
     Row(
         "store-idle",

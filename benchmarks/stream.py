@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import count, cycle
 from typing import cast
 
 from benchmarks.peers import Broker
@@ -87,11 +87,19 @@ class Stream:
     Args:
         receipt_every: each so-manieth SEND asks for a RECEIPT, 256 at most; 0: none does.
         headers: whole lines of each SEND.
+        has_ids: each SEND has a `dedup-id` that no other one has, and asks for a RECEIPT.
     """
 
     def __init__(
-        self, broker: Broker, destination: str, *, receipt_every: int = 0, headers: str = ""
+        self,
+        broker: Broker,
+        destination: str,
+        *,
+        receipt_every: int = 0,
+        headers: str = "",
+        has_ids: bool = False,
     ) -> None:
+        receipt_every = 1 if has_ids else receipt_every
         self._destination = destination
         self._pid = broker.pid
         self._selector = selectors.DefaultSelector()
@@ -101,7 +109,11 @@ class Stream:
         # Without receipts nothing comes back to the sender, but an ERROR might: it is read and not counted.
         self._watch(self._sender, counted=receipt_every > 0)
         self._receipt_every = receipt_every
-        self._blocks = cycle(_blocks(destination, headers, receipt_every))
+        self._blocks = (
+            _blocks_with_ids(destination, headers)
+            if has_ids
+            else cycle(_blocks(destination, headers, receipt_every))
+        )
         self._rest = memoryview(b"")
         self._sent = 0
         self._is_writing = False
@@ -199,6 +211,13 @@ class Stream:
             self._rest = memoryview(next(self._blocks))
             self._sent += _PER_BLOCK
         self._rest = self._rest[self._sender.socket.send(self._rest) :]
+
+
+def _blocks_with_ids(destination: str, headers: str) -> Iterator[bytes]:
+    before, _, behind = message(destination, f"{headers}*").partition(b"*")
+    for begin in count(0, _PER_BLOCK):
+        ids = (b"dedup-id:%d\nreceipt:r%d" % (number, number) for number in range(begin, begin + _PER_BLOCK))
+        yield b"".join(before + id_ + b"\n" + behind for id_ in ids)
 
 
 def _blocks(destination: str, headers: str, receipt_every: int) -> Sequence[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -15,6 +15,7 @@ from nebula.broker.shares import Pool, Resource, Share, Usage, Usages, room
 
 if TYPE_CHECKING:
     from nebula.broker.destinations.holding import Holding
+    from nebula.broker.destinations.queue import Queue
     from nebula.broker.store import PageRequest
 
 # What is refused between two looks of the operator's log, beyond which it is only counted.
@@ -54,6 +55,8 @@ class Account:
         large: queues that hold much in memory: what the store has may leave it.
         expiring: queues with messages that will expire.
         pages: of deep queues, to be read now.
+        uncommitted: queues with messages that nobody gets before their batch is committed: of each such batch
+            the first of their numbers, and the batch.
         notes: what the operator's log is to tell.
     """
 
@@ -73,6 +76,7 @@ class Account:
         "refusals",
         "reserved_bytes",
         "stored_bytes",
+        "uncommitted",
         "usages",
         "watermark_bytes",
     )
@@ -104,6 +108,7 @@ class Account:
         self.large: dict[Holding, None] = {}
         self.expiring: dict[Holding, None] = {}
         self.pages: list[PageRequest] = []
+        self.uncommitted: dict[Queue, deque[tuple[int, int]]] = {}
         self.notes = Notes()
         self._refusals: list[Refusal] = []
         self._uncounted = 0

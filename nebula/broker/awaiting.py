@@ -1,4 +1,4 @@
-"""What waits for the store: RECEIPTs, subscriptions that begin with one, publishers that are ahead of it."""
+"""What waits for the store: RECEIPTs, subscriptions that begin with one, deliveries, hasty publishers."""
 
 from __future__ import annotations
 
@@ -43,13 +43,18 @@ class Awaiting:
         if lost:
             self.waiting.pop(session, None)
 
+    @property
+    def is_any(self) -> bool:
+        """Something waits for the next commit, even if nothing is left to be written."""
+        return bool(self.waiting or self.account.uncommitted)
+
     def hold_receipt(self, session: Session, octets: bytes, batch: int) -> None:
         """Say `octets` when the store has this batch, and what the session was told before."""
         session.hold(octets, batch)
         self.waiting[session] = None
 
-    def committed(self, batch: int) -> None:
-        """The store has everything up to this batch: say what waited for it."""
+    def committed(self, batch: int, now: float) -> None:
+        """The store has everything up to this batch: say and dispatch what waited for it."""
         for session in list(self.waiting):
             held = session.held
             while held and held[0][0] <= batch:
@@ -65,6 +70,8 @@ class Awaiting:
         if journal is None:
             return
         journal.committed()
+        for queue in list(self.account.uncommitted):
+            queue.committed(batch, now)
         if self.account.large:
             self.queues.page_out(journal.taken_number)
         if self._backlogged and journal.backlog_bytes < self.limits.max_commit_backlog_bytes:

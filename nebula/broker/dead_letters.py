@@ -249,8 +249,9 @@ class DeadLetters:
     def replay(self, wanted: Filter, limit: int, now: float, *, to: str | None = None) -> Steps[Replayed]:
         """Put those that are wanted back where they came from, or into another queue.
 
-        Each is taken out and put in with one batch of the store: a crash neither loses nor doubles it. There
-        it is new, without what was said of its death and an end of its time, and as persistent as it was.
+        Each is taken out and put in with one batch of the store, and delivered when that is committed: a
+        crash neither loses nor doubles it. There it is new, without what was said of its death and an end of
+        its time, and as persistent as it was.
         What a piece of work has put back stays so, whatever becomes of the others.
 
         Raises:
@@ -318,7 +319,7 @@ class DeadLetters:
             return "not_permitted"
         queue = broker.queues.get(target) or broker.queues.create(target, letter.head.usage)
         message = Message(_head_again(letter, target), letter.body, broker.values.next_number(), now)
-        if queue.send(message, now) is Verdict.ACCEPTED:
+        if queue.send_once(message, now) is Verdict.ACCEPTED:
             return "replayed"
         broker.queues.forget_if_idle(queue, now)
         return "full"

@@ -30,7 +30,7 @@ _KNOWN_HEADS: Final = 1024
 # costs more than it saves, as statements cost more than rows (docs/decisions/0010).
 _LONG_RUN: Final = 64
 
-_Key = tuple[str, str, str | int]
+_Key = tuple[str | int, ...]
 
 _Held = tuple[str, Message, int]
 """A row that is still to be made: of which queue (empty: a value), of what, and its failed deliveries."""
@@ -155,15 +155,17 @@ class Journal:
         else:
             self._rows[key] = DropDelayed(message.number)
 
-    def put_duplicate(self, destination: str, dedup_id: str, until: float) -> None:
-        """A `dedup-id` may not be used there again until then."""
-        self.put(
-            "duplicate", destination, dedup_id, PutDuplicate(destination, dedup_id, until + self.wall_offset)
-        )
+    def put_duplicate(self, destination: str, principal: str, dedup_id: str, until: float) -> None:
+        """A `dedup-id` may not be used there again by this principal until then."""
+        self.count += 1
+        row = PutDuplicate(destination, principal, dedup_id, until + self.wall_offset)
+        self._rows["duplicate", destination, principal, dedup_id] = row
 
-    def drop_duplicate(self, destination: str, dedup_id: str) -> None:
+    def drop_duplicate(self, destination: str, principal: str, dedup_id: str) -> None:
         """It may be used again."""
-        self.put("duplicate", destination, dedup_id, DropDuplicate(destination, dedup_id))
+        self.count += 1
+        row = DropDuplicate(destination, principal, dedup_id)
+        self._rows["duplicate", destination, principal, dedup_id] = row
 
     def touch(self) -> None:
         """What was asked for has happened before, maybe in a batch that is not committed: wait for that."""

@@ -117,6 +117,9 @@ class Head:
         priority: 0 to 9, for queues that look at it.
         copy_to: the queue that gets a copy of each, or None; `copy` is the head of those, once made.
         transaction: the transaction that its SENDs belong to, or None.
+        is_once: what a queue keeps on disk of these is delivered only when its batch is committed, so that a
+            sender that repeats it after a crash does not double it.
+        is_plain: its messages just go to their destination: no wishes, no copy, no wait for a commit.
         reply_to: where the answer to these requests is wanted, or None.
         is_stream: they ask for a stream, or are parts of one that goes on.
         deletes_explicitly: the SEND had a `content-length`, so that an empty body deletes under any
@@ -143,8 +146,10 @@ class Head:
         "headers",
         "is_ephemeral",
         "is_moved",
+        "is_once",
         "is_permitted",
         "is_persistent",
+        "is_plain",
         "is_quiet",
         "is_stream",
         "judged_in",
@@ -181,6 +186,7 @@ class Head:
         wishes: Wishes | None = None,
         priority: int = DEFAULT_PRIORITY,
         copy_to: str | None = None,
+        is_once: bool = False,
         usage: Usage | None = None,
     ) -> None:
         self.kind = kind
@@ -203,6 +209,9 @@ class Head:
         self.priority = priority
         self.copy_to = copy_to
         self.copy: Head | None = None
+        has_id = wishes is not None and wishes.dedup_id is not None
+        self.is_once = is_once or has_id or transaction is not None
+        self.is_plain = wishes is None and copy_to is None and not self.is_once
         self.judged_in = -1
         self.is_permitted = False
         self.free_in = -1

@@ -12,7 +12,7 @@ from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
 from nebula.broker.destinations.topic import Topics
-from nebula.broker.duplicates import Duplicates
+from nebula.broker.duplicates import DedupKey, Duplicates
 from nebula.broker.journal import Journal
 from nebula.broker.limits import Limits
 from nebula.broker.messages import Content, Head, Kind, Message, Verdict, Wishes
@@ -77,7 +77,7 @@ class Placing:
             None; or the queue that has no room for it, and nothing has happened.
         """
         head = message.head
-        if head.wishes is not None or head.copy_to is not None:
+        if not head.is_plain:
             return self._put_with_wishes(session, message, now)
         if head.kind is _QUEUE:
             queue = self._queues.ensure(head.destination, head.usage)
@@ -100,7 +100,8 @@ class Placing:
                 or (head.kind is _QUEUE and head.is_persistent and self._queues.keeps(head.destination))
             )
             until = now + self._dedup_window(head.destination)
-            self._duplicates.add(head.destination, head.wishes.dedup_id, until, is_kept=is_kept)
+            key = DedupKey(head.destination, head.sender, head.wishes.dedup_id)
+            self._duplicates.add(key, until, is_kept=is_kept)
         return full
 
     def _put_with_copy(self, session: Session, message: Message, copy: Message, now: float) -> Queue | None:
@@ -111,7 +112,8 @@ class Placing:
         if full is not None:
             self._queues.forget_if_idle(copies, now)
             return full
-        if copies.send(copy, now) is not _ACCEPTED:
+        send = copies.send_once if copy.head.is_once else copies.send
+        if send(copy, now) is not _ACCEPTED:
             self._queues.bury(copy, copies.name, "full", 0, was_kept=True)
         return None
 
@@ -134,7 +136,8 @@ class Placing:
             self.delayed.add(message, due)
         else:
             queue = self._queues.ensure(head.destination, head.usage)
-            return None if queue.send(message, now) is _ACCEPTED else queue
+            send = queue.send_once if head.is_once else queue.send
+            return None if send(message, now) is _ACCEPTED else queue
         return None
 
     def _expire_at_once(self, message: Message, *, is_moved: bool = False) -> None:
@@ -162,6 +165,7 @@ class Placing:
                 (about, *passed_on),
                 is_persistent=True,
                 priority=head.priority,
+                is_once=head.is_once,
                 usage=head.usage,
             )
         return Message(head.copy, message.body, self._next_number(), now, message.exchange)
@@ -170,7 +174,7 @@ class Placing:
         wishes = head.wishes
         if wishes is None or wishes.dedup_id is None:
             return False
-        if not self._duplicates.knows(head.destination, wishes.dedup_id, now):
+        if not self._duplicates.knows(DedupKey(head.destination, head.sender, wishes.dedup_id), now):
             return False
         self._account.drop(head, Verdict.DUPLICATE.value)
         if self._journal is not None:
@@ -198,7 +202,8 @@ class Placing:
                 self._expire_at_once(message, is_moved=True)
             elif queue is None and name.startswith(INBOX_PREFIX):
                 self._account.drop(message.head, Verdict.NO_CONSUMER.value)
-            elif self._queues.ensure(name, message.head.usage).send(message, now) is not _ACCEPTED:
+            # A crash before this is committed leaves it among the delayed ones.
+            elif self._queues.ensure(name, message.head.usage).send_once(message, now) is not _ACCEPTED:
                 self._queues.bury(message, name, "full", 0, is_moved=True)
 
     def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[PutDuplicate]) -> None:
@@ -207,7 +212,7 @@ class Placing:
         for message, deliver_at in delayed:
             self.delayed.restore(message, deliver_at - offset)
         for row in duplicates:
-            self._duplicates.restore(row.destination, row.id, row.until - offset)
+            self._duplicates.restore(DedupKey(row.destination, row.principal, row.id), row.until - offset)
 
     def _publish(self, session: Session, message: Message, now: float) -> None:
         head = message.head

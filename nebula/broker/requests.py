@@ -73,7 +73,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     may_expire = destination != broker.queues.dead_letter
     try:
         timeout = _milliseconds(fields, names.TIMEOUT) if is_queue else None
-        wishes = _wishes(fields, kind, broker.wall_offset, may_expire=may_expire)
+        wishes = _wishes(fields, destination, kind, broker.wall_offset, may_expire=may_expire)
     except ValueError:
         return Verdict.INVALID
     priority = fields.get(names.PRIORITY) if is_queue else None
@@ -109,7 +109,9 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     )
 
 
-def _wishes(fields: Mapping[str, str], kind: Kind, wall_offset: float, *, may_expire: bool) -> Wishes | None:
+def _wishes(
+    fields: Mapping[str, str], destination: str, kind: Kind, wall_offset: float, *, may_expire: bool
+) -> Wishes | None:
     """What few SENDs ask for; None: nothing of that.
 
     Raises:
@@ -127,7 +129,8 @@ def _wishes(fields: Mapping[str, str], kind: Kind, wall_offset: float, *, may_ex
         expires_at=expires_at - wall_offset if expires_at is not None and may_expire else None,
         delay=_milliseconds(fields, names.DELAY) if is_queue else None,
         deliver_at=None if deliver_at is None else deliver_at - wall_offset,
-        dedup_id=dedup_id,
+        # An inbox goes with its connection, so nothing is sent to it again after that.
+        dedup_id=None if destination.startswith(names.INBOX_PREFIX) else dedup_id,
     )
 
 

@@ -372,8 +372,11 @@ class Server:
         finally:
             self._is_working = False
         journal = self.broker.journal
-        # What was dropped again before it was written leaves no row, but its RECEIPT still waits.
-        if journal is not None and self._writer is not None and (not journal.is_empty or self.broker.waiting):
+        # What was dropped again before it was written leaves no row, but its RECEIPT still waits, and so does
+        # what came behind it.
+        if journal is None or self._writer is None:
+            return
+        if not journal.is_empty or self.broker.awaiting.is_any:
             self._writer.write(journal)
 
     def _read(self, request: PageRequest) -> None:
@@ -390,8 +393,9 @@ class Server:
             connection.crash()
 
     def _on_committed(self, batch: int) -> None:
-        self.broker.committed(batch)
-        self.work(self.time())
+        now = self.time()
+        self.broker.committed(batch, now)
+        self.work(now)
 
     def _on_page(self, request: PageRequest, rows: list[StoredMessage]) -> None:
         now = self.time()

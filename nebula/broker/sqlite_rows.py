@@ -31,7 +31,7 @@ from nebula.broker.store import (
 
 __all__ = ["MIGRATIONS", "TABLES", "VERSION", "Batch", "Table", "encode_json"]
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the tables. It rises with every change of them."""
 
 # A thread lets go of the interpreter at each statement, and waits a switch interval to have it back from
@@ -90,7 +90,9 @@ _HOW: Final = ("ack TEXT NOT NULL", "prefetch INTEGER NOT NULL", "seen_number IN
 
 _MESSAGES: Final = Table("messages", ("line TEXT NOT NULL", _NUMBER), (_DESTINATION, *_CONTENT), _USUAL)
 _DELAYED: Final = Table("delayed", (_NUMBER,), (_DESTINATION, "deliver_at REAL NOT NULL", *_CONTENT), _USUAL)
-_DUPLICATES: Final = Table("duplicates", (_DESTINATION, "id TEXT NOT NULL"), ("until REAL NOT NULL",))
+_DUPLICATES: Final = Table(
+    "duplicates", (_DESTINATION, "principal TEXT NOT NULL", "id TEXT NOT NULL"), ("until REAL NOT NULL",)
+)
 _VALUES: Final = Table("last_values", (_DESTINATION,), (_NUMBER, *_CONTENT), _USUAL)
 _SESSIONS: Final = Table("sessions", ("id TEXT NOT NULL",), ("principal TEXT NOT NULL", "away_since REAL"))
 _SUBSCRIPTIONS: Final = Table("subscriptions", _SUBSCRIPTION_KEY, (_DESTINATION, *_HOW))
@@ -119,7 +121,16 @@ _FROM_1: Final = (
     PRIMARY KEY (destination, id))""",
 )
 
-MIGRATIONS: Final = {0: _NEW, 1: _FROM_1}
+# A key cannot be changed in place. Whose the ids were is not known.
+_DUPLICATES_BY_PRINCIPAL: Final = (
+    "ALTER TABLE duplicates RENAME TO former_duplicates",
+    """CREATE TABLE duplicates (destination TEXT NOT NULL, principal TEXT NOT NULL, id TEXT NOT NULL,
+    until REAL NOT NULL, PRIMARY KEY (destination, principal, id))""",
+    "INSERT INTO duplicates SELECT destination, '', id, until FROM former_duplicates",
+    "DROP TABLE former_duplicates",
+)
+
+MIGRATIONS: Final = {0: _NEW, 1: (*_FROM_1, *_DUPLICATES_BY_PRINCIPAL), 2: _DUPLICATES_BY_PRINCIPAL}
 """By version (0: there is nothing yet): the statements that make the present tables of what is there."""
 
 
@@ -156,10 +167,10 @@ class Batch:
                 rows[_DELAYED][message.number,] = row
             case DropDelayed(number):
                 rows[_DELAYED][number,] = None
-            case PutDuplicate(destination, id, until):
-                rows[_DUPLICATES][destination, id] = (destination, id, until)
-            case DropDuplicate(destination, id):
-                rows[_DUPLICATES][destination, id] = None
+            case PutDuplicate(destination, principal, id, until):
+                rows[_DUPLICATES][destination, principal, id] = (destination, principal, id, until)
+            case DropDuplicate(destination, principal, id):
+                rows[_DUPLICATES][destination, principal, id] = None
             case PutValue(message):
                 row = (message.destination, message.number, *self._content(message))
                 rows[_VALUES][message.destination,] = row

@@ -93,10 +93,12 @@ class PutDuplicate:
     """A `dedup-id` was used at a destination. Replaces what is known of it.
 
     Attributes:
+        principal: whose it is; empty where an older store did not say: then it is everybody's.
         until: wall clock, seconds since 1970, when it may be used again.
     """
 
     destination: str
+    principal: str
     id: str
     until: float
 
@@ -106,6 +108,7 @@ class DropDuplicate:
     """A `dedup-id` may be used again."""
 
     destination: str
+    principal: str
     id: str
 
 

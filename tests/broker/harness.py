@@ -274,7 +274,7 @@ class BrokerHarness:
         assert self.store is not None
         batch, writes = journal.take()
         self.store.apply(writes)
-        self.broker.committed(batch)
+        self.broker.committed(batch, self.now)
         self.settle()
 
     def fetch(self, page: PageRequest) -> None:

@@ -37,7 +37,7 @@ class MemoryDisk:
     is_clean: bool = True
     messages: dict[tuple[str, int], StoredMessage] = field(default_factory=dict)
     delayed: dict[int, PutDelayed] = field(default_factory=dict)
-    duplicates: dict[tuple[str, str], PutDuplicate] = field(default_factory=dict)
+    duplicates: dict[tuple[str, str, str], PutDuplicate] = field(default_factory=dict)
     values: dict[str, StoredMessage] = field(default_factory=dict)
     sessions: dict[str, PutSession] = field(default_factory=dict)
     subscriptions: dict[tuple[str, str], PutSubscription] = field(default_factory=dict)
@@ -109,10 +109,10 @@ class MemoryStore:
                 disk.delayed[message.number] = write
             case DropDelayed(number):
                 disk.delayed.pop(number, None)
-            case PutDuplicate(destination, id):
-                disk.duplicates[destination, id] = write
-            case DropDuplicate(destination, id):
-                disk.duplicates.pop((destination, id), None)
+            case PutDuplicate(destination, principal, id):
+                disk.duplicates[destination, principal, id] = write
+            case DropDuplicate(destination, principal, id):
+                disk.duplicates.pop((destination, principal, id), None)
             case PutValue(message):
                 disk.values[message.destination] = message
             case DropValue(destination):

@@ -415,7 +415,7 @@ def test_purge_beside_paging_drops_all_that_was_there_and_nothing_else(*, has_pr
     alice.publish(QUEUE, *late, headers=persistent)
     assert broker.store is not None
     broker.store.apply(writes)
-    broker.broker.committed(batch)
+    broker.broker.committed(batch, broker.now)
     broker.settle()
     broker.commit()
     bob = broker.connect()

@@ -277,6 +277,7 @@ def test_expired_messages_on_disk_die_when_they_come(disk: MemoryDisk) -> None:
     bodies += fill(broker, 1, begin=COUNT)
 
     assert drain(broker) == bodies[-1:]
+    broker.commit()
     dead = broker.connect()
     dead.subscribe(DEAD_LETTER_QUEUE, "prefetch-count:1000")
     frames = dead.received()
@@ -374,7 +375,7 @@ def test_what_was_taken_out_does_not_come_back_with_its_page(disk: MemoryDisk) -
     batch, writes = journal.take()
     store.apply(writes)
     deep.withdraw([message for message in deep.waiting if message.body == late[5].encode()])
-    broker.broker.committed(batch)
+    broker.broker.committed(batch, broker.now)
     broker.settle()
 
     assert drain(broker) == [*bodies, *late[:5], *late[6:]]

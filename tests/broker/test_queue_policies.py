@@ -178,6 +178,7 @@ def test_expiry_survives_a_restart_as_what_it_was() -> None:
     broker.commit()
     again = BrokerHarness(store=MemoryStore(disk))
     again.advance(6)
+    again.commit()
 
     assert dead(again) == [("expired", QUEUE, "mail")]
     assert again.broker.account.dropped == {"expired": 1}

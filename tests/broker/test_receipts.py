@@ -119,7 +119,7 @@ def test_receipt_waits_for_its_own_batch(broker: BrokerHarness) -> None:
     alice.say("SEND destination:X/a; receipt:1 | v")
     first, _ = journal.take()
     alice.say("SEND destination:X/b; receipt:2 | v")
-    broker.broker.committed(first)
+    broker.broker.committed(first, broker.now)
     broker.settle()
     assert receipts(alice) == ["1"]
     broker.commit()

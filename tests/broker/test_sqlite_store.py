@@ -19,7 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
-from nebula.broker.store import PageRequest, PutDelayed, PutMessage, PutValue, Store, StoredMessage
+from nebula.broker.store import (
+    PageRequest,
+    PutDelayed,
+    PutDuplicate,
+    PutMessage,
+    PutValue,
+    Store,
+    StoredMessage,
+)
 from nebula.errors import StoreError
 from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, lines, message, reloaded
 
@@ -108,6 +116,43 @@ def test_store_of_the_first_version_is_brought_up_to_date_with_all_it_holds(tmp_
     assert (found.sessions, found.subscriptions) == ([SESSION], [SUBSCRIPTION])
     assert found.pending == {("till-1", "0"): ("X/a", "X/ü")}
     assert (found.run, found.incarnation) == (5, "0000feed")
+
+
+# As the second version made them, with an id that was used.
+VERSION_2 = """
+CREATE TABLE broker (incarnation TEXT NOT NULL, runs INTEGER NOT NULL, is_clean INTEGER NOT NULL,
+    is_copy INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE messages (line TEXT NOT NULL, number INTEGER NOT NULL, destination TEXT NOT NULL,
+    headers TEXT NOT NULL, body BLOB NOT NULL, expires_at REAL, attempts INTEGER NOT NULL,
+    is_request INTEGER NOT NULL, PRIMARY KEY (line, number));
+CREATE TABLE delayed (number INTEGER NOT NULL, destination TEXT NOT NULL, deliver_at REAL NOT NULL,
+    headers TEXT NOT NULL, body BLOB NOT NULL, expires_at REAL, attempts INTEGER NOT NULL,
+    is_request INTEGER NOT NULL, PRIMARY KEY (number));
+CREATE TABLE duplicates (destination TEXT NOT NULL, id TEXT NOT NULL, until REAL NOT NULL,
+    PRIMARY KEY (destination, id));
+CREATE TABLE last_values (destination TEXT NOT NULL, number INTEGER NOT NULL, headers TEXT NOT NULL,
+    body BLOB NOT NULL, expires_at REAL, attempts INTEGER NOT NULL, is_request INTEGER NOT NULL,
+    PRIMARY KEY (destination));
+CREATE TABLE sessions (id TEXT NOT NULL, principal TEXT NOT NULL, away_since REAL, PRIMARY KEY (id));
+CREATE TABLE subscriptions (session TEXT NOT NULL, id TEXT NOT NULL, destination TEXT NOT NULL,
+    ack TEXT NOT NULL, prefetch INTEGER NOT NULL, seen_number INTEGER NOT NULL, PRIMARY KEY (session, id));
+CREATE TABLE pending (session TEXT NOT NULL, id TEXT NOT NULL, destinations TEXT NOT NULL,
+    PRIMARY KEY (session, id));
+PRAGMA user_version = 2;
+INSERT INTO broker VALUES ('0000feed', 4, 1, 0);
+INSERT INTO duplicates VALUES ('/queue/a', 'used', 2e9);
+"""
+
+
+def test_ids_of_the_second_version_are_kept_and_count_for_everybody(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / STORE_FILE)) as db:
+        db.executescript(VERSION_2)
+
+    own = PutDuplicate("/queue/a", "alice", "used", 2.5e9)
+    assert reloaded(lambda: SqliteStore(tmp_path), [own]).duplicates == [
+        PutDuplicate("/queue/a", "", "used", 2e9),
+        own,
+    ]
 
 
 @pytest.mark.parametrize("step", ["ALTER TABLE messages ADD", "UPDATE messages", "PRAGMA user_version = "])

@@ -40,7 +40,7 @@ ROWS: list[Write] = [
     PutMessage("/queue/a", message(8, "grün\n".encode())),
     PutMessage("/queue/a", message(9, b"")),
     PutDelayed(message(10), 2e9 + 0.1),
-    PutDuplicate("/queue/a", "id", 2e9),
+    PutDuplicate("/queue/a", "alice", "id", 2e9),
     PutValue(message(11, destination="X/a")),
     SESSION,
     SUBSCRIPTION,
@@ -223,7 +223,7 @@ def test_export_is_readable(folder: Path) -> None:
 
     assert head == {
         "table": "broker",
-        "version": 2,
+        "version": 3,
         "incarnation": head["incarnation"],
         "runs": 1,
         "is_clean": 1,
@@ -285,7 +285,7 @@ def test_wrong_line_is_named_and_nothing_is_imported(
         ("{}", "it has to say first what it is an export of"),
         ("[]", "it has to say first what it is an export of"),
         ("{", "it is no JSON"),
-        ('{"table": "broker", "version": 3}', "it is of version 3"),
+        ('{"table": "broker", "version": 99}', "it is of version 99"),
     ],
 )
 def test_wrong_head_is_refused(folder: Path, tmp_path: Path, head: str, fault: str) -> None:

@@ -153,13 +153,15 @@ def test_delayed_messages_come_in_the_order_in_which_they_are_due(new_store: New
 
 
 def test_duplicates_come_in_the_order_in_which_they_end(new_store: NewStore) -> None:
-    rows = [PutDuplicate("/queue/a", "1", 9.5), PutDuplicate("/queue/a", "2", 7.25)]
-    elsewhere, over = PutDuplicate("/queue/b", "1", 8.0), PutDuplicate("/queue/b", "2", 1.0)
-    renewed = PutDuplicate("/queue/a", "1", 10.0)
+    rows = [PutDuplicate("/queue/a", "bob", "1", 9.5), PutDuplicate("/queue/a", "bob", "2", 7.25)]
+    elsewhere, over = PutDuplicate("/queue/b", "bob", "1", 8.0), PutDuplicate("/queue/b", "bob", "2", 1.0)
+    others = PutDuplicate("/queue/a", "eve", "1", 8.5)
+    renewed = PutDuplicate("/queue/a", "bob", "1", 10.0)
 
-    found = reloaded(new_store, [*rows, elsewhere, over], [renewed, DropDuplicate("/queue/b", "2")])
+    writes: list[Write] = [*rows, elsewhere, over, others]
+    found = reloaded(new_store, writes, [renewed, DropDuplicate("/queue/b", "bob", "2")])
 
-    assert found.duplicates == [rows[1], elsewhere, renewed]
+    assert found.duplicates == [rows[1], elsewhere, others, renewed]
 
 
 def test_dropping_what_is_not_there_does_nothing(new_store: NewStore) -> None:
@@ -167,7 +169,7 @@ def test_dropping_what_is_not_there_does_nothing(new_store: NewStore) -> None:
         DropMessage("q", 1),
         DropMessages("p", 0, 9),
         DropDelayed(1),
-        DropDuplicate("q", "1"),
+        DropDuplicate("q", "alice", "1"),
     ]
 
     found = reloaded(new_store, [*drops, DropValue("X/a"), DropSession("s"), DropSubscription("s", "1")])
@@ -308,8 +310,8 @@ WRITES: st.SearchStrategy[Write] = st.one_of(
     st.builds(DropMessage, FEW_NAMES, FEW_NUMBERS),
     st.builds(PutDelayed, MESSAGES, TIMES),
     st.builds(DropDelayed, FEW_NUMBERS),
-    st.builds(PutDuplicate, FEW_NAMES, NAMES, TIMES),
-    st.builds(DropDuplicate, FEW_NAMES, NAMES),
+    st.builds(PutDuplicate, FEW_NAMES, FEW_NAMES, NAMES, TIMES),
+    st.builds(DropDuplicate, FEW_NAMES, FEW_NAMES, NAMES),
     st.builds(PutValue, MESSAGES),
     st.builds(DropValue, FEW_NAMES),
     st.builds(PutSession, FEW_NAMES, NAMES, st.none() | st.floats(allow_nan=False)),

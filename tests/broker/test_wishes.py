@@ -9,6 +9,7 @@ import pytest
 from nebula.broker.limits import Limits
 from nebula.broker.messages import Content
 from nebula.broker.policies import DestinationPolicy, WhenFull
+from nebula.broker.store import PutDuplicate
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
@@ -99,6 +100,7 @@ def test_delayed_message_waits_over_a_restart(disk: MemoryDisk) -> None:
     assert bob.received() == []
 
     again.advance(0.5)
+    again.commit()
     assert bob.bodies() == ["later"]
     again.commit()
     assert disk.delayed == {}
@@ -206,6 +208,54 @@ def test_ids_are_each_destinations_own() -> None:
     assert broker.broker.account.dropped == {}
 
 
+def test_ids_are_each_principals_own(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    eve, bob = broker.connect(principal="eve"), broker.connect(principal="bob")
+    for peer in (eve, bob, bob):
+        peer.publish(QUEUE, "x", headers=["dedup-id:a", PERSISTENT, "receipt:r"])
+    broker.commit()
+    assert verdicts(eve) == [("accepted", False)]
+    assert verdicts(bob) == [("accepted", False), ("accepted", True)]
+
+    again = start(disk)
+    bob, carol = again.connect(principal="bob"), again.connect(principal="carol")
+    for peer in (bob, carol):
+        peer.publish(QUEUE, "x", headers=["dedup-id:a", PERSISTENT, "receipt:r"])
+    again.commit()
+    assert verdicts(bob) == [("accepted", True)]
+    assert verdicts(carol) == [("accepted", False)]
+
+
+def test_ids_of_an_older_store_count_for_everybody(disk: MemoryDisk) -> None:
+    # It did not know whose they were.
+    disk.duplicates[QUEUE, "", "a"] = PutDuplicate(QUEUE, "", "a", WALL_OFFSET + 60)
+    broker = start(disk)
+    alice = broker.connect()
+    for dedup_id in "ab":
+        alice.publish(QUEUE, "x", headers=[f"dedup-id:{dedup_id}", "receipt:r"])
+    broker.commit()
+    assert verdicts(alice) == [("accepted", True), ("accepted", False)]
+
+    broker.advance(61)
+    broker.commit()
+    assert disk.duplicates == {}
+
+
+def test_id_means_nothing_to_an_inbox(disk: MemoryDisk) -> None:
+    inbox = "/queue/nebula.inbox.1"
+    broker = start(disk)
+    alice = broker.connect()
+    alice.subscribe(inbox, "exclusive:true")
+    for body in "12":
+        alice.publish(inbox, body, headers=["dedup-id:a", PERSISTENT])
+    assert alice.bodies() == ["1", "2"]
+    broker.commit()
+    assert disk.duplicates == {}
+
+    alice.publish(inbox, "3", headers=[f"dedup-id:{'x' * 257}", "receipt:r"])
+    assert verdicts(alice) == [("rejected-invalid", False)]
+
+
 def test_id_may_be_used_again_after_its_window() -> None:
     broker = BrokerHarness(policies=[DestinationPolicy(pattern=QUEUE, dedup_window=5.0)])
     alice = broker.connect()
@@ -249,7 +299,7 @@ def test_id_is_known_after_a_crash_though_its_message_is_gone(disk: MemoryDisk) 
 
 
 @pytest.mark.parametrize("ack", ["auto", "client"])
-def test_id_is_known_after_a_crash_though_its_message_never_touched_the_disk(
+def test_id_is_known_after_a_crash_though_its_message_was_consumed_at_once(
     disk: MemoryDisk, ack: str
 ) -> None:
     broker = start(disk)
@@ -257,12 +307,13 @@ def test_id_is_known_after_a_crash_though_its_message_never_touched_the_disk(
     bob.subscribe(QUEUE, f"ack:{ack}")
     alice = broker.connect()
     alice.publish(QUEUE, "x", headers=["dedup-id:a", PERSISTENT, "receipt:r"])
-    (message,) = bob.received()
-    if ack == "client":
-        bob.ack(message)
     assert alice.received() == []
     broker.commit()
     assert verdicts(alice) == [("accepted", False)]
+    (message,) = bob.received()
+    if ack == "client":
+        bob.ack(message)
+    broker.commit()
     assert disk.messages == {}
 
     again = start(disk)

@@ -20,6 +20,8 @@ _SUBSCRIBE = b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client-individual\naut
 _SEND = b"SEND\ndestination:/queue/a\npersistent:true\nreceipt:sent\n\nbody\0"
 _SEND_ELSEWHERE = b"SEND\ndestination:/queue/b\npersistent:true\n\nbody\0"
 _UNSUBSCRIBE = b"UNSUBSCRIBE\nid:1\n\n\0"
+_SUBSCRIBE_ELSEWHERE = b"SUBSCRIBE\nid:2\ndestination:/queue/b\n\n\0"
+_PING = b"SEND\ndestination:/queue/c\nreceipt:ping\n\nping\0"
 
 
 class SlowStore(MemoryStore):
@@ -104,6 +106,43 @@ def test_receipt_of_a_message_that_was_acked_while_another_batch_was_written_is_
             store.is_quick.set()
 
             await peer.hear(b"receipt-id:sent\n")
+
+    asyncio.run(main())
+
+
+def test_message_with_an_id_comes_when_the_disk_has_it_and_nothing_else_waits_for_that() -> None:
+    store = SlowStore()
+
+    async def main() -> None:
+        async with peer_of(store) as peer:
+            peer.say(_SUBSCRIBE + _SUBSCRIBE_ELSEWHERE)
+            peer.say(b"SEND\ndestination:/queue/a\npersistent:true\ndedup-id:1\n\nonce\0")
+            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            peer.say(_SEND_ELSEWHERE)
+            assert b"once" not in await peer.hear(b"body\0")
+            store.is_quick.set()
+
+            await peer.hear(b"once\0")
+
+    asyncio.run(main())
+
+
+def test_what_waits_behind_a_message_that_left_nothing_to_be_written_comes() -> None:
+    store = SlowStore()
+
+    async def main() -> None:
+        async with peer_of(store) as peer:
+            peer.say(_SEND_ELSEWHERE)
+            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            peer.say(_SUBSCRIBE + b"BEGIN\ntransaction:t\n\n\0")
+            peer.say(b"SEND\ndestination:/queue/a\npersistent:true\ntransaction:t\n\nonce\0")
+            peer.say(b"COMMIT\ntransaction:t\n\n\0SEND\ndestination:/queue/a\n\nbehind\0" + _PING)
+            await peer.hear(b"receipt-id:ping\n")
+            queue = peer.server.broker.queues.by_name["/queue/a"]
+            queue.withdraw([message for message in queue.waiting if message.body == b"once"])
+            store.is_quick.set()
+
+            await peer.hear(b"behind\0")
 
     asyncio.run(main())
 

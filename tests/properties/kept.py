@@ -37,6 +37,7 @@ class Entry:
     deliver_at: float | None = None
     place_in_line: int | None = field(default_factory=_NEXT_PLACE)  # None: a crash left it open
     waits_since: int = 0  # the look of `check_order` before which it came, or came back
+    once_in: int | None = None  # the batch that it waits for, where it is promised once
 
     def survives(self, kept: int) -> bool:
         """Whether a crash would leave it, now that these batches are on disk."""
@@ -63,6 +64,11 @@ class Kept:
     def survives(self, kept: int) -> bool:
         """Whether a crash would leave it."""
         return self.came_in <= kept and (self.went_in is None or self.went_in > kept)
+
+    @property
+    def once_in(self) -> int:
+        """The last batch that anything here waits for, and what comes behind that."""
+        return max((entry.once_in or 0 for entry in self.entries.values()), default=0)
 
     @property
     def depth(self) -> int:
@@ -180,7 +186,7 @@ class Model:
         """When exactly it goes the peers cannot know."""
         entry.place = "expired"
 
-    def pass_time(self, now: float) -> None:
+    def pass_time(self, now: float, batch: int) -> None:
         due = [
             (entry.deliver_at, entry.place_in_line or 0, entry)
             for _, entry in self.entries()
@@ -188,6 +194,7 @@ class Model:
         ]
         for *_, entry in sorted(due, key=lambda each: each[:2]):
             entry.place, entry.waits_since = "waiting", self.looks
+            entry.once_in = batch if entry.is_persistent else None
             if entry.place_in_line is not None:
                 entry.place_in_line = _NEXT_PLACE()
         for _, entry in self.entries():
@@ -250,7 +257,7 @@ class Model:
             entry.place, entry.went_in = "gone", 0
             return
         entry.came_in, entry.went_in = 0, None
-        entry.is_restored, entry.was_back = True, False
+        entry.is_restored, entry.was_back, entry.once_in = True, False, None
         entry.place = "waiting" if entry.deliver_at is None else "delayed"
         if entry.deliver_at is not None:
             entry.place_in_line = None  # it was put into its line before the crash, or will be now

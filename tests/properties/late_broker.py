@@ -82,7 +82,7 @@ class LateBroker(BrokerHarness):
             self.write()
             self._in_flight = None
             self.told = self.kept
-            self.broker.committed(self.told)
+            self.broker.committed(self.told, self.now)
             self.settle()
 
     def commit(self) -> None:

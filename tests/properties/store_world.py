@@ -181,7 +181,8 @@ class StoreWorld(RuleBasedStateMachine):
             paged = {queue_name(page.line) for page, _ in self.broker.pages}
             for each in self.subscribed:
                 assert len(each.held) <= each.prefetch
-                idle = each.has_credit and each.line.name not in paged
+                may_wait = each.line.name in paged or each.line.once_in > self.broker.told
+                idle = each.has_credit and not may_wait
                 assert not (idle and each.line.waiting), "something waits while a subscription has credit"
             self.model.check_rows(self.rows(), self.broker.kept)
             values = {key: row.body.decode() for key, row in self.disk.values.items() if row.body}
@@ -244,6 +245,7 @@ class StoreWorld(RuleBasedStateMachine):
         entry = line.entries[body]
         may_come = entry.place == "waiting" or (entry.place == "in doubt" and subscribed.ack == "auto")
         assert may_come, f"{body} is {entry.place}, and delivered"
+        assert (entry.once_in or 0) <= self.broker.told, "a delivery overtook its commit"
         assert not entry.has_expired(self.broker.now)
         count = int(headers.get("delivery-count", 0))
         if entry.is_restored:

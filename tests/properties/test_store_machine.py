@@ -3,7 +3,8 @@
 The model (`kept`) knows in which batch of the store each message came and went, and so what a crash has to
 leave. Checked after every step: the rows on disk are exactly those of unsettled persistent messages; no
 receipt is said before what it promises is on disk; nothing waits while a subscription has credit, unless a
-page is on its way; and nothing is delivered that is not there, or twice, or out of order.
+page is on its way or a commit is waited for; nothing is delivered that is not there, or twice, or out of
+order; and what is promised once not before its commit.
 """
 
 from __future__ import annotations
@@ -104,8 +105,9 @@ class StoreMachine(StorePeers):
                 self.collect()
                 return
             entry = self.put(PLAIN, is_persistent=persistent)
-            peer.say(self.send(peer, PLAIN, entry, f"dedup-id:{dedup_id}"))
             batch = self.broker.batch
+            entry.once_in = batch if persistent else None
+            peer.say(self.send(peer, PLAIN, entry, f"dedup-id:{dedup_id}"))
             self.collect()
             if entry.body in self.model.line(PLAIN).entries:  # else it was refused
                 until = self.broker.now + DEDUP_SECONDS
@@ -212,7 +214,10 @@ class StoreMachine(StorePeers):
                 entry = self.put(queue, is_persistent=True) if ends else None
                 peer.publish(queue, entry.body if entry else "never", headers=headers)
                 if entry is not None:
-                    promise.there += [entry, *self.copies_of(entry)]
+                    there = [entry, *self.copies_of(entry)]
+                    for each in there:
+                        each.once_in = self.broker.batch
+                    promise.there += there
             peer.say(f"{word} transaction:{name}; {self.promise(promise)}")
             self.collect()
 
@@ -283,7 +288,7 @@ class StoreMachine(StorePeers):
     def advance(self, ticks: int) -> None:
         for _ in range(ticks):
             self.broker.advance(TICK)
-            self.model.pass_time(self.broker.now)
+            self.model.pass_time(self.broker.now, self.broker.batch)
             self.collect()
 
     @rule(seldom=st.integers(0, 3), clean=st.booleans(), changes=st.booleans())
@@ -344,6 +349,7 @@ class StoreMachine(StorePeers):
             each.body for _, each in self.model.entries() if each.place == "expired" and not each.is_request
         ]
         dead = Counter([*expired, *(entry.body for entry in self.model.dead)])
+        self.broker.commit()  # what was read from the disk just now may have died at that
         assert Counter(self.drain(reader, DEAD_LETTER_QUEUE)) == dead, self.broker.transcript
 
 

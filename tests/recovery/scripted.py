@@ -56,10 +56,14 @@ BATCHES: Final[tuple[list[Write], ...]] = (
     [PutValue(_message(7, "X/a")), PutValue(_message(8, "X/b")), DropMessage("/queue/a", 2)],
     # Of many pages, so that the log of SQLite is written in several steps.
     _puts(10, 40, size_bytes=3000),
-    [PutDelayed(_message(60), 2e9), PutDelayed(_message(61), 2e9 + 1), PutDuplicate("/queue/a", "id", 2e9)],
+    [
+        PutDelayed(_message(60), 2e9),
+        PutDelayed(_message(61), 2e9 + 1),
+        PutDuplicate("/queue/a", "alice", "id", 2e9),
+    ],
     [DropMessages("/queue/a", 9, 30), PutMessage("/queue/DLQ", _message(70)), DropMessage("/queue/a", 3)],
     [PutValue(_message(71, "X/a")), DropValue("X/b"), DropDelayed(60), PutMessage("/queue/a", _message(60))],
-    [DropSubscription("till", "t"), DropDuplicate("/queue/a", "id"), *_puts(80, 3)],
+    [DropSubscription("till", "t"), DropDuplicate("/queue/a", "alice", "id"), *_puts(80, 3)],
     [DropSession("till"), DropMessages("/queue/a", 0, 79)],
 )
 

@@ -4,7 +4,8 @@ Invariants, checked after each step of the tests:
 
 - a message is in exactly one place: waiting (in memory, or on disk alone), or un-ACKed on one subscription;
 - what waits is in order of arrival (numbers rise), also after messages came back;
-- nothing waits while a subscription has credit, unless the next page is on its way;
+- nothing waits while a subscription has credit, unless the next page is on its way, or it waits for a commit
+  (its own, or that of a message before it);
 - `stored_bytes` is the sum over those in memory, waiting and un-ACKed, and `paged_bytes` over the others;
 - the journal was told of exactly those messages that are kept on disk.
 """
@@ -138,6 +139,46 @@ class Queue(Bounded):
         self.taken_count += 1
         return Verdict.ACCEPTED
 
+    def send_once(self, message: Message, now: float) -> Verdict:
+        """As `send`; what is kept on disk is delivered only when its batch is committed.
+
+        Nothing that came later overtakes it. So whoever has it knows that no crash undoes that it was sent.
+        """
+        journal = self._journal
+        if journal is None or not self._keeps(message):
+            return self.send(message, now)
+        if self._time_to_live is not None:
+            message.expire_at(now + self._time_to_live)
+        if self._is_full(message) and not self._make_room(message, now):
+            return Verdict.FULL
+        self._put_on_disk(message)
+        # Two batches at most: the one that is being written, and the one that is being gathered. They are not
+        # in the queue: CPython is slower with objects of more attributes than this one has.
+        batches = self._account.uncommitted.setdefault(self, deque())
+        if not batches or batches[-1][1] != journal.batch:
+            batches.append((message.number, journal.batch))
+        self._wait(message)
+        self.taken_count += 1
+        return Verdict.ACCEPTED
+
+    def committed(self, batch: int, now: float) -> None:
+        """The store has everything up to this batch: dispatch what waited for that."""
+        batches = self._account.uncommitted[self]
+        while batches and batches[0][1] <= batch:
+            batches.popleft()
+        if not batches:
+            del self._account.uncommitted[self]
+        self._pump(now)
+
+    @property
+    def first_uncommitted(self) -> int | None:
+        """The number from which on all that waits has to wait for a commit; None: nothing has to.
+
+        It stays until the commit, whatever becomes of its message.
+        """
+        batches = self._account.uncommitted.get(self)
+        return None if batches is None else batches[0][0]
+
     def take_page(self, request: PageRequest, page: Sequence[tuple[Message, int]], now: float) -> None:
         """Go on with a page that was asked for."""
         super().take_page(request, page, now)
@@ -226,7 +267,10 @@ class Queue(Bounded):
     def _pump(self, now: float) -> None:
         """Dispatch what waits, as far as credit goes."""
         line = self._line
+        first_uncommitted = self.first_uncommitted if self._account.uncommitted else None
         while line.front:
+            if first_uncommitted is not None and line.front[0].number >= first_uncommitted:
+                break
             taker = self._next_taker()
             if taker is None:
                 break

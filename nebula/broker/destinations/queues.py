@@ -247,7 +247,8 @@ class Queues:
             queue = self.create(self.dead_letter, self._account.own)
         is_persistent = message.head.is_persistent or was_kept
         dead = self._dead(message, source, reason, deliveries, is_persistent=is_persistent, is_moved=is_moved)
-        if queue.send(dead, self._now) is not Verdict.ACCEPTED:
+        # A crash before this is committed leaves it where it died.
+        if queue.send_once(dead, self._now) is not Verdict.ACCEPTED:
             self._account.dropped["dead-letter-full"] += 1
             self.forget_if_idle(queue, self._now)
 

@@ -74,10 +74,11 @@ class Topic:
                     session.choke()
         if not self.queues:
             return []
+        send = Queue.send_once if head.is_once else Queue.send
         return [
             queue
             for queue in self.queues
-            if queue.may_take(head.destination) and queue.send(message, now) is Verdict.FULL
+            if queue.may_take(head.destination) and send(queue, message, now) is Verdict.FULL
         ]
 
     def _send_with_care(self, message: Message, now: float, *, is_judged: bool) -> None:
