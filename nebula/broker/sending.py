@@ -165,6 +165,7 @@ class Sending:
         """
         messages: list[Message] = []
         spent = []
+        ids: set[tuple[str, str]] = set()
         rooms = Rooms(self._account, self._queues, self._values, self._placing.delayed, self._places(), now)
         for send in sends:
             head = send.head
@@ -175,16 +176,17 @@ class Sending:
             verdict = self._judge(session, head, send.body, queue, send.exchange, now)
             if verdict is not Verdict.ACCEPTED:
                 break
-            if not head.is_permitted:
-                spent.append(session.reply_rights.spend(now, goes_on=head.is_stream))
             message = Message(head, send.body, self._next_number(), now, send.exchange)
             messages.append(message)
+            if self._placing.knows(head, now) or _is_repeated(head, ids):
+                continue  # nothing comes of it, so it needs neither right nor room
+            if not head.is_permitted:
+                spent.append(session.reply_rights.spend(now, goes_on=head.is_stream))
             if not rooms.take(message):
                 verdict = Verdict.FULL
                 break
         else:
             return messages
-        rooms.give_back(now)
         for right in filter(None, reversed(spent)):
             session.reply_rights.give_back(right)
         destination = head.destination if isinstance(head, Head) else "in a transaction"
@@ -201,6 +203,7 @@ class Sending:
         if full is not None:
             # What the transaction itself has caused elsewhere took the room.
             self._queues.bury(message, head.destination, "full", 0)
+            self._queues.forget_if_idle(full, now)
 
     def bury(self, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float) -> None:
         """A message had no room, and nobody is told: it is kept as a dead letter, if it was for a queue."""
@@ -358,6 +361,17 @@ class Sending:
         if verdict is Verdict.UNAUTHORISED or verdict is Verdict.INVALID:
             self._account.refuse(Refusal(session.principal, session.id, "SEND", destination, verdict.value))
         return verdict
+
+
+def _is_repeated(head: Head, ids: set[tuple[str, str]]) -> bool:
+    """Whether the same transaction has sent a message with this `dedup-id` before; `ids` are those it has."""
+    if head.wishes is None or head.wishes.dedup_id is None:
+        return False
+    key = (head.destination, head.wishes.dedup_id)
+    if key in ids:
+        return True
+    ids.add(key)
+    return False
 
 
 def _reply_id(head: Head, exchange: tuple[str, str] | None) -> str | None:

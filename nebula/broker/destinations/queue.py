@@ -92,6 +92,15 @@ class Queue(Bounded):
         """Whether waiting for room makes sense."""
         return bool(self.subscriptions) and not self.is_stalled
 
+    @property
+    def credit(self) -> int:
+        """How many messages could become un-ACKed now."""
+        return sum(
+            taker.prefetch - len(taker.unacked)
+            for taker in self._takers
+            if taker.ack_mode is not AckMode.AUTO and taker.has_credit
+        )
+
     def may_take(self, destination: str) -> bool:
         """Whether what was sent to `destination` may be received from here."""
         return self.rights is None or self.rights.may_receive(destination)

@@ -76,10 +76,15 @@ class Queues:
         Args:
             has_levels: it has priorities, whatever the policies say.
         """
+        queue = self._by_name[name] = self.planned(name, auto_delete=auto_delete, has_levels=has_levels)
+        return queue
+
+    def planned(self, name: str, *, auto_delete: bool = False, has_levels: bool = False) -> Queue:
+        """A queue as `create` would make it, which is not among the others: to see what it could take."""
         is_inbox = name.startswith(names.INBOX_PREFIX)
         is_reserved = name.startswith(names.RESERVED_QUEUE_PREFIX)
         is_dead_letter = name == self.dead_letter
-        queue = self._by_name[name] = Queue(
+        return Queue(
             name,
             self._account,
             self._rules(name, is_dead_letter=is_dead_letter),
@@ -93,7 +98,6 @@ class Queues:
             # Operators' requests go before what anybody may send there.
             has_levels=has_levels or name == names.BROKER_QUEUE,
         )
-        return queue
 
     def _rules(self, name: str, *, is_dead_letter: bool) -> QueueRules:
         policy = self._policies.lookup(name) or DestinationPolicy()
