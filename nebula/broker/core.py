@@ -33,12 +33,12 @@ from nebula.broker.placing import Placing
 from nebula.broker.policies import PolicyTable
 from nebula.broker.profiles import STANDARD, Profile
 from nebula.broker.restoring import Restoring
-from nebula.broker.sending import Outcome, Sending
+from nebula.broker.sending import Sending
 from nebula.broker.session import Session
 from nebula.broker.store import PageRequest
 from nebula.broker.subscribing import SubscribeRequest, Subscribing
 from nebula.broker.subscriptions import Subscription
-from nebula.broker.transactions import HeldSettlement
+from nebula.broker.transactions import HeldSettlement, Outcome
 from nebula.errors import Refused
 from nebula.headers import DEAD_LETTER_QUEUE
 
@@ -152,7 +152,9 @@ class Broker:
         self.note_backlog = self.awaiting.note_backlog
         self._committing = Committing(self.limits, self.account, self._sending, self._settle)
         self.begin_transaction = self._committing.begin_transaction
-        self.hold = self._committing.hold
+        self.hold_send = self._committing.hold_send
+        self.refuse_send = self._committing.refuse_send
+        self.hold_settlement = self._committing.hold_settlement
         self.abort = self._committing.abort
         self.commit = self._committing.commit
         if journal is not None:

@@ -27,7 +27,7 @@ from nebula.broker.requests import (
 )
 from nebula.broker.session import Session
 from nebula.broker.subscriptions import Subscription
-from nebula.broker.transactions import Action, HeldSend, HeldSettlement
+from nebula.broker.transactions import HeldSend, HeldSettlement
 from nebula.errors import RemoteProtocolError
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.frames import Frame, Headers
@@ -125,7 +125,7 @@ class Dialogue:
             plan = fields.memo = read_send(frame, self._broker, self._session)
         if type(plan) is Head:
             if plan.transaction is not None:
-                self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
+                self._hold_send(frame, plan)
                 return None
             verdict = self._broker.send(
                 self._session, plan, frame.body, self.now, exchange=frame.exchange, may_wait=may_wait
@@ -137,7 +137,7 @@ class Dialogue:
                     # Its sender would not hear of it (DESIGN 4).
                     self._broker.bury(plan, frame.body, frame.exchange, self.now)
         elif "transaction" in fields:
-            self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
+            self._hold_send(frame, plan)
             return None
         else:
             verdict = self._broker.refuse(plan, self._session, fields["destination"])
@@ -221,7 +221,7 @@ class Dialogue:
         subscription, message, transaction = read_settled(frame, self._dialect)
         target = self._target(subscription, message)
         if transaction is not None:
-            self._hold(frame, HeldSettlement(target, requeue=None))
+            self._hold_settlement(frame, HeldSettlement(target, requeue=None))
             return None
         is_known = target is not None and self._broker.acknowledge(*target, self.now)
         # D.22: races are normal, an unknown one is no fault.
@@ -236,7 +236,7 @@ class Dialogue:
         target = self._target(subscription, message)
         requeue = read_requeue(frame)
         if transaction is not None:
-            self._hold(frame, HeldSettlement(target, requeue=requeue))
+            self._hold_settlement(frame, HeldSettlement(target, requeue=requeue))
             return None
         is_known = target is not None and self._broker.negative_acknowledge(
             *target, self.now, requeue=requeue
@@ -260,10 +260,22 @@ class Dialogue:
 
     # BEGIN, COMMIT, ABORT
 
-    def _hold(self, frame: Frame, action: Action) -> None:
+    def _hold_send(self, frame: Frame, plan: Head | Verdict) -> None:
+        """Do it at the COMMIT, if it may be done. Its RECEIPT does not tell, that of the COMMIT does (D.24)."""
+        self._need_transactions(frame)
+        name = frame.headers["transaction"]
+        if isinstance(plan, Head):
+            send = HeldSend(plan, frame.body, frame.exchange, frame.receipt)
+            self._broker.hold_send(self._session, name, send, self.now)
+        else:
+            destination = frame.headers["destination"]
+            self._broker.refuse_send(self._session, name, plan, destination, frame.receipt)
+        self.say_receipt(frame)
+
+    def _hold_settlement(self, frame: Frame, settlement: HeldSettlement) -> None:
         """Do it at the COMMIT. Its RECEIPT means that it is held (D.24)."""
         self._need_transactions(frame)
-        self._broker.hold(self._session, frame.headers["transaction"], action)
+        self._broker.hold_settlement(self._session, frame.headers["transaction"], settlement)
         self.say_receipt(frame)
 
     def begin(self, frame: Frame) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -27,7 +26,7 @@ from nebula.broker.notes import MESSAGES_DROPPED, PUBLISHERS_PAUSED
 from nebula.broker.placing import Placing
 from nebula.broker.rooms import Rooms
 from nebula.broker.session import Session
-from nebula.broker.transactions import HeldSend
+from nebula.broker.transactions import HeldSend, Outcome
 from nebula.headers import BROKER_QUEUE, IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUEUE_PREFIX
 
 # Looked up once: members of an enum are found by their class's attributes.
@@ -39,14 +38,6 @@ _TOPIC: Final = Kind.TOPIC
 _OPERATORS: Final = PRIORITIES - 1
 _OTHERS: Final = 0
 _MOST_OWN_BYTES: Final = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a COMMIT: the verdict, and the receipt of the first SEND that was refused."""
-
-    verdict: Verdict
-    failed_receipt: str | None = None
 
 
 class Sending:
@@ -157,6 +148,26 @@ class Sending:
             session.own_requests.append((message.number, message.size_bytes))
         return _ACCEPTED
 
+    def judge_held(
+        self, session: Session, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float
+    ) -> Verdict:
+        """Judge a SEND of a transaction when it comes: what would be refused now is not held.
+
+        It takes nothing and counts nothing; the COMMIT judges it again, beside the others. Whether there are
+        consumers is judged there alone (D.24).
+        """
+        queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
+        verdict = self._judge(session, head, body, queue, exchange, now, is_held=True)
+        if verdict is not _ACCEPTED or self._placing.knows(head, now):
+            return verdict
+        cost_bytes = head.cost_bytes
+        message = Message(head, body, 0, now, exchange)
+        head.cost_bytes = cost_bytes  # nothing is kept by this one
+        return _ACCEPTED if self._rooms(now).take(message) else Verdict.FULL
+
+    def _rooms(self, now: float) -> Rooms:
+        return Rooms(self._account, self._queues, self._values, self._placing.delayed, self._places(), now)
+
     def commit(self, session: Session, sends: list[HeldSend], now: float) -> Outcome | list[Message]:
         """Judge the SENDs of a transaction together: what refuses the first one refuses all (D.24).
 
@@ -166,14 +177,11 @@ class Sending:
         messages: list[Message] = []
         spent = []
         ids: set[tuple[str, str]] = set()
-        rooms = Rooms(self._account, self._queues, self._values, self._placing.delayed, self._places(), now)
+        rooms = self._rooms(now)
         for send in sends:
             head = send.head
-            if isinstance(head, Verdict):
-                verdict = head
-                break
             queue = self._queues.get(head.destination) if head.kind is Kind.QUEUE else None
-            verdict = self._judge(session, head, send.body, queue, send.exchange, now)
+            verdict = self._judge(session, head, send.body, queue, send.exchange, now, is_checked=True)
             if verdict is not Verdict.ACCEPTED:
                 break
             message = Message(head, send.body, self._next_number(), now, send.exchange)
@@ -189,8 +197,7 @@ class Sending:
             return messages
         for right in filter(None, reversed(spent)):
             session.reply_rights.give_back(right)
-        destination = head.destination if isinstance(head, Head) else "in a transaction"
-        return Outcome(self.refuse(verdict, session, destination), send.receipt)
+        return Outcome(self.refuse(verdict, session, head.destination), send.receipt)
 
     def deliver(self, session: Session, message: Message, now: float) -> None:
         """Hand over what `commit` has judged. There is room for it."""
@@ -239,7 +246,16 @@ class Sending:
         queue: Queue | None,
         exchange: tuple[str, str] | None,
         now: float,
+        *,
+        is_held: bool = False,
+        is_checked: bool = False,
     ) -> Verdict:
+        """Judge a SEND by all but the room for it.
+
+        Args:
+            is_held: a transaction is to hold it, so that consumers may still come.
+            is_checked: its body was judged before.
+        """
         if head.judged_in != self.epoch:
             self._review(session, head)
         if not head.is_permitted:
@@ -247,14 +263,15 @@ class Sending:
                 return Verdict.NO_CONSUMER  # D.48: only its SUBSCRIBE creates it
             if not self._may_answer(session, head, queue, exchange, now):
                 return Verdict.UNAUTHORISED
-        if head.check is not None and body and head.check(body) is Content.INVALID:
+        if head.check is not None and body and not is_checked and head.check(body) is Content.INVALID:
             return Verdict.INVALID
         if head.kind is Kind.QUEUE:
+            requires_consumers = head.requires_consumers and not is_held
             if queue is None:
-                if head.requires_consumers:
+                if requires_consumers:
                     return Verdict.NO_CONSUMER
                 return Verdict.ACCEPTED if self._places() > 0 else Verdict.FULL
-            if head.requires_consumers and not queue.consumer_count:
+            if requires_consumers and not queue.consumer_count:
                 return Verdict.NO_CONSUMER
             if head.destination == BROKER_QUEUE:
                 return self._judge_own(session, head, body, queue, now)

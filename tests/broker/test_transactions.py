@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from nebula.broker.access import Capability, Grants
 from nebula.broker.limits import Limits
+from nebula.broker.messages import Content
 from nebula.broker.policies import DestinationPolicy
 from nebula.broker.profiles import MAXAM
 from tests.broker.harness import BrokerHarness
@@ -264,10 +266,136 @@ def test_transaction_counts_against_the_memory_of_the_broker() -> None:
     broker.advance(broker.broker.limits.max_pause_seconds + 1)
     assert bob.received()[0][1]["disposition"] == "rejected-full"
 
-    alice.publish(QUEUE, "x" * 5000, headers=[IN])
+    alice.publish(QUEUE, "x" * 5000, headers=[IN, "receipt:full"])
+    alice.say(f"{COMMIT}; receipt:c")
 
-    assert alice.received()[0][1]["message"] == "the broker has no room for it"
+    assert alice.received()[1:] == [receipt("c", disposition="rejected-full", failed_receipt="full")]
     assert broker.broker.account.stored_bytes == 0
+
+
+# What is refused is not held
+
+GRANTS = Grants(
+    {
+        "clerk": Capability(publish=("/queue/a", "/queue/small", "X/*")),
+        "reader": Capability(subscribe=("X/*",)),
+    },
+    {"clerk": ("clerk",), "anonymous": ("reader",)},
+)
+HELD_BYTES = 600  # why it failed
+
+
+@pytest.mark.parametrize(
+    ("principal", "destination", "headers", "verdict"),
+    [
+        ("anonymous", QUEUE, [], "rejected-unauthorised"),
+        ("clerk", "/queue/nebula.secret", [], "rejected-unauthorised"),
+        ("clerk", "/queue/nebula.inbox.1", [], "rejected-no-consumer"),
+        ("clerk", QUEUE, ["persistent:perhaps"], "rejected-invalid"),
+        ("clerk", "X/checked", [], "rejected-invalid"),
+        ("clerk", "/queue/small", [], "rejected-full"),
+    ],
+)
+def test_send_that_would_be_refused_is_not_held(
+    principal: str, destination: str, headers: list[str], verdict: str
+) -> None:
+    policies = [
+        DestinationPolicy(pattern="/queue/small", max_bytes=1000),
+        DestinationPolicy(pattern="X/checked", check=lambda _: Content.INVALID),
+    ]
+    broker = BrokerHarness(policies=policies, grants=GRANTS)
+    alice = broker.connect(principal=principal)
+    alice.say(BEGIN)
+    alice.publish(destination, "x" * 5000, headers=[IN, "receipt:bad", *headers])
+    held_bytes = broker.broker.account.stored_bytes
+    alice.publish(QUEUE, "y" * 5000, headers=[IN, "receipt:behind"])
+    alice.say(f"ACK id:s m-1; {IN}; receipt:ack")
+
+    assert held_bytes < HELD_BYTES
+    assert broker.broker.account.stored_bytes == held_bytes
+    # D.24: the RECEIPTs of SENDs do not tell, that of the COMMIT does.
+    assert alice.received() == [receipt("bad"), receipt("behind"), receipt("ack")]
+    alice.say(f"{COMMIT}; receipt:c")
+    assert alice.received() == [receipt("c", disposition=verdict, failed_receipt="bad")]
+    assert broker.broker.account.stored_bytes == 0
+    assert broker.broker.account.dropped == {verdict: 1}
+
+
+def test_what_was_held_is_let_go_when_a_later_send_is_refused(broker: BrokerHarness) -> None:
+    alice = broker.connect()
+    alice.say(BEGIN)
+    alice.publish(QUEUE, *["x" * 5000] * 3, headers=[IN])
+    assert broker.broker.account.stored_bytes > 15_000
+
+    alice.publish("/queue/nebula.secret", "x", headers=[IN])
+
+    assert broker.broker.account.stored_bytes < HELD_BYTES
+
+
+def test_connections_cannot_fill_the_memory_with_what_they_may_not_publish() -> None:
+    limits = Limits(max_body_bytes=100_000, max_queue_bytes=1_000_000, max_memory_bytes=1_000_000)
+    broker = BrokerHarness(limits, grants=GRANTS)
+    for number in range(20):
+        mallory = broker.connect(principal=f"mallory{number}")
+        mallory.say(BEGIN)
+        mallory.publish(QUEUE, *["x" * 90_000] * 3, headers=[IN])
+    clerk = broker.connect(principal="clerk")
+    clerk.publish(QUEUE, "work", headers=["receipt:r"])
+
+    assert clerk.received() == [receipt("r", disposition="accepted", durable="false", consumers="0")]
+
+
+def test_failed_transaction_can_be_aborted_and_begun_anew(broker: BrokerHarness) -> None:
+    alice = broker.connect()
+    alice.say(BEGIN)
+    alice.publish("/queue/nebula.secret", "x", headers=[IN])
+    alice.say(ABORT, BEGIN)
+    alice.publish(QUEUE, "x", headers=[IN])
+    alice.say(f"{COMMIT}; receipt:c")
+
+    assert alice.received() == [receipt("c", disposition="accepted")]
+
+
+def test_rights_are_judged_again_at_the_commit() -> None:
+    broker = BrokerHarness(grants=GRANTS)
+    clerk = broker.connect(principal="clerk")
+    clerk.say(BEGIN)
+    clerk.publish(QUEUE, "x", headers=[IN, "receipt:r"])
+    broker.broker.review(Grants(GRANTS.capabilities, {}), broker.now)
+    clerk.say(f"{COMMIT}; receipt:c")
+
+    assert clerk.received()[1:] == [receipt("c", disposition="rejected-unauthorised", failed_receipt="r")]
+
+
+def test_body_in_a_transaction_is_checked_once() -> None:
+    checked: list[bytes] = []
+
+    def check(body: bytes) -> Content:
+        checked.append(body)
+        return Content.VALID
+
+    broker = BrokerHarness(policies=[DestinationPolicy(pattern=QUEUE, check=check)])
+    alice = broker.connect()
+    alice.say(BEGIN)
+    alice.publish(QUEUE, "x", headers=[IN])
+    assert checked == [b"x"]
+    alice.say(COMMIT)
+
+    assert checked == [b"x"]
+    assert left(broker) == ["x"]
+
+
+def test_answer_that_a_transaction_holds_spends_no_right_before_the_commit(broker: BrokerHarness) -> None:
+    alice, bob = broker.connect(), broker.connect()
+    inbox = "/queue/nebula.inbox.1"
+    alice.subscribe(inbox, "exclusive:true")
+    bob.subscribe(QUEUE)
+    alice.publish(QUEUE, "?", headers=[f"neb-reply-to:{inbox}", "neb-reply-id:1"])
+    bob.say(BEGIN)
+    bob.publish(inbox, "held", headers=[IN, "neb-in-reply-to:1"])
+    bob.publish(inbox, "at once", headers=["neb-in-reply-to:1"])
+
+    assert alice.bodies() == ["at once"]
 
 
 # Faults
