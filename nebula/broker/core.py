@@ -150,7 +150,9 @@ class Broker:
         self.hold_receipt = self.awaiting.hold_receipt
         self.committed = self.awaiting.committed
         self.note_backlog = self.awaiting.note_backlog
-        self._committing = Committing(self.limits, self.account, self._sending, self._settle)
+        self._committing = Committing(
+            self.limits, self.account, self._sending, self._subscribing, self._settle
+        )
         self.begin_transaction = self._committing.begin_transaction
         self.hold_send = self._committing.hold_send
         self.refuse_send = self._committing.refuse_send
@@ -267,10 +269,9 @@ class Broker:
         """
         # What one of its subscriptions gives back must not go to another one that ends too.
         session.is_choked = True
+        self._committing.abort_all(session, now, lost=lost)
         for subscription in list(session.subscriptions.values()):
             self.unsubscribe(subscription, now, lost=lost)
-        for transaction in list(session.transactions):
-            self.abort(session, transaction)
         self.values.end_ephemerals(session)
         self._sending.paused.pop(session, None)
         self.awaiting.forget(session, lost=lost)
@@ -311,8 +312,10 @@ class Broker:
     def unsubscribe(
         self, subscription: Subscription, now: float, *, lost: bool = False, removes: bool = False
     ) -> str | None:
-        """End a subscription; see `Subscribing.unsubscribe`."""
-        return self._subscribing.unsubscribe(subscription, now, lost=lost, removes=removes)
+        """End a subscription; see `Subscribing.unsubscribe`. What open transactions have of it stays."""
+        has_transactions = bool(subscription.session.transactions)
+        kept = self._committing.claimed(subscription)[subscription] if has_transactions else ()
+        return self._subscribing.unsubscribe(subscription, now, lost=lost, removes=removes, kept=kept)
 
     def drain(self, subscription: Subscription) -> bool:
         """End its deliveries and leave what is un-ACKed with it; see `Subscribing.drain`."""

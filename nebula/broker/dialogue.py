@@ -27,7 +27,7 @@ from nebula.broker.requests import (
 )
 from nebula.broker.session import Session
 from nebula.broker.subscriptions import Subscription
-from nebula.broker.transactions import HeldSend, HeldSettlement
+from nebula.broker.transactions import HeldSend, HeldSettlement, Outcome
 from nebula.errors import RemoteProtocolError
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.frames import Frame, Headers
@@ -169,7 +169,7 @@ class Dialogue:
             # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.
             which = f"id {request.id!r}" if "id" in frame.headers else f"to {request.destination}, unnamed,"
             raise RemoteProtocolError(f"the subscription {which} is there already", receipt=frame.receipt)
-        if len(session.subscriptions) >= self._broker.limits.max_subscriptions:
+        if len(session.subscriptions) + len(session.parted) >= self._broker.limits.max_subscriptions:
             limit = self._broker.limits.max_subscriptions
             raise RemoteProtocolError(f"more than {limit} subscriptions", receipt=frame.receipt)
         if not self._broker.may_subscribe(session, request, self.now):
@@ -191,7 +191,7 @@ class Dialogue:
         if subscription is not None and keeps and self._broker.drain(subscription):
             self.say_receipt(frame)
             return None
-        is_much = subscription is not None and _holds_much(subscription)
+        is_much = subscription is not None and (_holds_much(subscription) or _has_much_open(self._session))
         if subscription is not None:
             result = self._broker.unsubscribe(subscription, self.now, removes=removes)
         elif removes and self._broker.remove_paused(self._session, self._named_id(frame)):
@@ -261,15 +261,15 @@ class Dialogue:
     # BEGIN, COMMIT, ABORT
 
     def _hold_send(self, frame: Frame, plan: Head | Verdict) -> None:
-        """Do it at the COMMIT, if it may be done. Its RECEIPT does not tell, that of the COMMIT does (D.24)."""
+        """Do it at the COMMIT, if it may be done. Its RECEIPT does not tell: the COMMIT's does (D.24)."""
         self._need_transactions(frame)
         name = frame.headers["transaction"]
         if isinstance(plan, Head):
             send = HeldSend(plan, frame.body, frame.exchange, frame.receipt)
             self._broker.hold_send(self._session, name, send, self.now)
         else:
-            destination = frame.headers["destination"]
-            self._broker.refuse_send(self._session, name, plan, destination, frame.receipt)
+            why, destination = Outcome(plan, frame.receipt), frame.headers["destination"]
+            self._broker.refuse_send(self._session, name, why, destination, self.now)
         self.say_receipt(frame)
 
     def _hold_settlement(self, frame: Frame, settlement: HeldSettlement) -> None:
@@ -287,7 +287,7 @@ class Dialogue:
     def abort(self, frame: Frame) -> None:
         """ABORT."""
         self._need_transactions(frame)
-        self._broker.abort(self._session, required(frame, "transaction"))
+        self._broker.abort(self._session, required(frame, "transaction"), self.now)
         self.say_receipt(frame)
 
     def commit(self, frame: Frame) -> Then | None:
@@ -314,6 +314,10 @@ class Dialogue:
         self._broker.close_session(self._session, self.now, lost=False)
         self.say_receipt(frame)
         return Then.FINISH
+
+
+def _has_much_open(session: Session) -> bool:
+    return any(len(transaction.actions) > _MUCH for transaction in session.transactions.values())
 
 
 def _holds_much(subscription: Subscription) -> bool:

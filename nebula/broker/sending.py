@@ -351,7 +351,7 @@ class Sending:
         self._queues.forget_if_idle(queue, now)
         is_memory_full = not self._account.has_room_for(size_bytes)
         # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
-        may_wait = may_wait and not session.subscriptions and queue.could_hold(size_bytes)
+        may_wait = may_wait and not (session.subscriptions or session.parted) and queue.could_hold(size_bytes)
         waits_for_memory = is_memory_full and not self._is_memory_stalled
         if may_wait and (queue.is_consumed or waits_for_memory):
             self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds)

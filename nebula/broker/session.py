@@ -30,6 +30,7 @@ class Session:
         rights: who it is, and what it may do.
         profile: how its listener behaves.
         subscriptions: by id.
+        parted: subscriptions that have ended but for what open transactions have ACKed or NACKed of them.
         transactions: those that were begun and not ended, by name.
         reply_rights: what it may answer.
         ephemerals: last-value destinations whose present value goes with this session.
@@ -66,6 +67,7 @@ class Session:
         "outbox",
         "outbox_bytes",
         "own_requests",
+        "parted",
         "profile",
         "reply_rights",
         "rights",
@@ -91,6 +93,7 @@ class Session:
         self.rights = rights
         self.profile = profile
         self.subscriptions: dict[str, Subscription] = {}
+        self.parted: dict[Subscription, None] = {}
         self.transactions: dict[str, Transaction] = {}
         self.reply_rights = ReplyRights()
         self.ephemerals: dict[str, None] = {}

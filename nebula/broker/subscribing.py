@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from nebula.broker.destinations.last_value import LastValues
@@ -121,19 +122,37 @@ class Subscribing:
                 self._values.remove(feed)
             raise
 
-    def unsubscribe(self, subscription: Subscription, now: float, *, lost: bool, removes: bool) -> str | None:
+    def unsubscribe(
+        self,
+        subscription: Subscription,
+        now: float,
+        *,
+        lost: bool,
+        removes: bool,
+        kept: Collection[int] = frozenset(),
+    ) -> str | None:
         """End a subscription; what it did not settle goes back to the front (D.12).
 
         Args:
             removes: a durable one is to go for good; otherwise it is paused (D.3).
+            kept: of its un-ACKed messages those that open transactions have ACKed or NACKed: they stay until
+                these end, and then `part` with what is left.
 
         Returns:
             What became of a durable one, PAUSED or REMOVED; None: it was none.
         """
         session = subscription.session
+        if subscription in session.parted:
+            self.part(subscription, frozenset(), now, lost=lost)
+            return None
         del session.subscriptions[subscription.id]
-        self._count -= 1
-        subscription.destination.detach(subscription, now, lost=lost)
+        queue = subscription.destination
+        if kept and isinstance(queue, Queue) and _outlives_subscription(queue, removes=removes):
+            session.parted[subscription] = None
+            queue.part(subscription, kept, now, lost=lost)
+        else:
+            self._count -= 1
+            subscription.destination.detach(subscription, now, lost=lost)
         standing = self._standing.by_id.get(session.id)
         durable = None if standing is None else standing.durables.get(subscription.id)
         if standing is not None and durable is not None and durable.subscription is subscription:
@@ -148,6 +167,18 @@ class Subscribing:
             else:
                 self._queues.forget_if_idle(destination, now)
         return None
+
+    def part(self, subscription: Subscription, kept: Collection[int], now: float, *, lost: bool) -> None:
+        """A transaction has ended: give back what no other one has of a subscription that ended before."""
+        queue = subscription.destination
+        assert isinstance(queue, Queue)
+        if kept:
+            queue.part(subscription, kept, now, lost=lost)
+            return
+        del subscription.session.parted[subscription]
+        self._count -= 1
+        queue.detach(subscription, now, lost=lost)
+        self._queues.forget_if_idle(queue, now)
 
     def drain(self, subscription: Subscription) -> bool:
         """End its deliveries; what is un-ACKed stays with it until ACK, NACK or the end of its connection.
@@ -185,6 +216,10 @@ class Subscribing:
         if isinstance(durable.source, ValueFeed):
             self._values.remove(durable.source)
         else:
+            for subscription in durable.source.drained:
+                del subscription.session.parted[subscription]
+                self._count -= 1
+            durable.source.drop_drained()
             durable.source.clear("deleted")
             self._topics.release(durable.pattern, durable.source)
         self._standing.remove(standing, durable)
@@ -337,3 +372,11 @@ class Subscribing:
         used = len(self._values.globs) + len(self._topics.globs)
         if pattern not in known and used >= self._limits.max_globs:
             raise Refused("too-many-globs", f"the broker has {used} globs")
+
+
+def _outlives_subscription(queue: Queue, *, removes: bool) -> bool:
+    """Whether what a transaction settles is still there after an UNSUBSCRIBE."""
+    if queue.rights is None:
+        return not queue.is_inbox
+    # Bound to topics: that of a durable subscription is there until this is removed.
+    return not (queue.auto_delete or removes)

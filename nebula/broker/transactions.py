@@ -80,6 +80,6 @@ class Transaction:
     def fail(self, failure: Outcome) -> None:
         """Nothing of it will happen: hold no more than why."""
         self.failure = failure
-        self.actions.clear()
+        self.actions = []
         self._heads.clear()
         self.size_bytes = HELD_COST_BYTES + len(failure.failed_receipt or "")

@@ -46,6 +46,7 @@ def check(broker: Broker, sessions: Collection[Session], blocked: Collection[Ses
     assert broker.account.stored_bytes == in_queues + values + held + owed + delayed
     _check_who_is_subscribed(broker, sessions)
     for session in sessions:
+        _check_parted(broker, session)
         _check_session(session, is_blocked=session in blocked)
 
 
@@ -151,7 +152,7 @@ def _check_turns(queue: Queue) -> None:
 
 
 def _check_who_is_subscribed(broker: Broker, sessions: Collection[Session]) -> None:
-    theirs = {each for session in sessions for each in session.subscriptions.values()}
+    theirs = {each for session in sessions for each in (*session.subscriptions.values(), *session.parted)}
     fed: set[Subscription] = set()
     for queue in _queues(broker):
         fed.update(queue.subscriptions)
@@ -169,6 +170,13 @@ def _check_who_is_subscribed(broker: Broker, sessions: Collection[Session]) -> N
     standing = broker.standing.by_id.values()
     assert all(each.durables for each in standing), "a session is kept for nothing"
     assert all((each.away_since is None) == (each.id in broker.sessions) for each in standing)
+
+
+def _check_parted(broker: Broker, session: Session) -> None:
+    for parted in session.parted:
+        assert parted.session is session
+        assert parted.id not in session.subscriptions or session.subscriptions[parted.id] is not parted
+        assert parted.unacked.keys() == broker._committing.claimed(parted)[parted], "it is kept for nothing"
 
 
 def _check_session(session: Session, *, is_blocked: bool) -> None:

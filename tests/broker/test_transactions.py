@@ -9,8 +9,9 @@ from nebula.broker.limits import Limits
 from nebula.broker.messages import Content
 from nebula.broker.policies import DestinationPolicy
 from nebula.broker.profiles import MAXAM
-from tests.broker.harness import BrokerHarness
-from tests.broker.transacting import ABORT, BEGIN, COMMIT, IN, QUEUE, holder, left, receipt
+from tests.broker.harness import BrokerHarness, Peer
+from tests.broker.memory_store import MemoryDisk, MemoryStore
+from tests.broker.transacting import ABORT, BEGIN, COMMIT, IN, INDIVIDUAL, QUEUE, holder, left, receipt
 
 # What is held
 
@@ -486,3 +487,226 @@ def test_transaction_behind_a_send_that_waits_is_done_though_its_sender_left() -
     alice.lose()
 
     assert left(broker, "/queue/b") == ["committed", "last"]
+
+
+# A subscription that ends before its transaction
+
+
+def ended(broker: BrokerHarness, *bodies: str, command: str = "ACK", ack: str = INDIVIDUAL) -> Peer:
+    """A consumer that has settled the first of these in its transaction, sent one more, and unsubscribed."""
+    bob, (first, *_) = holder(broker, *bodies, ack=ack)
+    bob.ack(
+        first, IN, *(["requeue:false"] if command == "drop" else []), command=command.replace("drop", "NACK")
+    )
+    bob.publish("/queue/done", "done", headers=[IN])
+    bob.say("UNSUBSCRIBE id:s")
+    return bob
+
+
+def test_both_halves_of_a_transaction_are_done_though_its_subscription_ended(broker: BrokerHarness) -> None:
+    bob = ended(broker, "1", "2")
+    assert left(broker) == ["2"]
+    bob.say(f"{COMMIT}; receipt:c")
+
+    assert bob.received() == [receipt("c", disposition="accepted")]
+    assert left(broker) == []
+    assert left(broker, "/queue/done") == ["done"]
+
+
+def test_cumulative_ack_of_a_subscription_that_ended_takes_all_before_its_message(
+    broker: BrokerHarness,
+) -> None:
+    bob, (_, two, _) = holder(broker, "1", "2", "3", ack="ack:client")
+    bob.ack(two, IN)
+    bob.say("UNSUBSCRIBE id:s")
+    assert left(broker) == ["3"]
+
+    bob.say(COMMIT)
+
+    assert broker.broker.destinations == {}
+
+
+def test_nack_of_a_subscription_that_ended_gives_back_at_the_commit(broker: BrokerHarness) -> None:
+    bob = ended(broker, "1", command="NACK")
+    carol = broker.connect()
+    carol.subscribe(QUEUE)
+    assert carol.received() == []
+
+    bob.say(COMMIT)
+
+    headers, body = carol.message()
+    assert (body, headers["delivery-count"]) == ("1", "1")
+
+
+def test_nack_without_requeue_of_a_subscription_that_ended_buries_at_the_commit(
+    broker: BrokerHarness,
+) -> None:
+    bob = ended(broker, "1", command="drop")
+    bob.say(COMMIT)
+
+    assert left(broker, "/queue/DLQ") == ["1"]
+
+
+@pytest.mark.parametrize("ending", ["abort", "refused", "failed", "lose", "disconnect"])
+def test_message_of_a_subscription_that_ended_goes_back_without_the_commit(
+    broker: BrokerHarness, ending: str
+) -> None:
+    bob = ended(broker, "1", "2")
+    carol = broker.connect()
+    carol.subscribe(QUEUE)
+    assert carol.bodies() == ["2"]
+    if ending == "abort":
+        bob.say(ABORT)
+    elif ending == "refused":
+        bob.publish("/queue/nobody", "x", headers=[IN, "require-consumers:true"])
+        bob.say(f"{COMMIT}; receipt:c")
+    elif ending == "failed":
+        bob.publish("/queue/nebula.secret", "x", headers=[IN])
+    else:
+        getattr(bob, ending)()
+
+    headers, body = carol.message()
+    assert (body, headers["redelivered"]) == ("1", "true")
+    assert headers.get("delivery-count") == ("1" if ending == "lose" else None)
+
+
+def test_subscription_of_the_same_id_gets_what_no_transaction_has(broker: BrokerHarness) -> None:
+    bob = ended(broker, "1", "2")
+    bob.subscribe(QUEUE, INDIVIDUAL)
+    assert bob.bodies() == ["2"]
+
+    bob.say(COMMIT)
+    bob.lose()
+
+    assert left(broker) == ["2"]
+
+
+def test_message_that_two_transactions_have_stays_until_both_have_ended(broker: BrokerHarness) -> None:
+    bob, (one, two) = holder(broker, "1", "2")
+    bob.say("BEGIN transaction:u")
+    for message, transaction in [(one, "t"), (one, "u"), (two, "t")]:
+        bob.ack(message, f"transaction:{transaction}")
+    bob.say("UNSUBSCRIBE id:s", ABORT)
+    assert left(broker) == ["2"]
+
+    bob.say("ABORT transaction:u")
+
+    assert left(broker) == ["1"]
+
+
+def test_drain_that_ends_leaves_its_transaction_what_it_has(broker: BrokerHarness) -> None:
+    bob, (one, _) = holder(broker, "1", "2")
+    bob.ack(one, IN)
+    bob.say("UNSUBSCRIBE id:s; keep-unacked:true", "UNSUBSCRIBE id:s")
+    assert left(broker) == ["2"]
+
+    bob.say(COMMIT)
+
+    assert broker.broker.destinations == {}
+
+
+def test_queue_that_goes_with_its_subscription_stays_for_its_transaction(broker: BrokerHarness) -> None:
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL, "auto-delete:true")
+    bob.publish(QUEUE, "1")
+    (one,) = bob.received()
+    bob.say(BEGIN)
+    bob.nack(one, IN, "requeue:false")
+    bob.say("UNSUBSCRIBE id:s")
+    assert list(broker.broker.destinations) == [QUEUE]
+
+    bob.say(COMMIT)
+
+    assert list(broker.broker.destinations) == ["/queue/DLQ"]
+
+
+def test_inbox_goes_with_its_subscription_whatever_a_transaction_has(broker: BrokerHarness) -> None:
+    bob = broker.connect()
+    inbox = "/queue/nebula.inbox.1"
+    bob.subscribe(inbox, INDIVIDUAL, "exclusive:true")
+    bob.publish(inbox, "1")
+    bob.say(BEGIN)
+    bob.ack(bob.received()[0], IN)
+    bob.say("UNSUBSCRIBE id:s")
+    assert broker.broker.destinations == {}
+
+    bob.say(f"{COMMIT}; receipt:c")
+
+    assert bob.received() == [receipt("c", disposition="accepted")]
+
+
+def durable_holder(broker: BrokerHarness) -> Peer:
+    """A durable subscription to a topic that is paused; a transaction has the first of two messages."""
+    bob = broker.connect(client_id="bob")
+    bob.subscribe("/topic/t", INDIVIDUAL, "durable:true")
+    broker.connect().publish("/topic/t", "1", "2")
+    one, _ = bob.received()
+    bob.say(BEGIN)
+    bob.ack(one, IN)
+    bob.say("UNSUBSCRIBE id:s")
+    return bob
+
+
+@pytest.mark.parametrize(("ending", "bodies"), [(COMMIT, ["2"]), (ABORT, ["1", "2"])])
+def test_paused_subscription_goes_on_behind_what_its_transaction_did(
+    broker: BrokerHarness, ending: str, bodies: list[str]
+) -> None:
+    bob = durable_holder(broker)
+    bob.say(ending)
+    bob.subscribe("/topic/t", INDIVIDUAL, "durable:true")
+
+    assert bob.bodies() == bodies
+
+
+def test_subscription_that_goes_on_before_the_commit_does_not_get_what_the_transaction_has(
+    broker: BrokerHarness,
+) -> None:
+    bob = durable_holder(broker)
+    bob.subscribe("/topic/t", INDIVIDUAL, "durable:true")
+    assert bob.bodies() == ["2"]
+
+    bob.say(COMMIT)
+    bob.lose()
+    again = broker.connect(client_id="bob")
+    again.subscribe("/topic/t", INDIVIDUAL, "durable:true")
+
+    assert again.bodies() == ["2"]
+
+
+def test_durable_subscription_that_is_removed_takes_all_with_it(broker: BrokerHarness) -> None:
+    bob = durable_holder(broker)
+    bob.say("UNSUBSCRIBE id:s; durable:true", f"{COMMIT}; receipt:c")
+
+    assert bob.received() == [receipt("c", disposition="accepted")]
+    assert broker.broker.account.dropped == {"deleted": 2}
+    assert broker.broker.account.stored_bytes == 0
+
+
+def test_subscriptions_that_transactions_keep_are_counted() -> None:
+    broker = BrokerHarness(Limits(max_subscriptions=2))
+    bob = ended(broker, "1")
+    bob.subscribe("/queue/b", id="b")
+    bob.subscribe("/queue/c", id="c")
+
+    ((_, headers, *_),) = bob.received()
+    assert headers["message"] == "more than 2 subscriptions"
+
+
+def test_transaction_of_a_subscription_that_ended_is_one_batch_of_the_store() -> None:
+    disk = MemoryDisk()
+    broker = BrokerHarness(store=MemoryStore(disk))
+    broker.connect().publish(QUEUE, "1", headers=["persistent:true"])
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL)
+    (one,) = bob.received()
+    bob.say(BEGIN)
+    bob.ack(one, IN)
+    bob.publish("/queue/done", "done", headers=[IN, "persistent:true"])
+    bob.say("UNSUBSCRIBE id:s")
+    broker.commit()
+    assert [message.body for message in disk.messages.values()] == [b"1"]
+
+    bob.say(COMMIT)
+    broker.commit()
+
+    assert [message.body for message in disk.messages.values()] == [b"done"]

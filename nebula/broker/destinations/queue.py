@@ -12,7 +12,7 @@ Invariants, checked after each step of the tests:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from nebula.broker.access import Rights
 from nebula.broker.destinations.base import Account
@@ -164,6 +164,24 @@ class Queue(Bounded):
         subscription.prefetch = subscription.window = 0
         self.drained.append(subscription)
 
+    def part(self, subscription: Subscription, kept: Collection[int], now: float, *, lost: bool) -> None:
+        """Let go of it but for these of its messages, which open transactions have; see `detach`."""
+        if not subscription.is_drained:
+            self.drain(subscription)
+        unacked = subscription.unacked
+        returned = [unacked.pop(number) for number in list(unacked) if number not in kept]
+        self._take_back(returned, now, counted=lost)
+        self._pump(now)
+
+    def drop_drained(self) -> None:
+        """The queue is to go: forget what is un-ACKed on those that were drained, counted."""
+        for subscription in self.drained:
+            messages = list(subscription.unacked.values())
+            subscription.unacked.clear()
+            self._unacked_count -= len(messages)
+            self._drop(messages, "deleted")
+        self.drained.clear()
+
     def _leave(self, subscription: Subscription) -> None:
         self.subscriptions.remove(subscription)
         if subscription.exclusive:
@@ -190,8 +208,9 @@ class Queue(Bounded):
     ) -> None:
         """Requeue at the front, or let them die: by `requeue`, or because too many deliveries failed."""
         if requeue:
-            # Who drains gives back what was never begun.
-            self._take_back(messages, now, counted=not subscription.is_drained)
+            # Who drains gives back what was never begun. What a transaction has was.
+            is_drain = subscription.is_drained and subscription not in subscription.session.parted
+            self._take_back(messages, now, counted=not is_drain)
         else:
             self._unacked_count -= len(messages)
             for message in messages:
