@@ -116,6 +116,7 @@ class Head:
         copy_to: the queue that gets a copy of each, or None; `copy` is the head of those, once made.
         transaction: the transaction that its SENDs belong to, or None.
         reply_to: where the answer to these requests is wanted, or None.
+        origin: of requests: the `Session.origin` of their sender; None where that is not known any more.
         is_stream: they ask for a stream, or are parts of one that goes on.
         deletes_explicitly: the SEND had a `content-length`, so that an empty body deletes under any
             profile (D.28).
@@ -146,6 +147,7 @@ class Head:
         "is_stream",
         "judged_in",
         "kind",
+        "origin",
         "priority",
         "reply_to",
         "requires_consumers",
@@ -170,6 +172,7 @@ class Head:
         time_to_live: float | None = None,
         transaction: str | None = None,
         reply_to: str | None = None,
+        origin: object = None,
         is_stream: bool = False,
         deletes_explicitly: bool = True,
         check: ContentCheck | None = None,
@@ -189,6 +192,7 @@ class Head:
         self.time_to_live = time_to_live
         self.transaction = transaction
         self.reply_to = reply_to
+        self.origin = origin
         self.is_stream = is_stream
         self.deletes_explicitly = deletes_explicitly
         self.check = check

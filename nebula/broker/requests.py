@@ -80,6 +80,8 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     if priority is not None and priority not in _PRIORITIES:
         return Verdict.INVALID
     policy = broker.policies.lookup(destination)
+    # An answer of ours is never answered (D.46): what it names is where credit goes.
+    reply_to = None if fields.get(names.RESPONSE) == "true" else fields.get(names.REPLY_TO)
     passed_on = tuple(
         (name, value)
         for name, value in fields.items()
@@ -97,8 +99,8 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         is_quiet=is_quiet,
         time_to_live=timeout if may_expire else None,
         transaction=fields.get("transaction"),
-        # An answer of ours is never answered (D.46): what it names is where credit goes.
-        reply_to=None if fields.get(names.RESPONSE) == "true" else fields.get(names.REPLY_TO),
+        reply_to=reply_to,
+        origin=None if reply_to is None else session.origin,
         is_stream=fields.get(names.STREAM) == "true" and fields.get(names.STREAM_END) != "true",
         deletes_explicitly="content-length" in fields or frame.exchange is not None,
         check=None if policy is None else policy.check,

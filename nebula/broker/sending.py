@@ -333,11 +333,15 @@ class Sending:
             return True
         if head.kind is Kind.LAST_VALUE:
             return False
-        requester = session.reply_rights.find(head.destination, _reply_id(head, exchange), now)
-        if requester is None:
+        asker = session.reply_rights.find(head.destination, _reply_id(head, exchange), now)
+        if asker is None:
             return False
-        if owner is not None:
-            return owner.session.principal == requester
+        requester, origin = asker
+        if owner is not None and queue is not None:
+            if not isinstance(origin, int):
+                return owner.session.origin is origin
+            # An inbox that was there when the request came has had one owner since.
+            return owner.session.principal == requester and queue.began_at < origin
         return self._access.rights_of(requester).may_subscribe(head.destination)
 
     def _places(self) -> int:

@@ -30,6 +30,7 @@ class Session:
         rights: who it is, and what it may do.
         profile: how its listener behaves.
         subscriptions: by id.
+        origin: what tells this connection from all others, of the same principal too.
         parted: subscriptions that have ended but for what open transactions have ACKed or NACKed of them.
         transactions: those that were begun and not ended, by name.
         reply_rights: what it may answer.
@@ -64,6 +65,7 @@ class Session:
         "is_backlogged",
         "is_choked",
         "max_outbox_bytes",
+        "origin",
         "outbox",
         "outbox_bytes",
         "own_requests",
@@ -92,6 +94,7 @@ class Session:
         self.id = id
         self.rights = rights
         self.profile = profile
+        self.origin = object()
         self.subscriptions: dict[str, Subscription] = {}
         self.parted: dict[Subscription, None] = {}
         self.transactions: dict[str, Transaction] = {}

@@ -390,6 +390,57 @@ def test_inbox_of_another_cannot_be_named(world: BrokerHarness) -> None:
     assert alice.received() == []
 
 
+@pytest.mark.parametrize("inbox", [INBOX, "/queue/nebula.inbox.2"])
+def test_inbox_of_another_connection_cannot_be_named(world: BrokerHarness, inbox: str) -> None:
+    alice, twin, bob = caller(world), world.connect(principal="alice"), service(world)
+    twin.subscribe("/queue/nebula.inbox.2", "exclusive:true")
+    ask(twin, to=inbox)
+
+    assert answer(bob, to=inbox) == (UNAUTHORISED if inbox == INBOX else ACCEPTED)
+    assert alice.received() == []
+
+
+def test_right_ends_with_its_connection_also_where_another_of_its_principal_gets_the_inbox(
+    world: BrokerHarness,
+) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, "neb-timeout:7200000")
+    alice.lose()
+    world.now += 3600
+    world.advance(0.25)
+    twin = caller(world)
+
+    assert answer(bob) == UNAUTHORISED
+    assert twin.received() == []
+
+
+def test_request_that_was_on_disk_alone_is_answered_at_the_inbox_of_its_connection() -> None:
+    limits = Limits(queue_window_bytes=40_000)
+    broker = BrokerHarness(limits, grants=RIGHTS, store=MemoryStore(MemoryDisk()))
+    alice = caller(broker)
+    for number in range(40):
+        ask(alice, "persistent:true", f"padding:{'x' * 5000}", id=str(number))
+        broker.commit()
+    broker.broker.queues.page_out(10_000)
+    assert broker.broker.queues.by_name[SERVICE].is_deep
+    bob = service(broker, "ack:client-individual")
+    bob.received()
+
+    assert answer(bob, id="39") == ACCEPTED
+
+
+def test_request_of_before_a_restart_reaches_no_inbox_of_after_it(world: BrokerHarness) -> None:
+    disk = MemoryDisk()
+    broker = BrokerHarness(store=MemoryStore(disk))
+    ask(caller(broker), "persistent:true")
+    broker.stop()
+    again = BrokerHarness(store=MemoryStore(disk))
+    caller(again)
+    bob = service(again)
+
+    assert answer(bob) == UNAUTHORISED
+
+
 def test_request_of_another_with_the_same_names_takes_nothing_away(world: BrokerHarness) -> None:
     alice, mallory, bob = caller(world), world.connect(principal="mallory"), service(world)
     ask(alice)
