@@ -133,6 +133,7 @@ class Broker:
             self.topics,
             self.values,
             self.placing,
+            self.kind_of,
         )
         self._subscribing = Subscribing(
             self.limits, self.queues, self.topics, self.values, self.standing, self.policies

@@ -116,6 +116,9 @@ class Head:
         copy_to: the queue that gets a copy of each, or None; `copy` is the head of those, once made.
         transaction: the transaction that its SENDs belong to, or None.
         reply_to: where the answer to these requests is wanted, or None.
+        is_answer: they bear `neb-response:true`.
+        addresses: where others are to send something because of them, each with whether it gets notices of a
+            job, or else answers or credit. Mostly none.
         origin: of requests: the `Session.origin` of their sender; None where that is not known any more.
         is_stream: they ask for a stream, or are parts of one that goes on.
         deletes_explicitly: the SEND had a `content-length`, so that an empty body deletes under any
@@ -130,6 +133,7 @@ class Head:
     """
 
     __slots__ = (
+        "addresses",
         "blocks",
         "check",
         "copy",
@@ -139,6 +143,7 @@ class Head:
         "destination",
         "free_in",
         "headers",
+        "is_answer",
         "is_ephemeral",
         "is_moved",
         "is_permitted",
@@ -172,7 +177,9 @@ class Head:
         time_to_live: float | None = None,
         transaction: str | None = None,
         reply_to: str | None = None,
+        addresses: tuple[tuple[str, bool], ...] = (),
         origin: object = None,
+        is_answer: bool = False,
         is_stream: bool = False,
         deletes_explicitly: bool = True,
         check: ContentCheck | None = None,
@@ -192,7 +199,9 @@ class Head:
         self.time_to_live = time_to_live
         self.transaction = transaction
         self.reply_to = reply_to
+        self.addresses = addresses
         self.origin = origin
+        self.is_answer = is_answer
         self.is_stream = is_stream
         self.deletes_explicitly = deletes_explicitly
         self.check = check

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from typing import Final
 
@@ -50,6 +51,7 @@ class Sending:
         numbers: gives messages their numbers.
         queues, topics, values: where messages go.
         placing: puts them there.
+        kind_of: what a destination is, by its name.
 
     Attributes:
         epoch: of the access policy; whoever reloads that sets it.
@@ -67,10 +69,12 @@ class Sending:
         topics: Topics,
         values: LastValues,
         placing: Placing,
+        kind_of: Callable[[str], Kind],
     ) -> None:
         self._account = account
         self._limits = limits
         self._placing = placing
+        self._kind_of = kind_of
         self._access = access
         self.epoch = access.epoch
         self._next_number = numbers.__next__
@@ -256,8 +260,8 @@ class Sending:
             is_held: a transaction is to hold it, so that consumers may still come.
             is_checked: its body was judged before.
         """
-        if head.judged_in != self.epoch:
-            self._review(session, head)
+        if head.judged_in != self.epoch and not self._review(session, head):
+            return Verdict.UNAUTHORISED
         if not head.is_permitted:
             if queue is None and head.destination.startswith(INBOX_PREFIX):
                 return Verdict.NO_CONSUMER  # D.48: only its SUBSCRIBE creates it
@@ -279,16 +283,49 @@ class Sending:
             return self._judge_value(session, head, body)
         return Verdict.ACCEPTED
 
-    def _review(self, session: Session, head: Head) -> None:
-        """Find what is the same for all with this head, as long as the rights stay."""
+    def _review(self, session: Session, head: Head) -> bool:
+        """Find what is the same for all with this head, as long as the rights stay.
+
+        Returns:
+            Whether it may name the addresses that it does.
+        """
+        if head.addresses and not self._may_name(session, head):
+            head.judged_in = head.free_in = -1  # an inbox may be there the next time
+            return False
         head.judged_in = self.epoch
-        head.is_permitted = session.rights.may_publish(head.destination)
+        rights = session.rights
+        # Whoever asked chose where an answer goes: its sender's grants must not carry it there.
+        is_borne = not head.is_answer or rights.is_open
+        head.is_permitted = is_borne and rights.may_publish(head.destination)
         is_own = head.destination == BROKER_QUEUE
         if is_own:
             head.priority = _OPERATORS if session.rights.may_call_any else _OTHERS
         is_plain = head.check is None and head.wishes is None and head.copy_to is None
         is_free = head.is_permitted and is_plain and not is_own
         head.free_in = self.epoch if is_free and head.kind is _QUEUE else -1
+        return True
+
+    def _may_name(self, session: Session, head: Head) -> bool:
+        """Whether its sender may have others send to the addresses that it names (PROTOCOL G).
+
+        They do so by rights of their own, which must not become the sender's.
+        """
+        rights = session.rights
+        if rights.is_open:
+            return True  # everybody may send there anyway
+        for name, is_notify in head.addresses:
+            if name.startswith(RESERVED_QUEUE_PREFIX):
+                inbox = self._find_queue(name)
+                owner = None if inbox is None else inbox.exclusive_subscription
+                may_name = name.startswith(INBOX_PREFIX) and owner is not None and owner.session is session
+            elif self._kind_of(name) is Kind.LAST_VALUE:
+                # What is sent there takes the place of what others read there.
+                may_name = is_notify and rights.may_publish(name)
+            else:
+                may_name = rights.may_subscribe(name) or (is_notify and rights.may_publish(name))
+            if not may_name:
+                return False
+        return True
 
     def _judge_own(self, session: Session, head: Head, body: bytes, queue: Queue, now: float) -> Verdict:
         """A request of the broker itself: everybody may send one, so nobody may have too many waiting."""
