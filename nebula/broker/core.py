@@ -141,6 +141,7 @@ class Broker:
         self.send = self._sending.send
         self.bury = self._sending.bury
         self.refuse = self._sending.refuse
+        self.wait_on = self._sending.wait_on
         self.may_subscribe = self._subscribing.may_subscribe
         self.subscribe = self._subscribing.subscribe
         self._prefixes = tuple(last_value_prefixes)

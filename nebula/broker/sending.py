@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from operator import itemgetter
 from typing import Final
 
 from nebula.broker.access import AccessPolicy
@@ -55,8 +56,8 @@ class Sending:
 
     Attributes:
         epoch: of the access policy; whoever reloads that sets it.
-        paused: sessions that are held back until there is room: whose room, for how much, and until
-            when they wait.
+        paused: sessions that are held back until there is room: whose room, for how much, until when they
+            wait, and whether they have waited with the same SEND before.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Sending:
         self._queues = queues
         self._topics = topics
         self._values = values
-        self.paused: dict[Session, tuple[Queue, int, float]] = {}
+        self.paused: dict[Session, tuple[Queue, int, float, bool]] = {}
         self._is_memory_stalled = False
 
     @property
@@ -223,20 +224,30 @@ class Sending:
             self._queues.bury(message, head.destination, "full", 0)
 
     def take_resumed(self, now: float) -> list[tuple[Session, bool]]:
-        """Sessions that need not wait any longer; True: they waited in vain."""
+        """Sessions that need not wait any longer, longest first; True: they waited in vain."""
         resumed = []
-        for session, (queue, size_bytes, until) in list(self.paused.items()):
+        for session, (queue, size_bytes, until, is_again) in self.paused.items():
             if queue.has_room_for(size_bytes):
-                resumed.append((session, False))
+                resumed.append((until, session, False))
             elif until <= now:
-                # Its consumers had their time: nobody else waits for them until they move on.
-                queue.is_stalled = True
-                # Nor for anybody's, if that is the reason: see `advance`.
-                self._is_memory_stalled = self._account.is_nearly_full
-                resumed.append((session, True))
-        for session, _ in resumed:
+                # Where others were faster there was room meanwhile.
+                if not is_again:
+                    # Its consumers had their time: nobody else waits for them until they move on.
+                    queue.is_stalled = True
+                    # Nor for anybody's, if that is the reason: see `advance`.
+                    self._is_memory_stalled = self._account.is_nearly_full
+                resumed.append((until, session, True))
+        if len(resumed) > 1:
+            resumed.sort(key=itemgetter(0))
+        for until, session, _ in resumed:
             del self.paused[session]
-        return resumed
+            session.waited_until = until
+        return [(session, in_vain) for _, session, in_vain in resumed]
+
+    def wait_on(self, session: Session, until: float) -> None:
+        """The SEND that waits is the one that has waited before: its time does not begin anew."""
+        queue, size_bytes, _, _ = self.paused[session]
+        self.paused[session] = queue, size_bytes, until, True
 
     def advance(self) -> None:
         """Let time pass: where memory has come free, publishers wait for it again."""
@@ -395,7 +406,7 @@ class Sending:
         may_wait = may_wait and not (session.subscriptions or session.parted) and queue.could_hold(size_bytes)
         waits_for_memory = is_memory_full and not self._is_memory_stalled
         if may_wait and (queue.is_consumed or waits_for_memory):
-            self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds)
+            self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds, False)
             self._account.notes.add(
                 PUBLISHERS_PAUSED,
                 "the broker's memory is full" if is_memory_full else "the queue is full",

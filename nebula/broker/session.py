@@ -47,6 +47,7 @@ class Session:
         high_water_bytes: from here on queues stop dispatching to this session.
         max_outbox_bytes: from here on it is too slow and is ended.
         is_backlogged: the store is behind with what it has sent, so that it is not read.
+        waited_until: how long the SEND with which it was held back last might wait.
         is_choked: queues may not dispatch to it until its outbox has been written.
         ending: why the broker ends it, or None.
         dirty: the broker's list of sessions whose outbox is not empty, or who are to be ended.
@@ -77,6 +78,7 @@ class Session:
         "transactions",
         "value_credit",
         "value_feeds",
+        "waited_until",
     )
 
     def __init__(
@@ -109,6 +111,7 @@ class Session:
         self.held_bytes = 0
         self.high_water_bytes = high_water_bytes
         self.max_outbox_bytes = max_outbox_bytes
+        self.waited_until = 0.0
         self.is_choked = False
         self.is_backlogged = False
         self.ending: str | None = None
