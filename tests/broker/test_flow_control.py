@@ -99,8 +99,8 @@ def test_no_send_waits_longer_than_max_pause_seconds_though_others_take_the_room
     for publisher in since:
         publisher.publish(QUEUE, "x", headers=["receipt:r"])
     for _ in range(80):
-        for frame in bob.received():
-            bob.ack(frame)
+        for _ in range(3):
+            bob.ack(bob.received()[0])
         broker.advance(0.25)
         for publisher, at in since.items():
             for verdict in verdicts(publisher.received()):
