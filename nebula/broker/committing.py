@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from nebula.broker.account import Account
 from nebula.broker.limits import Limits
 from nebula.broker.messages import Verdict
-from nebula.broker.sending import Outcome, Sending
+from nebula.broker.sending import Sending
 from nebula.broker.session import Session
 from nebula.broker.shares import Resource, text_cost_bytes
-from nebula.broker.transactions import HELD_COST_BYTES, Action, HeldSend, HeldSettlement, Transaction
+from nebula.broker.subscribing import Subscribing
+from nebula.broker.subscriptions import Subscription
+from nebula.broker.transactions import (
+    HELD_COST_BYTES,
+    Action,
+    HeldSend,
+    HeldSettlement,
+    Outcome,
+    Transaction,
+)
 from nebula.errors import Refused
 
 
@@ -21,6 +30,7 @@ class Committing:
         limits: what peers may use.
         account: what all destinations and transactions hold together.
         sending: judges and delivers.
+        subscribing: keeps what transactions have of subscriptions that end.
         settle: does an ACK or NACK.
     """
 
@@ -29,11 +39,13 @@ class Committing:
         limits: Limits,
         account: Account,
         sending: Sending,
+        subscribing: Subscribing,
         settle: Callable[[HeldSettlement, float], None],
     ) -> None:
         self.limits = limits
         self.account = account
         self._sending = sending
+        self._subscribing = subscribing
         self._settle = settle
 
     def begin_transaction(self, session: Session, name: str) -> None:
@@ -47,42 +59,131 @@ class Committing:
         if len(session.transactions) >= self.limits.max_transactions:
             raise Refused("transaction", f"more than {self.limits.max_transactions} transactions")
         session.transactions[name] = Transaction()
-        self.account.hold(HELD_COST_BYTES + text_cost_bytes(name), session.usage)
+        self._count_bytes(session, HELD_COST_BYTES + text_cost_bytes(name))
 
-    def hold(self, session: Session, name: str, action: Action) -> None:
-        """Do `action` at the COMMIT of this transaction.
+    def hold_send(self, session: Session, name: str, send: HeldSend, now: float) -> None:
+        """Do a SEND at the COMMIT of this transaction. Where it would be refused now, the transaction fails.
 
         Raises:
             Refused: there is no such transaction, or it grows too large.
         """
-        transaction = session.transactions.get(name)
-        if transaction is None:
-            raise Refused("transaction", f"there is no transaction {name[:40]!r}")
-        size = transaction.cost_bytes(action)
-        limits = self.limits
-        if len(transaction.actions) >= limits.max_transaction_frames:
-            raise Refused("transaction", f"more than {limits.max_transaction_frames} frames in a transaction")
-        held_bytes = sum(each.size_bytes for each in session.transactions.values())
-        if held_bytes + size > limits.max_transaction_bytes:
-            raise Refused("transaction", f"more than {limits.max_transaction_bytes} bytes in transactions")
-        if not self.account.has_room_for(size, session.usage):
-            self.account.exceed(Resource.MEMORY, session.usage, session.id)
-            raise Refused("transaction", "the broker has no room for it")
-        transaction.add(action)
-        self.account.hold(size, session.usage)
+        transaction = self._find(session, name)
+        if transaction.failure is None:
+            verdict = self._sending.judge_held(session, send.head, send.body, send.exchange, now)
+            if verdict is Verdict.ACCEPTED and not self._has_room(session, transaction.cost_bytes(send)):
+                verdict = Verdict.FULL
+            if verdict is Verdict.ACCEPTED:
+                self._hold(session, transaction, send)
+            else:
+                self._fail(session, transaction, Outcome(verdict, send.receipt), send.head.destination, now)
 
-    def abort(self, session: Session, name: str) -> Transaction:
-        """ABORT: nothing of it happens. Returns what it held.
+    def refuse_send(self, session: Session, name: str, why: Outcome, destination: str, now: float) -> None:
+        """A SEND of this transaction is refused, whatever it says: the transaction fails.
 
         Raises:
             Refused: there is no such transaction.
         """
-        transaction = session.transactions.pop(name, None)
+        transaction = self._find(session, name)
+        if transaction.failure is None:
+            self._fail(session, transaction, why, destination, now)
+
+    def hold_settlement(self, session: Session, name: str, settlement: HeldSettlement) -> None:
+        """Do an ACK or NACK at the COMMIT of this transaction.
+
+        Raises:
+            Refused: there is no such transaction, it grows too large, or there is no room for it.
+        """
+        transaction = self._find(session, name)
+        if transaction.failure is None:
+            if not self._has_room(session, transaction.cost_bytes(settlement)):
+                raise Refused("transaction", "the broker has no room for it")
+            self._hold(session, transaction, settlement)
+
+    def _find(self, session: Session, name: str) -> Transaction:
+        transaction = session.transactions.get(name)
         if transaction is None:
             raise Refused("transaction", f"there is no transaction {name[:40]!r}")
-        held_bytes = transaction.size_bytes + HELD_COST_BYTES + text_cost_bytes(name)
-        self.account.release(held_bytes, session.usage)
         return transaction
+
+    def _hold(self, session: Session, transaction: Transaction, action: Action) -> None:
+        limits = self.limits
+        if len(transaction.actions) >= limits.max_transaction_frames:
+            raise Refused("transaction", f"more than {limits.max_transaction_frames} frames in a transaction")
+        held_bytes = sum(each.size_bytes for each in session.transactions.values())
+        if held_bytes + transaction.cost_bytes(action) > limits.max_transaction_bytes:
+            raise Refused("transaction", f"more than {limits.max_transaction_bytes} bytes in transactions")
+        before_bytes = transaction.size_bytes
+        transaction.add(action)
+        self._count_bytes(session, transaction.size_bytes - before_bytes)
+
+    def _fail(
+        self, session: Session, transaction: Transaction, why: Outcome, destination: str, now: float
+    ) -> None:
+        """D.24: what refuses one refuses all, so that nothing of the others is to be held."""
+        self._sending.refuse(why.verdict, session, destination)
+        before_bytes, actions = transaction.size_bytes, transaction.actions
+        transaction.fail(why)
+        self._count_bytes(session, transaction.size_bytes - before_bytes)
+        self._let_go(session, actions, now)
+
+    def _has_room(self, session: Session, size_bytes: int) -> bool:
+        has_room = self.account.has_room_for(size_bytes, session.usage)
+        if not has_room:
+            self.account.exceed(Resource.MEMORY, session.usage, session.id)
+        return has_room
+
+    def _count_bytes(self, session: Session, size_bytes: int) -> None:
+        """So much more (or less) is held by a session's transactions. All of that goes by here."""
+        self.account.hold(size_bytes, session.usage)
+
+    def claimed(self, *subscriptions: Subscription) -> Mapping[Subscription, Collection[int]]:
+        """What open transactions have ACKed or NACKed of each of these, which are of one session.
+
+        Returns:
+            The numbers of the messages, of which all are un-ACKed.
+        """
+        numbers: dict[Subscription, set[int]] = {each: set() for each in subscriptions}
+        for transaction in subscriptions[0].session.transactions.values():
+            for action in transaction.actions:
+                if isinstance(action, HeldSettlement) and action.target and action.target[0] in numbers:
+                    numbers[action.target[0]].add(action.target[1])
+        return {each: each.scope(theirs) if theirs else theirs for each, theirs in numbers.items()}
+
+    def abort(self, session: Session, name: str, now: float) -> None:
+        """ABORT: nothing of it happens.
+
+        Raises:
+            Refused: there is no such transaction.
+        """
+        self._let_go(session, self._take(session, name).actions, now)
+
+    def abort_all(self, session: Session, now: float, *, lost: bool) -> None:
+        """The session ends: nothing of its transactions happens.
+
+        Args:
+            lost: the connection broke, so that each delivery counts as an attempt.
+        """
+        for name in list(session.transactions):
+            self._take(session, name)
+        for subscription in list(session.parted):
+            self._subscribing.part(subscription, frozenset(), now, lost=lost)
+
+    def _take(self, session: Session, name: str) -> Transaction:
+        transaction = self._find(session, name)
+        del session.transactions[name]
+        self._count_bytes(session, -(transaction.size_bytes + HELD_COST_BYTES + text_cost_bytes(name)))
+        return transaction
+
+    def _let_go(self, session: Session, actions: Sequence[Action], now: float) -> None:
+        """These are over: what they have not settled of subscriptions that have ended goes back (D.12)."""
+        if not session.parted:
+            return
+        settlements = (action for action in actions if isinstance(action, HeldSettlement))
+        # With what was settled some of them have ended.
+        theirs = [each.target[0] for each in settlements if each.target and each.target[0] in session.parted]
+        if theirs:
+            for subscription, kept in self.claimed(*theirs).items():
+                self._subscribing.part(subscription, kept, now, lost=False)
 
     def commit(self, session: Session, name: str, now: float) -> Outcome:
         """COMMIT: all of it in order, or nothing. It ends the transaction in both cases.
@@ -90,10 +191,13 @@ class Committing:
         Raises:
             Refused: there is no such transaction.
         """
-        transaction = self.abort(session, name)
+        transaction = self._take(session, name)
+        if transaction.failure is not None:
+            return transaction.failure
         sends = [action for action in transaction.actions if isinstance(action, HeldSend)]
         judged = self._sending.commit(session, sends, now)
         if isinstance(judged, Outcome):
+            self._let_go(session, transaction.actions, now)
             return judged
         messages = iter(judged)
         for action in transaction.actions:
@@ -101,4 +205,5 @@ class Committing:
                 self._sending.deliver(session, next(messages), now)
             else:
                 self._settle(action, now)
+        self._let_go(session, transaction.actions, now)
         return Outcome(Verdict.ACCEPTED)

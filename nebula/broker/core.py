@@ -34,13 +34,13 @@ from nebula.broker.policies import PolicyTable
 from nebula.broker.profiles import STANDARD, Profile
 from nebula.broker.reply_rights import ReplyRights
 from nebula.broker.restoring import Restoring
-from nebula.broker.sending import Outcome, Sending
+from nebula.broker.sending import Sending
 from nebula.broker.session import Session
 from nebula.broker.shares import Resource, Share, Usage
 from nebula.broker.store import PageRequest
 from nebula.broker.subscribing import SubscribeRequest, Subscribing
 from nebula.broker.subscriptions import Subscription
-from nebula.broker.transactions import HeldSettlement
+from nebula.broker.transactions import HeldSettlement, Outcome
 from nebula.errors import Refused
 from nebula.headers import DEAD_LETTER_QUEUE
 
@@ -139,6 +139,7 @@ class Broker:
             self.topics,
             self.values,
             self.placing,
+            self.kind_of,
         )
         self._subscribing = Subscribing(
             self.limits, self.account, self.queues, self.topics, self.values, self.standing, self.policies
@@ -146,6 +147,7 @@ class Broker:
         self.send = self._sending.send
         self.bury = self._sending.bury
         self.refuse = self._sending.refuse
+        self.wait_on = self._sending.wait_on
         self.may_subscribe = self._subscribing.may_subscribe
         self.subscribe = self._subscribing.subscribe
         self._prefixes = tuple(last_value_prefixes)
@@ -156,9 +158,13 @@ class Broker:
         self.hold_receipt = self.awaiting.hold_receipt
         self.committed = self.awaiting.committed
         self.note_backlog = self.awaiting.note_backlog
-        self._committing = Committing(self.limits, self.account, self._sending, self._settle)
+        self._committing = Committing(
+            self.limits, self.account, self._sending, self._subscribing, self._settle
+        )
         self.begin_transaction = self._committing.begin_transaction
-        self.hold = self._committing.hold
+        self.hold_send = self._committing.hold_send
+        self.refuse_send = self._committing.refuse_send
+        self.hold_settlement = self._committing.hold_settlement
         self.abort = self._committing.abort
         self.commit = self._committing.commit
         if journal is not None:
@@ -296,10 +302,9 @@ class Broker:
         """
         # What one of its subscriptions gives back must not go to another one that ends too.
         session.is_choked = True
+        self._committing.abort_all(session, now, lost=lost)
         for subscription in list(session.subscriptions.values()):
             self.unsubscribe(subscription, now, lost=lost)
-        for transaction in list(session.transactions):
-            self.abort(session, transaction)
         self.values.end_ephemerals(session)
         session.reply_rights.clear()
         if session.has_entered:
@@ -356,8 +361,10 @@ class Broker:
     def unsubscribe(
         self, subscription: Subscription, now: float, *, lost: bool = False, removes: bool = False
     ) -> str | None:
-        """End a subscription; see `Subscribing.unsubscribe`."""
-        return self._subscribing.unsubscribe(subscription, now, lost=lost, removes=removes)
+        """End a subscription; see `Subscribing.unsubscribe`. What open transactions have of it stays."""
+        has_transactions = bool(subscription.session.transactions)
+        kept = self._committing.claimed(subscription)[subscription] if has_transactions else ()
+        return self._subscribing.unsubscribe(subscription, now, lost=lost, removes=removes, kept=kept)
 
     def drain(self, subscription: Subscription) -> bool:
         """End its deliveries and leave what is un-ACKed with it; see `Subscribing.drain`."""

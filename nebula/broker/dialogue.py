@@ -27,7 +27,7 @@ from nebula.broker.requests import (
 )
 from nebula.broker.session import Session
 from nebula.broker.subscriptions import Subscription
-from nebula.broker.transactions import Action, HeldSend, HeldSettlement
+from nebula.broker.transactions import HeldSend, HeldSettlement, Outcome
 from nebula.errors import RemoteProtocolError
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.frames import Frame, Headers
@@ -125,7 +125,7 @@ class Dialogue:
             plan = fields.memo = read_send(frame, self._broker, self._session)
         if type(plan) is Head:
             if plan.transaction is not None:
-                self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
+                self._hold_send(frame, plan)
                 return None
             verdict = self._broker.send(
                 self._session, plan, frame.body, self.now, exchange=frame.exchange, may_wait=may_wait
@@ -137,7 +137,7 @@ class Dialogue:
                     # Its sender would not hear of it (DESIGN 4).
                     self._broker.bury(plan, frame.body, frame.exchange, self.now)
         elif "transaction" in fields:
-            self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
+            self._hold_send(frame, plan)
             return None
         else:
             verdict = self._broker.refuse(plan, self._session, fields["destination"])
@@ -169,7 +169,7 @@ class Dialogue:
             # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.
             which = f"id {request.id!r}" if "id" in frame.headers else f"to {request.destination}, unnamed,"
             raise RemoteProtocolError(f"the subscription {which} is there already", receipt=frame.receipt)
-        if len(session.subscriptions) >= self._broker.limits.max_subscriptions:
+        if len(session.subscriptions) + len(session.parted) >= self._broker.limits.max_subscriptions:
             limit = self._broker.limits.max_subscriptions
             raise RemoteProtocolError(f"more than {limit} subscriptions", receipt=frame.receipt)
         if not self._broker.may_subscribe(session, request, self.now):
@@ -191,7 +191,7 @@ class Dialogue:
         if subscription is not None and keeps and self._broker.drain(subscription):
             self.say_receipt(frame)
             return None
-        is_much = subscription is not None and _holds_much(subscription)
+        is_much = subscription is not None and (_holds_much(subscription) or _has_much_open(self._session))
         if subscription is not None:
             result = self._broker.unsubscribe(subscription, self.now, removes=removes)
         elif removes and self._broker.remove_paused(self._session, self._named_id(frame)):
@@ -221,7 +221,7 @@ class Dialogue:
         subscription, message, transaction = read_settled(frame, self._dialect)
         target = self._target(subscription, message)
         if transaction is not None:
-            self._hold(frame, HeldSettlement(target, requeue=None))
+            self._hold_settlement(frame, HeldSettlement(target, requeue=None))
             return None
         is_known = target is not None and self._broker.acknowledge(*target, self.now)
         # D.22: races are normal, an unknown one is no fault.
@@ -236,7 +236,7 @@ class Dialogue:
         target = self._target(subscription, message)
         requeue = read_requeue(frame)
         if transaction is not None:
-            self._hold(frame, HeldSettlement(target, requeue=requeue))
+            self._hold_settlement(frame, HeldSettlement(target, requeue=requeue))
             return None
         is_known = target is not None and self._broker.negative_acknowledge(
             *target, self.now, requeue=requeue
@@ -260,10 +260,22 @@ class Dialogue:
 
     # BEGIN, COMMIT, ABORT
 
-    def _hold(self, frame: Frame, action: Action) -> None:
+    def _hold_send(self, frame: Frame, plan: Head | Verdict) -> None:
+        """Do it at the COMMIT, if it may be done. Its RECEIPT does not tell: the COMMIT's does (D.24)."""
+        self._need_transactions(frame)
+        name = frame.headers["transaction"]
+        if isinstance(plan, Head):
+            send = HeldSend(plan, frame.body, frame.exchange, frame.receipt)
+            self._broker.hold_send(self._session, name, send, self.now)
+        else:
+            why, destination = Outcome(plan, frame.receipt), frame.headers["destination"]
+            self._broker.refuse_send(self._session, name, why, destination, self.now)
+        self.say_receipt(frame)
+
+    def _hold_settlement(self, frame: Frame, settlement: HeldSettlement) -> None:
         """Do it at the COMMIT. Its RECEIPT means that it is held (D.24)."""
         self._need_transactions(frame)
-        self._broker.hold(self._session, frame.headers["transaction"], action)
+        self._broker.hold_settlement(self._session, frame.headers["transaction"], settlement)
         self.say_receipt(frame)
 
     def begin(self, frame: Frame) -> None:
@@ -275,7 +287,7 @@ class Dialogue:
     def abort(self, frame: Frame) -> None:
         """ABORT."""
         self._need_transactions(frame)
-        self._broker.abort(self._session, required(frame, "transaction"))
+        self._broker.abort(self._session, required(frame, "transaction"), self.now)
         self.say_receipt(frame)
 
     def commit(self, frame: Frame) -> Then | None:
@@ -302,6 +314,10 @@ class Dialogue:
         self._broker.close_session(self._session, self.now, lost=False)
         self.say_receipt(frame)
         return Then.FINISH
+
+
+def _has_much_open(session: Session) -> bool:
+    return any(len(transaction.actions) > _MUCH for transaction in session.transactions.values())
 
 
 def _holds_much(subscription: Subscription) -> bool:

@@ -121,6 +121,10 @@ class Head:
             sender that repeats it after a crash does not double it.
         is_plain: its messages just go to their destination: no wishes, no copy, no wait for a commit.
         reply_to: where the answer to these requests is wanted, or None.
+        is_answer: they bear `neb-response:true`.
+        addresses: where others are to send something because of them, each with whether it gets notices of a
+            job, or else answers or credit. Mostly none.
+        origin: of requests: the `Session.origin` of their sender; None where that is not known any more.
         is_stream: they ask for a stream, or are parts of one that goes on.
         deletes_explicitly: the SEND had a `content-length`, so that an empty body deletes under any
             profile (D.28).
@@ -135,6 +139,7 @@ class Head:
     """
 
     __slots__ = (
+        "addresses",
         "blocks",
         "check",
         "copy",
@@ -144,6 +149,7 @@ class Head:
         "destination",
         "free_in",
         "headers",
+        "is_answer",
         "is_ephemeral",
         "is_moved",
         "is_once",
@@ -154,6 +160,7 @@ class Head:
         "is_stream",
         "judged_in",
         "kind",
+        "origin",
         "priority",
         "reply_to",
         "requires_consumers",
@@ -180,6 +187,9 @@ class Head:
         time_to_live: float | None = None,
         transaction: str | None = None,
         reply_to: str | None = None,
+        addresses: tuple[tuple[str, bool], ...] = (),
+        origin: object = None,
+        is_answer: bool = False,
         is_stream: bool = False,
         deletes_explicitly: bool = True,
         check: ContentCheck | None = None,
@@ -202,6 +212,9 @@ class Head:
         self.time_to_live = time_to_live
         self.transaction = transaction
         self.reply_to = reply_to
+        self.addresses = addresses
+        self.origin = origin
+        self.is_answer = is_answer
         self.is_stream = is_stream
         self.deletes_explicitly = deletes_explicitly
         self.check = check
@@ -262,7 +275,9 @@ class Message:
     @property
     def disk_bytes(self) -> int:
         """What it takes on disk, about."""
-        return MESSAGE_COST_BYTES + self.head.text_characters + len(self.body)
+        exchange = self.exchange
+        exchange_characters = 0 if exchange is None else len(exchange[0]) + len(exchange[1])
+        return MESSAGE_COST_BYTES + self.head.text_characters + exchange_characters + len(self.body)
 
     @property
     def is_request(self) -> bool:

@@ -170,11 +170,16 @@ class Placing:
             )
         return Message(head.copy, message.body, self._next_number(), now, message.exchange)
 
-    def is_duplicate(self, head: Head, now: float) -> bool:
+    def knows(self, head: Head, now: float) -> bool:
+        """Whether a message with the same `dedup-id` was accepted before."""
         wishes = head.wishes
         if wishes is None or wishes.dedup_id is None:
             return False
-        if not self._duplicates.knows(DedupKey(head.destination, head.sender, wishes.dedup_id), now):
+        return self._duplicates.knows(DedupKey(head.destination, head.sender, wishes.dedup_id), now)
+
+    def is_duplicate(self, head: Head, now: float) -> bool:
+        """As `knows`, of a message that is sent now: a duplicate is counted."""
+        if not self.knows(head, now):
             return False
         self._account.drop(head, Verdict.DUPLICATE.value)
         if self._journal is not None:

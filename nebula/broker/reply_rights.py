@@ -22,7 +22,11 @@ RIGHT_COST_BYTES: Final = 250
 _Key: TypeAlias = tuple[str, str | None]
 """Where an answer goes, and which request it names."""
 
-_Right: TypeAlias = tuple[float, str, float | None]
+Asker: TypeAlias = tuple[str, object]
+"""Whose request it is: the principal, and the `Session.origin` of its connection. That of what has come from
+the store is not known: then it is the number of the request."""
+
+_Right: TypeAlias = tuple[float, Asker, float | None]
 """Until when, whose request it is, and, where it asked for a stream, for how many more seconds each part of
 that is a reason to expect the next."""
 
@@ -67,19 +71,20 @@ class ReplyRights:
         # A stream may last longer than anybody waits for an answer, but not than its caller said.
         more = None if not head.is_stream else _SECONDS if until is None else 0.0
         assert head.reply_to is not None
-        self._add((head.reply_to, reply_id), (now + _SECONDS if until is None else until, head.sender, more))
+        asker = head.sender, message.number if head.origin is None else head.origin
+        self._add((head.reply_to, reply_id), (now + _SECONDS if until is None else until, asker, more))
 
-    def find(self, destination: str, reply_id: str | None, now: float) -> str | None:
+    def find(self, destination: str, reply_id: str | None, now: float) -> Asker | None:
         """Whose request may be answered at `destination` with this id; None: nobody's.
 
         What was found last is what `spend` spends.
         """
         key = (destination, reply_id)
         while (held := self._rights.get(key)) is not None:
-            until, requester, _ = _first(held)
+            until, asker, _ = _first(held)
             if until > now:
                 self._found = key
-                return requester
+                return asker
             self._take(key)
         self._found = None
         return None
@@ -101,11 +106,11 @@ class ReplyRights:
         if not goes_on:
             return key, self._take(key)
         held = self._rights[key]
-        until, requester, more = _first(held)
+        until, asker, more = _first(held)
         if more is None:
             # Nobody asked for a stream.
             return key, self._take(key)
-        right = (max(until, now + more), requester, more)
+        right = (max(until, now + more), asker, more)
         if isinstance(held, list):
             held[0] = right
         else:

@@ -80,6 +80,11 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     if priority is not None and priority not in _PRIORITIES:
         return Verdict.INVALID
     policy = broker.policies.lookup(destination)
+    is_answer = fields.get(names.RESPONSE) == "true"
+    named = fields.get(names.REPLY_TO)
+    # An answer of ours is never answered (D.46): what it names is where credit goes.
+    reply_to = None if is_answer else named
+    notify = fields.get(names.JOB_NOTIFY)
     passed_on = tuple(
         (name, value)
         for name, value in fields.items()
@@ -97,8 +102,10 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         is_quiet=is_quiet,
         time_to_live=timeout if may_expire else None,
         transaction=fields.get("transaction"),
-        # An answer of ours is never answered (D.46): what it names is where credit goes.
-        reply_to=None if fields.get(names.RESPONSE) == "true" else fields.get(names.REPLY_TO),
+        reply_to=reply_to,
+        addresses=_addresses(named, notify) if named or notify else (),
+        is_answer=is_answer,
+        origin=None if reply_to is None else session.origin,
         is_stream=fields.get(names.STREAM) == "true" and fields.get(names.STREAM_END) != "true",
         deletes_explicitly="content-length" in fields or frame.exchange is not None,
         check=None if policy is None else policy.check,
@@ -107,6 +114,10 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         copy_to=None if policy is None else policy.copy_to,
         usage=session.usage,
     )
+
+
+def _addresses(reply_to: str | None, notify: str | None) -> tuple[tuple[str, bool], ...]:
+    return tuple((name, is_notify) for name, is_notify in ((reply_to, False), (notify, True)) if name)
 
 
 def _wishes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import dataclass
 
 from nebula.broker.account import Account
 from nebula.broker.delayed import Delayed
@@ -11,6 +11,31 @@ from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.queues import Queues
 from nebula.broker.messages import HEAD_COST_BYTES, Kind, Message
 from nebula.broker.shares import Resource, Usage
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one queue is to take.
+
+    Attributes:
+        left: messages that it will keep, whatever comes behind them; None: all of them.
+        messages, size_bytes: of those that it keeps so.
+    """
+
+    queue: Queue
+    left: int | None
+    messages: int = 0
+    size_bytes: int = 0
+
+    def take(self, size_bytes: int) -> bool:
+        """Whether there is room for one more."""
+        messages, total_bytes = self.messages + 1, self.size_bytes + size_bytes
+        if self.left != 0:
+            self.messages, self.size_bytes = messages, total_bytes
+            if self.left is not None:
+                self.left -= 1
+        # What only waits in a queue that loses its oldest makes room for the next one.
+        return self.queue.could_take(messages, total_bytes) and self.queue.could_hold(size_bytes)
 
 
 class Rooms:
@@ -33,10 +58,10 @@ class Rooms:
         self._now = now
         self._delayed_count = 0
         self._new_values: set[str] = set()
+        # Planned only: what is judged leaves no queue behind, whatever becomes of it.
+        self._new_queues: dict[str, Queue] = {}
         self._size_bytes = 0
-        self._by_queue: Counter[str] = Counter()
-        self._depths: Counter[str] = Counter()
-        self._created: list[Queue] = []
+        self._parts: dict[str, _Part] = {}
 
     def take(self, message: Message) -> bool:
         """Whether there is room for one more."""
@@ -46,6 +71,8 @@ class Rooms:
         ):
             return False
         if head.kind is Kind.QUEUE:
+            if self._ends_at_once(message):
+                return True
             if head.wishes is not None and head.wishes.due(self._now) > self._now:
                 return self._take_later(message)
             return self._take_into(head.destination, message, message.size_bytes)
@@ -54,6 +81,14 @@ class Rooms:
             if message.body and head.destination not in self._values.topics:
                 self._new_values.add(head.destination)
         return self._account.has_room_for(self._size_bytes, self._sender) and self._has_places()
+
+    def _ends_at_once(self, message: Message) -> bool:
+        """Whether it expires before it comes to its queue, as `Placing` finds."""
+        wishes = message.head.wishes
+        if wishes is not None and wishes.expires_at is not None and wishes.expires_at <= self._now:
+            return True
+        is_plain = wishes is None and message.head.copy_to is None
+        return not is_plain and message.has_expired(self._now)
 
     def _take_later(self, message: Message) -> bool:
         self._size_bytes += message.size_bytes
@@ -65,26 +100,16 @@ class Rooms:
         self._size_bytes += size_bytes
         if not self._account.has_room_for(self._size_bytes, self._sender):
             return False
-        queue = self._queues.get(name)
-        if queue is None:
-            if not self._has_places(1):
-                return False
-            queue = self._queues.create(name, self._sender)
-            self._created.append(queue)
-        self._by_queue[name] += size_bytes
-        self._depths[name] += 1
-        return (
-            queue.could_take(self._depths[name], self._by_queue[name])
-            and queue.could_hold(size_bytes)
-            and queue.could_keep(message)
-        )
+        part = self._parts.get(name)
+        if part is None:
+            queue = self._queues.get(name)
+            if queue is None:
+                queue = self._new_queues[name] = self._queues.planned(name, self._sender)
+                if not self._has_places():
+                    return False
+            part = self._parts[name] = _Part(queue, queue.credit if queue.loses_oldest else None)
+        return part.take(size_bytes) and part.queue.could_keep(message)
 
-    def _has_places(self, more: int = 0) -> bool:
-        # Queues have their places already.
-        wanted = len(self._new_values) + more
+    def _has_places(self) -> bool:
+        wanted = len(self._new_queues) + len(self._new_values)
         return self._account.pools[Resource.DESTINATIONS].room_for(self._sender) >= wanted
-
-    def give_back(self, now: float) -> None:
-        """Nothing comes of it."""
-        for queue in self._created:
-            self._queues.forget_if_idle(queue, now)

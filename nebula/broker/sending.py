@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import count
+from operator import itemgetter
 from typing import Final
 
 from nebula.broker.access import AccessPolicy
@@ -28,7 +29,7 @@ from nebula.broker.placing import Placing
 from nebula.broker.rooms import Rooms
 from nebula.broker.session import Session
 from nebula.broker.shares import Resource, Usage
-from nebula.broker.transactions import HeldSend
+from nebula.broker.transactions import HeldSend, Outcome
 from nebula.headers import BROKER_QUEUE, IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUEUE_PREFIX
 
 # Looked up once: members of an enum are found by their class's attributes.
@@ -42,14 +43,6 @@ _OTHERS: Final = 0
 _MOST_OWN_BYTES: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a COMMIT: the verdict, and the receipt of the first SEND that was refused."""
-
-    verdict: Verdict
-    failed_receipt: str | None = None
-
-
 class Sending:
     """What happens to messages until their destination has them.
 
@@ -60,11 +53,12 @@ class Sending:
         numbers: gives messages their numbers.
         queues, topics, values: where messages go.
         placing: puts them there.
+        kind_of: what a destination is, by its name.
 
     Attributes:
         epoch: of the access policy; whoever reloads that sets it.
-        paused: sessions that are held back until there is room: whose room, for how much, and until
-            when they wait.
+        paused: sessions that are held back until there is room: whose room, for how much, until when they
+            wait, and whether they have waited with the same SEND before.
     """
 
     def __init__(
@@ -77,10 +71,12 @@ class Sending:
         topics: Topics,
         values: LastValues,
         placing: Placing,
+        kind_of: Callable[[str], Kind],
     ) -> None:
         self._account = account
         self._limits = limits
         self._placing = placing
+        self._kind_of = kind_of
         self._access = access
         self.epoch = access.epoch
         self._next_number = numbers.__next__
@@ -88,7 +84,7 @@ class Sending:
         self._queues = queues
         self._topics = topics
         self._values = values
-        self.paused: dict[Session, tuple[Queue, int, float]] = {}
+        self.paused: dict[Session, tuple[Queue, int, float, bool]] = {}
         self._stalled: set[Usage] = set()
 
     @property
@@ -158,6 +154,26 @@ class Sending:
             session.own_requests.append((message.number, message.size_bytes))
         return _ACCEPTED
 
+    def judge_held(
+        self, session: Session, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float
+    ) -> Verdict:
+        """Judge a SEND of a transaction when it comes: what would be refused now is not held.
+
+        It takes nothing and counts nothing; the COMMIT judges it again, beside the others. Whether there are
+        consumers is judged there alone (D.24).
+        """
+        queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
+        verdict = self._judge(session, head, body, queue, exchange, now, is_held=True)
+        if verdict is not _ACCEPTED or self._placing.knows(head, now):
+            return verdict
+        cost_bytes = head.cost_bytes
+        message = Message(head, body, 0, now, exchange)
+        head.cost_bytes = cost_bytes  # nothing is kept by this one
+        return _ACCEPTED if self._rooms(session, now).take(message) else Verdict.FULL
+
+    def _rooms(self, session: Session, now: float) -> Rooms:
+        return Rooms(self._account, self._queues, self._values, self._placing.delayed, session.usage, now)
+
     def commit(self, session: Session, sends: list[HeldSend], now: float) -> Outcome | list[Message]:
         """Judge the SENDs of a transaction together: what refuses the first one refuses all (D.24).
 
@@ -166,30 +182,28 @@ class Sending:
         """
         messages: list[Message] = []
         spent = []
-        rooms = Rooms(self._account, self._queues, self._values, self._placing.delayed, session.usage, now)
+        ids: set[tuple[str, str]] = set()
+        rooms = self._rooms(session, now)
         for send in sends:
             head = send.head
-            if isinstance(head, Verdict):
-                verdict = head
-                break
             queue = self._queues.get(head.destination) if head.kind is Kind.QUEUE else None
-            verdict = self._judge(session, head, send.body, queue, send.exchange, now)
+            verdict = self._judge(session, head, send.body, queue, send.exchange, now, is_checked=True)
             if verdict is not Verdict.ACCEPTED:
                 break
-            if not head.is_permitted:
-                spent.append(session.reply_rights.spend(now, goes_on=head.is_stream))
             message = Message(head, send.body, self._next_number(), now, send.exchange)
             messages.append(message)
+            if self._placing.knows(head, now) or _is_repeated(head, ids):
+                continue  # nothing comes of it, so it needs neither right nor room
+            if not head.is_permitted:
+                spent.append(session.reply_rights.spend(now, goes_on=head.is_stream))
             if not rooms.take(message):
                 verdict = Verdict.FULL
                 break
         else:
             return messages
-        rooms.give_back(now)
         for right in filter(None, reversed(spent)):
             session.reply_rights.give_back(right)
-        destination = head.destination if isinstance(head, Head) else "in a transaction"
-        return Outcome(self.refuse(verdict, session, destination), send.receipt)
+        return Outcome(self.refuse(verdict, session, head.destination), send.receipt)
 
     def deliver(self, session: Session, message: Message, now: float) -> None:
         """Hand over what `commit` has judged. There is room for it."""
@@ -202,6 +216,7 @@ class Sending:
         if full is not None:
             # What the transaction itself has caused elsewhere took the room.
             self._queues.bury(message, head.destination, "full", 0)
+            self._queues.forget_if_idle(full, now)
 
     def bury(self, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float) -> None:
         """A message had no room, and nobody is told: it is kept as a dead letter, if it was for a queue."""
@@ -210,22 +225,32 @@ class Sending:
             self._queues.bury(message, head.destination, "full", 0)
 
     def take_resumed(self, now: float) -> list[tuple[Session, bool]]:
-        """Sessions that need not wait any longer; True: they waited in vain."""
+        """Sessions that need not wait any longer, longest first; True: they waited in vain."""
         resumed = []
-        for session, (queue, size_bytes, until) in list(self.paused.items()):
+        for session, (queue, size_bytes, until, is_again) in self.paused.items():
             if queue.has_room_for(size_bytes, session.usage):
-                resumed.append((session, False))
+                resumed.append((until, session, False))
             elif until <= now:
-                # Its consumers had their time: nobody else waits for them until they move on.
-                queue.is_stalled = True
-                # Nor does this principal for memory, if that is the reason: see `advance`.
-                if self._account.is_nearly_full(session.usage):
-                    session.usage.is_stalled = True
-                    self._stalled.add(session.usage)
-                resumed.append((session, True))
-        for session, _ in resumed:
+                # Where others were faster there was room meanwhile.
+                if not is_again:
+                    # Its consumers had their time: nobody else waits for them until they move on.
+                    queue.is_stalled = True
+                    # Nor does this principal for memory, if that is the reason: see `advance`.
+                    if self._account.is_nearly_full(session.usage):
+                        session.usage.is_stalled = True
+                        self._stalled.add(session.usage)
+                resumed.append((until, session, True))
+        if len(resumed) > 1:
+            resumed.sort(key=itemgetter(0))
+        for until, session, _ in resumed:
             del self.paused[session]
-        return resumed
+            session.waited_until = until
+        return [(session, in_vain) for _, session, in_vain in resumed]
+
+    def wait_on(self, session: Session, until: float) -> None:
+        """The SEND that waits is the one that has waited before: its time does not begin anew."""
+        queue, size_bytes, _, _ = self.paused[session]
+        self.paused[session] = queue, size_bytes, until, True
 
     def advance(self) -> None:
         """Let time pass: where memory has come free, publishers wait for it again."""
@@ -242,38 +267,42 @@ class Sending:
         queue: Queue | None,
         exchange: tuple[str, str] | None,
         now: float,
+        *,
+        is_held: bool = False,
+        is_checked: bool = False,
     ) -> Verdict:
-        if head.judged_in != self.epoch:
-            self._review(session, head)
+        """Judge a SEND by all but the room for it.
+
+        Args:
+            is_held: a transaction is to hold it, so that consumers may still come.
+            is_checked: its body was judged before.
+        """
+        if head.judged_in != self.epoch and not self._review(session, head):
+            return Verdict.UNAUTHORISED
         if not head.is_permitted:
             if queue is None and head.destination.startswith(INBOX_PREFIX):
                 return Verdict.NO_CONSUMER  # D.48: only its SUBSCRIBE creates it
             if not self._may_answer(session, head, queue, exchange, now):
                 return Verdict.UNAUTHORISED
-        if (
-            head.check is not None
-            # An empty body deletes a last value. Elsewhere it is a body like any other.
-            and (body or head.kind is not Kind.LAST_VALUE)
-            and head.check(body) is Content.INVALID
-        ):
+        if (not is_checked and self._is_invalid(head, body)) or self._is_too_late(head, now):
             return Verdict.INVALID
-        if self._is_too_late(head, now):
-            return Verdict.INVALID
-        if head.kind is Kind.QUEUE:
-            if queue is None:
-                if head.requires_consumers:
-                    return Verdict.NO_CONSUMER
-                if self._account.has_room(Resource.DESTINATIONS, session.usage):
-                    return Verdict.ACCEPTED
-                self._account.exceed(Resource.DESTINATIONS, session.usage, session.id)
-                return Verdict.FULL
-            if head.requires_consumers and not queue.consumer_count:
-                return Verdict.NO_CONSUMER
-            if head.destination == BROKER_QUEUE:
-                return self._judge_own(session, head, body, queue, now)
-        elif head.kind is Kind.LAST_VALUE:
+        if head.kind is Kind.LAST_VALUE:
             return self._judge_value(session, head, body)
+        if head.kind is not Kind.QUEUE:
+            return Verdict.ACCEPTED
+        if head.requires_consumers and not is_held and (queue is None or not queue.consumer_count):
+            return Verdict.NO_CONSUMER
+        if queue is None:
+            return self._judge_new_queue(session)
+        if head.destination == BROKER_QUEUE:
+            return self._judge_own(session, head, body, queue, now)
         return Verdict.ACCEPTED
+
+    def _judge_new_queue(self, session: Session) -> Verdict:
+        if self._account.has_room(Resource.DESTINATIONS, session.usage):
+            return Verdict.ACCEPTED
+        self._account.exceed(Resource.DESTINATIONS, session.usage, session.id)
+        return Verdict.FULL
 
     def _is_too_late(self, head: Head, now: float) -> bool:
         """A message may be delayed for so long, and not at all to an inbox, which goes with its peer."""
@@ -282,16 +311,57 @@ class Sending:
             delay > 0 and head.destination.startswith(INBOX_PREFIX)
         )
 
-    def _review(self, session: Session, head: Head) -> None:
-        """Find what is the same for all with this head, as long as the rights stay."""
+    def _is_invalid(self, head: Head, body: bytes) -> bool:
+        """Whether the check of its destination refuses a body."""
+        if head.check is None:
+            return False
+        # An empty body deletes a last value. Elsewhere it is a body like any other.
+        is_judged = bool(body) or head.kind is not Kind.LAST_VALUE
+        return is_judged and head.check(body) is Content.INVALID
+
+    def _review(self, session: Session, head: Head) -> bool:
+        """Find what is the same for all with this head, as long as the rights stay.
+
+        Returns:
+            Whether it may name the addresses that it does.
+        """
+        if head.addresses and not self._may_name(session, head):
+            head.judged_in = head.free_in = -1  # an inbox may be there the next time
+            return False
         head.judged_in = self.epoch
-        head.is_permitted = session.rights.may_publish(head.destination)
+        rights = session.rights
+        # Whoever asked chose where an answer goes: its sender's grants must not carry it there.
+        is_borne = not head.is_answer or rights.is_open
+        head.is_permitted = is_borne and rights.may_publish(head.destination)
         is_own = head.destination == BROKER_QUEUE
         if is_own:
             head.priority = _OPERATORS if session.rights.may_call_any else _OTHERS
         is_plain = head.check is None and head.wishes is None and head.copy_to is None
         is_free = head.is_permitted and is_plain and not is_own
         head.free_in = self.epoch if is_free and head.kind is _QUEUE else -1
+        return True
+
+    def _may_name(self, session: Session, head: Head) -> bool:
+        """Whether its sender may have others send to the addresses that it names (PROTOCOL G).
+
+        They do so by rights of their own, which must not become the sender's.
+        """
+        rights = session.rights
+        if rights.is_open:
+            return True  # everybody may send there anyway
+        for name, is_notify in head.addresses:
+            if name.startswith(RESERVED_QUEUE_PREFIX):
+                inbox = self._find_queue(name)
+                owner = None if inbox is None else inbox.exclusive_subscription
+                may_name = name.startswith(INBOX_PREFIX) and owner is not None and owner.session is session
+            elif self._kind_of(name) is Kind.LAST_VALUE:
+                # What is sent there takes the place of what others read there.
+                may_name = is_notify and rights.may_publish(name)
+            else:
+                may_name = rights.may_subscribe(name) or (is_notify and rights.may_publish(name))
+            if not may_name:
+                return False
+        return True
 
     def _judge_own(self, session: Session, head: Head, body: bytes, queue: Queue, now: float) -> Verdict:
         """A request of the broker itself: everybody may send one, so nobody may have too many waiting."""
@@ -340,11 +410,15 @@ class Sending:
             return True
         if head.kind is Kind.LAST_VALUE:
             return False
-        requester = session.reply_rights.find(head.destination, _reply_id(head, exchange), now)
-        if requester is None:
+        asker = session.reply_rights.find(head.destination, _reply_id(head, exchange), now)
+        if asker is None:
             return False
-        if owner is not None:
-            return owner.session.principal == requester
+        requester, origin = asker
+        if owner is not None and queue is not None:
+            if not isinstance(origin, int):
+                return owner.session.origin is origin
+            # An inbox that was there when the request came has had one owner since.
+            return owner.session.principal == requester and queue.began_at < origin
         return self._access.rights_of(requester).may_subscribe(head.destination)
 
     def _wait_or_refuse(
@@ -354,10 +428,10 @@ class Sending:
         is_memory_full = not self._account.has_room_for(size_bytes, usage)
         self._queues.forget_if_idle(queue, now)
         # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
-        may_wait = may_wait and not session.subscriptions and queue.could_hold(size_bytes)
+        may_wait = may_wait and not (session.subscriptions or session.parted) and queue.could_hold(size_bytes)
         waits_for_memory = is_memory_full and not usage.is_stalled
         if may_wait and (queue.is_consumed or waits_for_memory):
-            self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds)
+            self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds, False)
             self._account.notes.add(
                 PUBLISHERS_PAUSED,
                 "the broker's memory is full" if is_memory_full else "the queue is full",
@@ -383,6 +457,17 @@ class Sending:
         if verdict is Verdict.UNAUTHORISED or verdict is Verdict.INVALID:
             self._account.refuse(Refusal(session.principal, session.id, "SEND", destination, verdict.value))
         return verdict
+
+
+def _is_repeated(head: Head, ids: set[tuple[str, str]]) -> bool:
+    """Whether the same transaction has sent a message with this `dedup-id` before; `ids` are those it has."""
+    if head.wishes is None or head.wishes.dedup_id is None:
+        return False
+    key = (head.destination, head.wishes.dedup_id)
+    if key in ids:
+        return True
+    ids.add(key)
+    return False
 
 
 def _reply_id(head: Head, exchange: tuple[str, str] | None) -> str | None:

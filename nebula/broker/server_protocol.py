@@ -119,10 +119,12 @@ class ServerProtocol:
         """
         if not self.is_held_back:
             return
+        was_resting = self.is_resting
         self.is_held_back = self.is_resting = False
         self.heartbeat.resume(now)
         self._now = now
         frames, self._parked = self._parked, []
+        first = None if was_resting or in_vain or not frames else frames[0]
         data, self._unread = self._unread, b""
         try:
             if self._dialogue.go_on():
@@ -138,6 +140,9 @@ class ServerProtocol:
             self._fail(error)
         if self.is_held_back:
             self._unread = data
+            if not self.is_resting and first is not None and self._parked[0] is first:
+                # Others have taken the room: this frame has waited before.
+                self._broker.wait_on(self.session, self.session.waited_until)
         elif not self.is_finished:
             self._receive(data)
 

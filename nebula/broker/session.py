@@ -36,6 +36,8 @@ class Session:
         has_entered: it has connected, and is counted.
         profile: how its listener behaves.
         subscriptions: by id.
+        origin: what tells this connection from all others, of the same principal too.
+        parted: subscriptions that have ended but for what open transactions have ACKed or NACKed of them.
         transactions: those that were begun and not ended, by name.
         reply_rights: what it may answer.
         ephemerals: last-value destinations whose present value goes with this session.
@@ -51,6 +53,7 @@ class Session:
         high_water_bytes: from here on queues stop dispatching to this session.
         max_outbox_bytes: from here on it is too slow and is ended.
         is_backlogged: the store is behind with what it has sent, so that it is not read.
+        waited_until: how long the SEND with which it was held back last might wait.
         is_choked: queues may not dispatch to it until its outbox has been written.
         ending: why the broker ends it, or None.
         dirty: the broker's list of sessions whose outbox is not empty, or who are to be ended.
@@ -71,9 +74,11 @@ class Session:
         "is_backlogged",
         "is_choked",
         "max_outbox_bytes",
+        "origin",
         "outbox",
         "outbox_bytes",
         "own_requests",
+        "parted",
         "place",
         "profile",
         "reply_rights",
@@ -83,6 +88,7 @@ class Session:
         "usage",
         "value_credit",
         "value_feeds",
+        "waited_until",
     )
 
     def __init__(
@@ -107,7 +113,9 @@ class Session:
         self.inbox_count = 0
         self.has_entered = False
         self.profile = profile
+        self.origin = object()
         self.subscriptions: dict[str, Subscription] = {}
+        self.parted: dict[Subscription, None] = {}
         self.transactions: dict[str, Transaction] = {}
         self.reply_rights = ReplyRights(account, usage)
         self.ephemerals: dict[str, None] = {}
@@ -120,6 +128,7 @@ class Session:
         self.held_bytes = 0
         self.high_water_bytes = high_water_bytes
         self.max_outbox_bytes = max_outbox_bytes
+        self.waited_until = 0.0
         self.is_choked = False
         self.is_backlogged = False
         self.ending: str | None = None

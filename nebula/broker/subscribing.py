@@ -152,20 +152,37 @@ class Subscribing:
                 self._values.remove(feed)
             raise
 
-    def unsubscribe(self, subscription: Subscription, now: float, *, lost: bool, removes: bool) -> str | None:
+    def unsubscribe(
+        self,
+        subscription: Subscription,
+        now: float,
+        *,
+        lost: bool,
+        removes: bool,
+        kept: Collection[int] = frozenset(),
+    ) -> str | None:
         """End a subscription; what it did not settle goes back to the front (D.12).
 
         Args:
             removes: a durable one is to go for good; otherwise it is paused (D.3).
+            kept: of its un-ACKed messages those that open transactions have ACKed or NACKed: they stay until
+                these end, and then `part` with what is left.
 
         Returns:
             What became of a durable one, PAUSED or REMOVED; None: it was none.
         """
         session = subscription.session
+        if subscription in session.parted:
+            self.part(subscription, frozenset(), now, lost=lost)
+            return None
         del session.subscriptions[subscription.id]
-        self._count_out(subscription)
-        destination = subscription.destination
-        destination.detach(subscription, now, lost=lost)
+        queue = destination = subscription.destination
+        if kept and isinstance(queue, Queue) and _outlives_subscription(queue, removes=removes):
+            session.parted[subscription] = None
+            queue.part(subscription, kept, now, lost=lost)
+        else:
+            self._count_out(subscription)
+            destination.detach(subscription, now, lost=lost)
         if isinstance(destination, Queue) and destination.is_inbox:
             session.inbox_count -= 1
         standing = self._standing.by_id.get(session.id)
@@ -182,6 +199,18 @@ class Subscribing:
                 self._queues.forget_if_idle(destination, now)
         self._forget_glob_if_idle(subscription.pattern)
         return None
+
+    def part(self, subscription: Subscription, kept: Collection[int], now: float, *, lost: bool) -> None:
+        """A transaction has ended: give back what no other one has of a subscription that ended before."""
+        queue = subscription.destination
+        assert isinstance(queue, Queue)
+        if kept:
+            queue.part(subscription, kept, now, lost=lost)
+            return
+        del subscription.session.parted[subscription]
+        self._count_out(subscription)
+        queue.detach(subscription, now, lost=lost)
+        self._queues.forget_if_idle(queue, now)
 
     def drain(self, subscription: Subscription) -> bool:
         """End its deliveries; what is un-ACKed stays with it until ACK, NACK or the end of its connection.
@@ -219,6 +248,10 @@ class Subscribing:
         if isinstance(durable.source, ValueFeed):
             self._values.remove(durable.source)
         else:
+            for subscription in durable.source.drained:
+                del subscription.session.parted[subscription]
+                self._count_out(subscription)
+            durable.source.drop_drained()
             durable.source.clear("deleted")
             self._topics.release(durable.pattern, durable.source)
         self._standing.remove(standing, durable)
@@ -451,3 +484,11 @@ def subscription_cost_bytes(subscription: Subscription) -> int:
 def _is_of_queue(subscription: Subscription) -> bool:
     destination = subscription.destination
     return isinstance(destination, Queue) and destination.rights is None
+
+
+def _outlives_subscription(queue: Queue, *, removes: bool) -> bool:
+    """Whether what a transaction settles is still there after an UNSUBSCRIBE."""
+    if queue.rights is None:
+        return not queue.is_inbox
+    # Bound to topics: that of a durable subscription is there until this is removed.
+    return not (queue.auto_delete or removes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,18 @@ class Subscription:
         session.outbox_bytes += message.size_bytes
         if session.outbox_bytes >= session.high_water_bytes:
             session.choke()
+
+    def scope(self, numbers: Collection[int]) -> set[int]:
+        """What of its un-ACKed messages ACKs or NACKs of these numbers speak of; see `settle`."""
+        if self.ack_mode is AckMode.INDIVIDUAL:
+            return {number for number in numbers if number in self.unacked}
+        found: list[int] = []
+        end = 0
+        for number in self.unacked:
+            found.append(number)
+            if number in numbers:
+                end = len(found)
+        return set(found[:end])
 
     def settle(self, number: int) -> list[Message]:
         """Take out what an ACK or NACK of `number` speaks of; empty when it is not known.

@@ -13,11 +13,18 @@ HELD_COST_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True)
-class HeldSend:
-    """A SEND, or the verdict that all with its headers get. Its receipt is kept to be named if this
-    one is refused."""
+class Outcome:
+    """What became of a COMMIT: the verdict, and the receipt of the first SEND that was refused."""
 
-    head: Head | Verdict
+    verdict: Verdict
+    failed_receipt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSend:
+    """A SEND. Its receipt is kept to be named if this one is refused."""
+
+    head: Head
     body: bytes
     exchange: tuple[str, str] | None
     receipt: str | None
@@ -39,13 +46,16 @@ class Transaction:
 
     Attributes:
         size_bytes: what holding them costs.
+        failure: what its COMMIT will say, since a SEND was refused; None: it may be done. One that has
+            failed holds no action.
     """
 
-    __slots__ = ("_heads", "actions", "size_bytes")
+    __slots__ = ("_heads", "actions", "failure", "size_bytes")
 
     def __init__(self) -> None:
         self.actions: list[Action] = []
         self.size_bytes = 0
+        self.failure: Outcome | None = None
         # Headers are held once for all SENDs that have the same.
         self._heads: set[Head] = set()
 
@@ -56,14 +66,20 @@ class Transaction:
         cost = HELD_COST_BYTES + len(action.body) + len(action.receipt or "")
         if action.exchange is not None:
             cost += len(action.exchange[1])
-        head = action.head
-        if isinstance(head, Head) and head not in self._heads:
-            cost += head.cost_bytes
+        if action.head not in self._heads:
+            cost += action.head.cost_bytes
         return cost
 
     def add(self, action: Action) -> None:
         """Hold one more."""
         self.size_bytes += self.cost_bytes(action)
         self.actions.append(action)
-        if isinstance(action, HeldSend) and isinstance(action.head, Head):
+        if isinstance(action, HeldSend):
             self._heads.add(action.head)
+
+    def fail(self, failure: Outcome) -> None:
+        """Nothing of it will happen: hold no more than why."""
+        self.failure = failure
+        self.actions = []
+        self._heads.clear()
+        self.size_bytes = HELD_COST_BYTES + len(failure.failed_receipt or "")

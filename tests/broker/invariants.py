@@ -53,6 +53,7 @@ def check(broker: Broker, sessions: Collection[Session], blocked: Collection[Ses
     _check_counts(broker, sessions)
     _check_who_is_subscribed(broker, sessions)
     for session in sessions:
+        _check_parted(broker, session)
         _check_session(session, is_blocked=session in blocked)
 
 
@@ -76,6 +77,7 @@ def _check_memory(broker: Broker, sessions: Collection[Session]) -> None:
             paid[session.usage] += transaction.size_bytes + HELD_COST_BYTES
             paid[session.usage] += text_cost_bytes(transaction_name)
         paid[session.usage] += sum(map(subscription_cost_bytes, session.subscriptions.values()))
+        paid[session.usage] += sum(map(subscription_cost_bytes, session.parted))
         paid[session.usage] += session.reply_rights._size_bytes
     for standing in broker.standing.by_id.values():
         paid[standing.usage] += SESSION_COST_BYTES + text_cost_bytes(standing.id)
@@ -116,7 +118,7 @@ def _check_counts(broker: Broker, sessions: Collection[Session]) -> None:
     globs = {*broker.topics.globs, *broker.values.globs}
     expected = {
         Resource.DESTINATIONS: sum(map(len, names)),
-        Resource.SUBSCRIPTIONS: sum(len(session.subscriptions) for session in sessions),
+        Resource.SUBSCRIPTIONS: sum(len(each.subscriptions) + len(each.parted) for each in sessions),
         Resource.GLOBS: len(globs),
         Resource.SESSIONS: len(broker.standing.by_id),
         Resource.DURABLES: sum(len(each.durables) for each in broker.standing.by_id.values()),
@@ -264,7 +266,7 @@ def _may_go(queue: Queue) -> bool:
 
 
 def _check_who_is_subscribed(broker: Broker, sessions: Collection[Session]) -> None:
-    theirs = {each for session in sessions for each in session.subscriptions.values()}
+    theirs = {each for session in sessions for each in (*session.subscriptions.values(), *session.parted)}
     fed: set[Subscription] = set()
     for queue in _queues(broker):
         fed.update(queue.subscriptions)
@@ -282,6 +284,13 @@ def _check_who_is_subscribed(broker: Broker, sessions: Collection[Session]) -> N
     standing = broker.standing.by_id.values()
     assert all(each.durables for each in standing), "a session is kept for nothing"
     assert all((each.away_since is None) == (each.id in broker.sessions) for each in standing)
+
+
+def _check_parted(broker: Broker, session: Session) -> None:
+    for parted in session.parted:
+        assert parted.session is session
+        assert parted.id not in session.subscriptions or session.subscriptions[parted.id] is not parted
+        assert parted.unacked.keys() == broker._committing.claimed(parted)[parted], "it is kept for nothing"
 
 
 def _check_session(session: Session, *, is_blocked: bool) -> None:

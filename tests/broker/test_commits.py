@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nebula.broker.limits import Limits
-from nebula.broker.policies import DestinationPolicy
-from tests.broker.harness import BrokerHarness
+from nebula.broker.policies import DestinationPolicy, WhenFull
+from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.transacting import BEGIN, COMMIT, IN, INDIVIDUAL, QUEUE, holder, left, receipt
 
@@ -229,3 +229,168 @@ def test_transaction_is_one_batch_of_the_store() -> None:
     assert {name: [each.body for each in kept.first] for name, kept in store.load().lines.items()} == {
         "/queue/done": [b"answer"]
     }
+
+
+# What leaves nothing behind
+
+
+@pytest.mark.parametrize("headers", [[f"expires:{round(WALL_OFFSET * 1000) - 1}"], ["dedup-id:a"]])
+def test_sends_of_a_commit_that_come_to_nothing_leave_no_queue_behind(headers: list[str]) -> None:
+    broker = BrokerHarness(Limits(max_destinations=3))
+    bob = broker.connect()
+    bob.subscribe("/queue/DLQ")
+    alice = broker.connect()
+    for number in range(5):
+        name = f"/queue/{number}"
+        if headers == ["dedup-id:a"]:
+            bob.subscribe(name, id=name)
+            alice.publish(name, "x", headers=headers)
+            bob.say(f"UNSUBSCRIBE id:{name}")
+        alice.say(BEGIN)
+        alice.publish(name, "x", headers=[IN, *headers])
+        alice.say(f"{COMMIT}; receipt:{number}")
+
+    assert alice.received() == [receipt(str(number), disposition="accepted") for number in range(5)]
+    assert list(broker.broker.destinations) == ["/queue/DLQ"]
+
+
+def test_copies_of_what_has_expired_need_room_and_what_has_expired_needs_none() -> None:
+    policies = [
+        DestinationPolicy(pattern=QUEUE, copy_to="/queue/record", max_messages=1),
+        DestinationPolicy(pattern="/queue/record", max_messages=2),
+    ]
+    broker = BrokerHarness(policies=policies)
+    alice = broker.connect()
+    expired = [IN, f"expires:{round(WALL_OFFSET * 1000) - 1}"]
+    for bodies in (["1", "2"], ["3"]):
+        alice.say(BEGIN)
+        alice.publish(QUEUE, *bodies, headers=expired)
+        alice.say(f"{COMMIT}; receipt:c")
+
+    assert [frame[1]["disposition"] for frame in alice.received()] == ["accepted", "rejected-full"]
+    assert left(broker, "/queue/record") == ["1", "2"]
+
+
+# Duplicates
+
+
+def test_transaction_of_duplicates_is_accepted_by_a_full_queue() -> None:
+    broker = BrokerHarness(Limits(max_queue_messages=2))
+    alice = broker.connect()
+    for name in ("first", "again"):
+        alice.say(BEGIN)
+        for id_ in ("a", "b"):
+            alice.publish(QUEUE, id_, headers=[IN, f"dedup-id:{id_}"])
+        alice.say(f"{COMMIT}; receipt:{name}")
+
+    assert alice.received() == [receipt(name, disposition="accepted") for name in ("first", "again")]
+    assert broker.broker.account.dropped == {"duplicate": 2}
+    assert left(broker) == ["a", "b"]
+
+
+def test_second_message_of_an_id_in_one_transaction_needs_no_room() -> None:
+    broker = BrokerHarness(Limits(max_queue_messages=1))
+    alice = broker.connect()
+    alice.say(BEGIN)
+    alice.publish(QUEUE, "first", "second", headers=[IN, "dedup-id:a"])
+    alice.say(f"{COMMIT}; receipt:c")
+
+    assert alice.received() == [receipt("c", disposition="accepted")]
+    assert left(broker) == ["first"]
+
+
+def test_new_message_among_duplicates_still_needs_room() -> None:
+    broker = BrokerHarness(Limits(max_queue_messages=1))
+    alice = broker.connect()
+    alice.publish(QUEUE, "first", headers=["dedup-id:a"])
+    alice.say(BEGIN)
+    alice.publish(QUEUE, "first", headers=[IN, "dedup-id:a"])
+    alice.publish(QUEUE, "second", headers=[IN, "dedup-id:b"])
+    alice.say(f"{COMMIT}; receipt:c")
+
+    assert alice.received() == [receipt("c", disposition="rejected-full")]
+    assert left(broker) == ["first"]
+
+
+# Queues that make room
+
+
+MAKES_ROOM = pytest.mark.parametrize("when_full", [WhenFull.DROP_OLDEST, WhenFull.DEAD_LETTER])
+
+
+def held_world(
+    when_full: WhenFull, *, max_messages: int = 2, prefetch: int = 2
+) -> tuple[BrokerHarness, Peer]:
+    """A queue that makes room, and a consumer with credit."""
+    policies = [
+        DestinationPolicy(pattern=QUEUE, max_messages=max_messages, when_full=when_full),
+        DestinationPolicy(pattern="/queue/copied", copy_to=QUEUE),
+    ]
+    broker = BrokerHarness(policies=policies)
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL, f"prefetch-count:{prefetch}")
+    return broker, bob
+
+
+def commit(broker: BrokerHarness, *bodies: str, to: str = QUEUE) -> str:
+    """The verdict on a transaction of these messages."""
+    alice = broker.connect()
+    alice.say(BEGIN)
+    alice.publish(to, *bodies, headers=[IN])
+    alice.say(f"{COMMIT}; receipt:c")
+    ((_, headers, *_),) = alice.received()
+    alice.disconnect()
+    return headers["disposition"]
+
+
+@MAKES_ROOM
+def test_commit_is_refused_where_all_room_is_unacked(when_full: WhenFull) -> None:
+    broker, bob = held_world(when_full)
+    broker.connect().publish(QUEUE, "1", "2")
+    verdict = commit(broker, "3")
+
+    assert verdict == "rejected-full"
+    assert bob.bodies() == ["1", "2"]
+    assert left(broker, "/queue/DLQ") == []
+
+
+@MAKES_ROOM
+def test_copy_is_refused_with_its_original_where_all_room_is_unacked(when_full: WhenFull) -> None:
+    broker, _ = held_world(when_full)
+    alice = broker.connect()
+    alice.publish(QUEUE, "1", "2")
+    alice.say("SUBSCRIBE id:o; destination:/queue/other", "SEND destination:/queue/copied; receipt:r | 3")
+
+    assert alice.received()[-1][1]["disposition"] == "rejected-full"
+    assert commit(broker, "3", to="/queue/copied") == "rejected-full"
+    assert left(broker, "/queue/copied") == []
+    assert left(broker, "/queue/DLQ") == []
+
+
+@MAKES_ROOM
+def test_commit_takes_what_its_messages_become_into_account(when_full: WhenFull) -> None:
+    broker, bob = held_world(when_full, max_messages=3, prefetch=2)
+
+    # Two become un-ACKed, and each of the others takes the place of the one before it.
+    assert commit(broker, *"12345") == "accepted"
+    assert bob.bodies() == ["1", "2"]
+    assert broker.broker.queues.by_name[QUEUE].depth == 3
+
+
+@MAKES_ROOM
+def test_commit_is_refused_where_its_own_messages_would_take_all_room_unacked(when_full: WhenFull) -> None:
+    broker, bob = held_world(when_full, max_messages=2, prefetch=5)
+
+    assert commit(broker, *"123") == "rejected-full"
+    assert commit(broker, *"12") == "accepted"
+    assert bob.bodies() == ["1", "2"]
+
+
+@MAKES_ROOM
+def test_commit_makes_room_among_what_waits(when_full: WhenFull) -> None:
+    broker, bob = held_world(when_full, prefetch=1)
+    broker.connect().publish(QUEUE, "1", "2")
+
+    assert commit(broker, "3", "4") == "accepted"
+    assert bob.bodies() == ["1"]
+    assert [message.body for message in broker.broker.queues.by_name[QUEUE].waiting] == [b"4"]

@@ -437,10 +437,13 @@ def test_dead_letter_queue_is_read_by_whom_it_is_granted_by_name(principal: str,
 
 
 def test_reader_of_a_dead_request_may_not_answer_it_unless_its_sender_could_receive_the_answer() -> None:
-    broker = BrokerHarness(grants=RIGHTS)
+    capabilities = {**RIGHTS.capabilities, "dead": Capability(subscribe=(DEAD_LETTER_QUEUE,))}
+    identities = {**RIGHTS.identities, "carol": (*RIGHTS.identities["carol"], "dead")}
+    broker = BrokerHarness(grants=Grants(capabilities, identities))
     carol, bob = broker.connect(principal="carol"), broker.connect(principal="carol")
     bob.subscribe(QUEUE, INDIVIDUAL)
     carol.publish(QUEUE, "x", headers=[f"neb-reply-to:{DEAD_LETTER_QUEUE}", "neb-reply-id:1"])
+    broker.broker.review(RIGHTS, broker.now)
     bob.nack(bob.received()[0], "requeue:false")
     dave = broker.connect(principal="dave")
     dave.subscribe(DEAD_LETTER_QUEUE)

@@ -90,6 +90,51 @@ def test_wait_in_vain_ends_after_max_pause_seconds_with_rejected_full(broker: Br
     assert ack_all(bob) == [f"old{number}" for number in range(8)]
 
 
+def test_no_send_waits_longer_than_max_pause_seconds_though_others_take_the_room() -> None:
+    broker = BrokerHarness(Limits(max_queue_messages=8, max_pause_seconds=1))
+    bob = slow_consumer(broker)
+    since = {broker.connect(): broker.now for _ in range(60)}
+    waits: list[float] = []
+    outcomes: list[str] = []
+    for publisher in since:
+        publisher.publish(QUEUE, "x", headers=["receipt:r"])
+    for _ in range(80):
+        for _ in range(3):
+            bob.ack(bob.received()[0])
+        broker.advance(0.25)
+        for publisher, at in since.items():
+            for verdict in verdicts(publisher.received()):
+                outcomes.append(verdict)
+                waits.append(broker.now - at)
+                since[publisher] = broker.now
+                publisher.publish(QUEUE, "x", headers=["receipt:r"])
+    waits += [broker.now - at for at in since.values()]
+
+    assert max(waits) <= 1
+    assert {"accepted", "rejected-full"} == set(outcomes)
+
+
+def test_wait_that_others_made_vain_stops_nobody_else_from_waiting() -> None:
+    broker = BrokerHarness(Limits(max_queue_messages=8, max_pause_seconds=1))
+    bob, alice, carol = slow_consumer(broker), broker.connect(), broker.connect()
+    fill(carol)
+    carol.publish(QUEUE, "1", "2", "3", headers=["receipt:c"])
+    alice.publish(QUEUE, "late", headers=["receipt:a"])
+    broker.advance(0.5)
+    for _ in range(2):
+        bob.ack(bob.received()[0])  # room for two, which the one who has waited longer takes
+    assert len(carol.received()) == 2
+    assert (alice.is_held_back, carol.is_held_back) == (True, True)
+    broker.advance(0.5)
+
+    assert verdicts(alice.received()) == ["rejected-full"]
+    assert carol.is_held_back
+    # The consumer is alive.
+    dave = broker.connect()
+    dave.publish(QUEUE, "new")
+    assert dave.is_held_back
+
+
 def test_after_one_wait_in_vain_nobody_waits_until_a_consumer_moves(broker: BrokerHarness) -> None:
     alice, bob, carol = broker.connect(), slow_consumer(broker), broker.connect()
     fill(alice)

@@ -377,6 +377,57 @@ def test_inbox_of_another_cannot_be_named(world: BrokerHarness) -> None:
     assert alice.received() == []
 
 
+@pytest.mark.parametrize("inbox", [INBOX, "/queue/nebula.inbox.2"])
+def test_inbox_of_another_connection_cannot_be_named(world: BrokerHarness, inbox: str) -> None:
+    alice, twin, bob = caller(world), world.connect(principal="alice"), service(world)
+    twin.subscribe("/queue/nebula.inbox.2", "exclusive:true")
+    ask(twin, to=inbox)
+
+    assert answer(bob, to=inbox) == (UNAUTHORISED if inbox == INBOX else ACCEPTED)
+    assert alice.received() == []
+
+
+def test_right_ends_with_its_connection_also_where_another_of_its_principal_gets_the_inbox(
+    world: BrokerHarness,
+) -> None:
+    alice, bob = caller(world), service(world)
+    ask(alice, "neb-timeout:7200000")
+    alice.lose()
+    world.now += 3600
+    world.advance(0.25)
+    twin = caller(world)
+
+    assert answer(bob) == UNAUTHORISED
+    assert twin.received() == []
+
+
+def test_request_that_was_on_disk_alone_is_answered_at_the_inbox_of_its_connection() -> None:
+    limits = Limits(queue_window_bytes=40_000)
+    broker = BrokerHarness(limits, grants=RIGHTS, store=MemoryStore(MemoryDisk()))
+    alice = caller(broker)
+    for number in range(40):
+        ask(alice, "persistent:true", f"padding:{'x' * 5000}", id=str(number))
+        broker.commit()
+    broker.broker.queues.page_out(10_000)
+    assert broker.broker.queues.by_name[SERVICE].is_deep
+    bob = service(broker, "ack:client-individual")
+    bob.received()
+
+    assert answer(bob, id="39") == ACCEPTED
+
+
+def test_request_of_before_a_restart_reaches_no_inbox_of_after_it(world: BrokerHarness) -> None:
+    disk = MemoryDisk()
+    broker = BrokerHarness(store=MemoryStore(disk))
+    ask(caller(broker), "persistent:true")
+    broker.stop()
+    again = BrokerHarness(store=MemoryStore(disk))
+    caller(again)
+    bob = service(again)
+
+    assert answer(bob) == UNAUTHORISED
+
+
 def test_request_of_another_with_the_same_names_takes_nothing_away(world: BrokerHarness) -> None:
     alice, mallory, bob = caller(world), world.connect(principal="mallory"), service(world)
     ask(alice)
@@ -432,6 +483,154 @@ def test_requester_of_before_a_restart_is_judged_by_its_stored_name() -> None:
     bob = service(again)
 
     assert [answer(bob, to=ANSWERS, id=id_) for id_ in "12"] == [ACCEPTED, UNAUTHORISED]
+
+
+# Whose word it is
+
+DEPUTY = Grants(
+    {
+        "caller": Capability(
+            publish=(SERVICE, "/topic/told", "X/told"), subscribe=(ANSWERS, "X/board", "/topic/heard")
+        ),
+        "service": Capability(
+            publish=("/queue/payments", "/topic/**", "X/**", ANSWERS), subscribe=(SERVICE,)
+        ),
+    },
+    {"alice": ("caller",), "bob": ("service",)},
+)
+REPLY_TO, NOTIFY = "neb-reply-to", "neb-job-notify"
+
+
+def verdict_on(peer: Peer, *headers: str) -> str:
+    """The verdict on a request."""
+    peer.publish(SERVICE, "request", headers=[*headers, "receipt:asked"])
+    return next(frame[1]["disposition"] for frame in peer.received() if frame[0] == "RECEIPT")
+
+
+@pytest.mark.parametrize(
+    ("header", "address", "verdict"),
+    [
+        (REPLY_TO, "/queue/payments", UNAUTHORISED),
+        (REPLY_TO, SERVICE, UNAUTHORISED),  # alice may publish there herself, and receives nothing from there
+        (REPLY_TO, "/topic/payments", UNAUTHORISED),
+        (REPLY_TO, "X/board", UNAUTHORISED),
+        (REPLY_TO, "X/told", UNAUTHORISED),
+        (REPLY_TO, "X/nebula.services.prices.1", UNAUTHORISED),
+        (REPLY_TO, "/queue/nebula.broker", UNAUTHORISED),
+        (REPLY_TO, "/queue/DLQ", UNAUTHORISED),
+        (REPLY_TO, INBOX, UNAUTHORISED),  # another's
+        (REPLY_TO, "/queue/nebula.inbox.gone", UNAUTHORISED),
+        (REPLY_TO, "/queue/nebula.inbox.own", ACCEPTED),
+        (REPLY_TO, ANSWERS, ACCEPTED),
+        (REPLY_TO, "/topic/heard", ACCEPTED),
+        (REPLY_TO, "", ACCEPTED),
+        (NOTIFY, "/queue/payments", UNAUTHORISED),
+        (NOTIFY, "X/board", UNAUTHORISED),  # to read it is not to replace it
+        (NOTIFY, "/queue/nebula.broker", UNAUTHORISED),
+        (NOTIFY, INBOX, UNAUTHORISED),
+        (NOTIFY, "/queue/nebula.inbox.own", ACCEPTED),
+        (NOTIFY, ANSWERS, ACCEPTED),
+        (NOTIFY, "/topic/told", ACCEPTED),
+        (NOTIFY, "/topic/heard", ACCEPTED),
+        (NOTIFY, "X/told", ACCEPTED),
+    ],
+)
+def test_request_names_no_address_that_is_not_its_senders(header: str, address: str, verdict: str) -> None:
+    broker = BrokerHarness(grants=DEPUTY)
+    caller(broker, principal="alice")  # another connection of hers
+    alice, bob = caller(broker, inbox="/queue/nebula.inbox.own"), service(broker)
+
+    # The second one has a head that was judged before.
+    assert [verdict_on(alice, f"{header}:{address}") for _ in range(2)] == [verdict] * 2
+    assert len(bob.received()) == (2 if verdict == ACCEPTED else 0)
+
+
+@pytest.mark.parametrize("address", ["/queue/payments", "X/board"])
+@pytest.mark.parametrize("header", [REPLY_TO, NOTIFY])
+def test_service_writes_nothing_where_its_caller_may_not(header: str, address: str) -> None:
+    broker = BrokerHarness(grants=DEPUTY)
+    alice, bob = broker.connect(principal="alice"), service(broker)
+    verdict_on(alice, f"{header}:{address}", "neb-reply-id:1")
+    for _, headers, *_ in bob.received():
+        bob.publish(headers[header], "confused", headers=["neb-in-reply-to:1"])
+
+    assert answer(bob, "neb-response:true", to=address) == UNAUTHORISED
+    assert address not in broker.broker.destinations
+
+
+def test_address_is_judged_anew_when_rights_or_inboxes_have_changed() -> None:
+    broker = BrokerHarness(grants=DEPUTY)
+    alice = broker.connect(principal="alice")
+    own, there = f"{REPLY_TO}:/queue/nebula.inbox.own", f"{REPLY_TO}:{ANSWERS}"
+    assert [verdict_on(alice, own), verdict_on(alice, there)] == [UNAUTHORISED, ACCEPTED]
+
+    alice.subscribe("/queue/nebula.inbox.own", "exclusive:true")
+    assert verdict_on(alice, own) == ACCEPTED
+    only = {**DEPUTY.capabilities, "caller": Capability(publish=(SERVICE,))}
+    broker.broker.review(Grants(only, DEPUTY.identities), broker.now)
+
+    assert [verdict_on(alice, own), verdict_on(alice, there)] == [ACCEPTED, UNAUTHORISED]
+
+
+def test_request_in_a_transaction_names_no_address_that_is_not_its_senders() -> None:
+    broker = BrokerHarness(grants=DEPUTY)
+    alice, bob = broker.connect(principal="alice"), service(broker)
+    alice.say("BEGIN transaction:t")
+    ask(alice, "transaction:t", to="/queue/payments")
+    alice.say("COMMIT transaction:t; receipt:c")
+
+    assert alice.received()[0][1]["disposition"] == UNAUTHORISED
+    assert bob.received() == []
+
+
+@pytest.mark.parametrize(
+    ("credit_to", "verdict"),
+    [("/queue/prices.one", ACCEPTED), ("/queue/secret", UNAUTHORISED), ("X/board", UNAUTHORISED)],
+)
+def test_stream_has_its_credit_sent_where_its_service_may_receive_it(credit_to: str, verdict: str) -> None:
+    broker = BrokerHarness(grants=DEPUTY)
+    alice, bob = caller(broker), service(broker)
+    ask(alice, PART)
+
+    assert answer(bob, PART, "neb-response:true", f"neb-reply-to:{credit_to}") == verdict
+
+
+@pytest.mark.parametrize("to", ["/queue/payments", "X/board", ANSWERS])
+def test_answer_goes_by_the_right_to_answer_alone(to: str) -> None:
+    broker = BrokerHarness(grants=DEPUTY)
+    alice, bob = broker.connect(principal="alice"), service(broker)
+
+    assert answer(bob, "neb-response:true", to=to) == UNAUTHORISED
+    assert answer(bob, to=to) == ACCEPTED  # no answer: by its own grants
+    ask(alice, to=ANSWERS)
+    assert answer(bob, "neb-response:true", to=ANSWERS) == ACCEPTED
+    assert answer(bob, "neb-response:true", to=ANSWERS) == UNAUTHORISED
+
+
+def test_answer_may_go_to_its_senders_own_inbox() -> None:
+    broker = BrokerHarness(grants=DEPUTY)
+
+    assert answer(caller(broker), "neb-response:true") == ACCEPTED
+
+
+def test_broker_without_rights_judges_no_address() -> None:
+    broker = BrokerHarness()
+    alice, bob = broker.connect(), service(broker)
+    for address in ("/queue/out", "X/board", "/queue/nebula.inbox.gone"):
+        assert verdict_on(alice, f"{REPLY_TO}:{address}", f"{NOTIFY}:{address}") == ACCEPTED
+
+    assert answer(bob, "neb-response:true", to="/queue/out") == ACCEPTED
+
+
+def test_address_is_judged_once_for_all_requests_that_name_it() -> None:
+    broker = BrokerHarness(grants=DEPUTY)
+    alice = caller(broker)
+    for id_ in "123":
+        ask(alice, id=id_)
+    (head,) = {message.head for message in broker.broker.queues.by_name[SERVICE].waiting}
+
+    # With that the others go by the short way, as those without an address do.
+    assert head.free_in == broker.broker.access.epoch
 
 
 # In transactions, and in both profiles

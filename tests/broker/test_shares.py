@@ -157,10 +157,11 @@ def hold_memory_in_values(peer: Peer) -> bool:
 
 
 def hold_memory_in_a_transaction(peer: Peer) -> bool:
-    if not peer.session.transactions:
-        peer.say("BEGIN transaction:t")
-    peer.say("SEND destination:/queue/held; transaction:t; receipt:r | " + "x" * 2_000)
-    return not peer.is_closed
+    name = f"t{len(peer.session.transactions)}"
+    peer.say(f"BEGIN transaction:{name}")
+    before_bytes = peer.session.usage.memory_bytes
+    assert send(peer, "/queue/held", f"transaction:{name}", body="x" * 2_000) == "RECEIPT"
+    return peer.session.usage.memory_bytes >= before_bytes + 2_000
 
 
 def make_queues(peer: Peer) -> bool:

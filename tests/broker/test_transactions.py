@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from nebula.broker.access import Capability, Grants
 from nebula.broker.limits import Limits
+from nebula.broker.messages import Content
 from nebula.broker.policies import DestinationPolicy
 from nebula.broker.profiles import MAXAM
-from tests.broker.harness import BrokerHarness
-from tests.broker.transacting import ABORT, BEGIN, COMMIT, IN, QUEUE, holder, left, receipt
+from tests.broker.harness import BrokerHarness, Peer
+from tests.broker.memory_store import MemoryDisk, MemoryStore
+from tests.broker.transacting import ABORT, BEGIN, COMMIT, IN, INDIVIDUAL, QUEUE, holder, left, receipt
 
 # What is held
 
@@ -264,10 +267,136 @@ def test_transaction_counts_against_the_memory_of_the_broker() -> None:
     broker.advance(broker.broker.limits.max_pause_seconds + 1)
     assert bob.received()[0][1]["disposition"] == "rejected-full"
 
-    alice.publish(QUEUE, "x" * 5000, headers=[IN])
+    alice.publish(QUEUE, "x" * 5000, headers=[IN, "receipt:full"])
+    alice.say(f"{COMMIT}; receipt:c")
 
-    assert alice.received()[0][1]["message"] == "the broker has no room for it"
+    assert alice.received()[1:] == [receipt("c", disposition="rejected-full", failed_receipt="full")]
     assert broker.broker.account.stored_bytes == 0
+
+
+# What is refused is not held
+
+GRANTS = Grants(
+    {
+        "clerk": Capability(publish=("/queue/a", "/queue/small", "X/*")),
+        "reader": Capability(subscribe=("X/*",)),
+    },
+    {"clerk": ("clerk",), "anonymous": ("reader",)},
+)
+HELD_BYTES = 1_300
+
+
+@pytest.mark.parametrize(
+    ("principal", "destination", "headers", "verdict"),
+    [
+        ("anonymous", QUEUE, [], "rejected-unauthorised"),
+        ("clerk", "/queue/nebula.secret", [], "rejected-unauthorised"),
+        ("clerk", "/queue/nebula.inbox.1", [], "rejected-no-consumer"),
+        ("clerk", QUEUE, ["persistent:perhaps"], "rejected-invalid"),
+        ("clerk", "X/checked", [], "rejected-invalid"),
+        ("clerk", "/queue/small", [], "rejected-full"),
+    ],
+)
+def test_send_that_would_be_refused_is_not_held(
+    principal: str, destination: str, headers: list[str], verdict: str
+) -> None:
+    policies = [
+        DestinationPolicy(pattern="/queue/small", max_bytes=1000),
+        DestinationPolicy(pattern="X/checked", check=lambda _: Content.INVALID),
+    ]
+    broker = BrokerHarness(policies=policies, grants=GRANTS)
+    alice = broker.connect(principal=principal)
+    alice.say(BEGIN)
+    alice.publish(destination, "x" * 5000, headers=[IN, "receipt:bad", *headers])
+    held_bytes = broker.broker.account.stored_bytes
+    alice.publish(QUEUE, "y" * 5000, headers=[IN, "receipt:behind"])
+    alice.say(f"ACK id:s m-1; {IN}; receipt:ack")
+
+    assert held_bytes < HELD_BYTES
+    assert broker.broker.account.stored_bytes == held_bytes
+    # D.24: the RECEIPTs of SENDs do not tell, that of the COMMIT does.
+    assert alice.received() == [receipt("bad"), receipt("behind"), receipt("ack")]
+    alice.say(f"{COMMIT}; receipt:c")
+    assert alice.received() == [receipt("c", disposition=verdict, failed_receipt="bad")]
+    assert broker.broker.account.stored_bytes == 0
+    assert broker.broker.account.dropped == {verdict: 1}
+
+
+def test_what_was_held_is_let_go_when_a_later_send_is_refused(broker: BrokerHarness) -> None:
+    alice = broker.connect()
+    alice.say(BEGIN)
+    alice.publish(QUEUE, *["x" * 5000] * 3, headers=[IN])
+    assert broker.broker.account.stored_bytes > 15_000
+
+    alice.publish("/queue/nebula.secret", "x", headers=[IN])
+
+    assert broker.broker.account.stored_bytes < HELD_BYTES
+
+
+def test_connections_cannot_fill_the_memory_with_what_they_may_not_publish() -> None:
+    limits = Limits(max_body_bytes=100_000, max_queue_bytes=1_000_000, max_memory_bytes=1_000_000)
+    broker = BrokerHarness(limits, grants=GRANTS)
+    for number in range(20):
+        mallory = broker.connect(principal=f"mallory{number}")
+        mallory.say(BEGIN)
+        mallory.publish(QUEUE, *["x" * 90_000] * 3, headers=[IN])
+    clerk = broker.connect(principal="clerk")
+    clerk.publish(QUEUE, "work", headers=["receipt:r"])
+
+    assert clerk.received() == [receipt("r", disposition="accepted", durable="false", consumers="0")]
+
+
+def test_failed_transaction_can_be_aborted_and_begun_anew(broker: BrokerHarness) -> None:
+    alice = broker.connect()
+    alice.say(BEGIN)
+    alice.publish("/queue/nebula.secret", "x", headers=[IN])
+    alice.say(ABORT, BEGIN)
+    alice.publish(QUEUE, "x", headers=[IN])
+    alice.say(f"{COMMIT}; receipt:c")
+
+    assert alice.received() == [receipt("c", disposition="accepted")]
+
+
+def test_rights_are_judged_again_at_the_commit() -> None:
+    broker = BrokerHarness(grants=GRANTS)
+    clerk = broker.connect(principal="clerk")
+    clerk.say(BEGIN)
+    clerk.publish(QUEUE, "x", headers=[IN, "receipt:r"])
+    broker.broker.review(Grants(GRANTS.capabilities, {}), broker.now)
+    clerk.say(f"{COMMIT}; receipt:c")
+
+    assert clerk.received()[1:] == [receipt("c", disposition="rejected-unauthorised", failed_receipt="r")]
+
+
+def test_body_in_a_transaction_is_checked_once() -> None:
+    checked: list[bytes] = []
+
+    def check(body: bytes) -> Content:
+        checked.append(body)
+        return Content.VALID
+
+    broker = BrokerHarness(policies=[DestinationPolicy(pattern=QUEUE, check=check)])
+    alice = broker.connect()
+    alice.say(BEGIN)
+    alice.publish(QUEUE, "x", headers=[IN])
+    assert checked == [b"x"]
+    alice.say(COMMIT)
+
+    assert checked == [b"x"]
+    assert left(broker) == ["x"]
+
+
+def test_answer_that_a_transaction_holds_spends_no_right_before_the_commit(broker: BrokerHarness) -> None:
+    alice, bob = broker.connect(), broker.connect()
+    inbox = "/queue/nebula.inbox.1"
+    alice.subscribe(inbox, "exclusive:true")
+    bob.subscribe(QUEUE)
+    alice.publish(QUEUE, "?", headers=[f"neb-reply-to:{inbox}", "neb-reply-id:1"])
+    bob.say(BEGIN)
+    bob.publish(inbox, "held", headers=[IN, "neb-in-reply-to:1"])
+    bob.publish(inbox, "at once", headers=["neb-in-reply-to:1"])
+
+    assert alice.bodies() == ["at once"]
 
 
 # Faults
@@ -358,3 +487,226 @@ def test_transaction_behind_a_send_that_waits_is_done_though_its_sender_left() -
     alice.lose()
 
     assert left(broker, "/queue/b") == ["committed", "last"]
+
+
+# A subscription that ends before its transaction
+
+
+def ended(broker: BrokerHarness, *bodies: str, command: str = "ACK", ack: str = INDIVIDUAL) -> Peer:
+    """A consumer that has settled the first of these in its transaction, sent one more, and unsubscribed."""
+    bob, (first, *_) = holder(broker, *bodies, ack=ack)
+    bob.ack(
+        first, IN, *(["requeue:false"] if command == "drop" else []), command=command.replace("drop", "NACK")
+    )
+    bob.publish("/queue/done", "done", headers=[IN])
+    bob.say("UNSUBSCRIBE id:s")
+    return bob
+
+
+def test_both_halves_of_a_transaction_are_done_though_its_subscription_ended(broker: BrokerHarness) -> None:
+    bob = ended(broker, "1", "2")
+    assert left(broker) == ["2"]
+    bob.say(f"{COMMIT}; receipt:c")
+
+    assert bob.received() == [receipt("c", disposition="accepted")]
+    assert left(broker) == []
+    assert left(broker, "/queue/done") == ["done"]
+
+
+def test_cumulative_ack_of_a_subscription_that_ended_takes_all_before_its_message(
+    broker: BrokerHarness,
+) -> None:
+    bob, (_, two, _) = holder(broker, "1", "2", "3", ack="ack:client")
+    bob.ack(two, IN)
+    bob.say("UNSUBSCRIBE id:s")
+    assert left(broker) == ["3"]
+
+    bob.say(COMMIT)
+
+    assert broker.broker.destinations == {}
+
+
+def test_nack_of_a_subscription_that_ended_gives_back_at_the_commit(broker: BrokerHarness) -> None:
+    bob = ended(broker, "1", command="NACK")
+    carol = broker.connect()
+    carol.subscribe(QUEUE)
+    assert carol.received() == []
+
+    bob.say(COMMIT)
+
+    headers, body = carol.message()
+    assert (body, headers["delivery-count"]) == ("1", "1")
+
+
+def test_nack_without_requeue_of_a_subscription_that_ended_buries_at_the_commit(
+    broker: BrokerHarness,
+) -> None:
+    bob = ended(broker, "1", command="drop")
+    bob.say(COMMIT)
+
+    assert left(broker, "/queue/DLQ") == ["1"]
+
+
+@pytest.mark.parametrize("ending", ["abort", "refused", "failed", "lose", "disconnect"])
+def test_message_of_a_subscription_that_ended_goes_back_without_the_commit(
+    broker: BrokerHarness, ending: str
+) -> None:
+    bob = ended(broker, "1", "2")
+    carol = broker.connect()
+    carol.subscribe(QUEUE)
+    assert carol.bodies() == ["2"]
+    if ending == "abort":
+        bob.say(ABORT)
+    elif ending == "refused":
+        bob.publish("/queue/nobody", "x", headers=[IN, "require-consumers:true"])
+        bob.say(f"{COMMIT}; receipt:c")
+    elif ending == "failed":
+        bob.publish("/queue/nebula.secret", "x", headers=[IN])
+    else:
+        getattr(bob, ending)()
+
+    headers, body = carol.message()
+    assert (body, headers["redelivered"]) == ("1", "true")
+    assert headers.get("delivery-count") == ("1" if ending == "lose" else None)
+
+
+def test_subscription_of_the_same_id_gets_what_no_transaction_has(broker: BrokerHarness) -> None:
+    bob = ended(broker, "1", "2")
+    bob.subscribe(QUEUE, INDIVIDUAL)
+    assert bob.bodies() == ["2"]
+
+    bob.say(COMMIT)
+    bob.lose()
+
+    assert left(broker) == ["2"]
+
+
+def test_message_that_two_transactions_have_stays_until_both_have_ended(broker: BrokerHarness) -> None:
+    bob, (one, two) = holder(broker, "1", "2")
+    bob.say("BEGIN transaction:u")
+    for message, transaction in [(one, "t"), (one, "u"), (two, "t")]:
+        bob.ack(message, f"transaction:{transaction}")
+    bob.say("UNSUBSCRIBE id:s", ABORT)
+    assert left(broker) == ["2"]
+
+    bob.say("ABORT transaction:u")
+
+    assert left(broker) == ["1"]
+
+
+def test_drain_that_ends_leaves_its_transaction_what_it_has(broker: BrokerHarness) -> None:
+    bob, (one, _) = holder(broker, "1", "2")
+    bob.ack(one, IN)
+    bob.say("UNSUBSCRIBE id:s; keep-unacked:true", "UNSUBSCRIBE id:s")
+    assert left(broker) == ["2"]
+
+    bob.say(COMMIT)
+
+    assert broker.broker.destinations == {}
+
+
+def test_queue_that_goes_with_its_subscription_stays_for_its_transaction(broker: BrokerHarness) -> None:
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL, "auto-delete:true")
+    bob.publish(QUEUE, "1")
+    (one,) = bob.received()
+    bob.say(BEGIN)
+    bob.nack(one, IN, "requeue:false")
+    bob.say("UNSUBSCRIBE id:s")
+    assert list(broker.broker.destinations) == [QUEUE]
+
+    bob.say(COMMIT)
+
+    assert list(broker.broker.destinations) == ["/queue/DLQ"]
+
+
+def test_inbox_goes_with_its_subscription_whatever_a_transaction_has(broker: BrokerHarness) -> None:
+    bob = broker.connect()
+    inbox = "/queue/nebula.inbox.1"
+    bob.subscribe(inbox, INDIVIDUAL, "exclusive:true")
+    bob.publish(inbox, "1")
+    bob.say(BEGIN)
+    bob.ack(bob.received()[0], IN)
+    bob.say("UNSUBSCRIBE id:s")
+    assert broker.broker.destinations == {}
+
+    bob.say(f"{COMMIT}; receipt:c")
+
+    assert bob.received() == [receipt("c", disposition="accepted")]
+
+
+def durable_holder(broker: BrokerHarness) -> Peer:
+    """A durable subscription to a topic that is paused; a transaction has the first of two messages."""
+    bob = broker.connect(client_id="bob")
+    bob.subscribe("/topic/t", INDIVIDUAL, "durable:true")
+    broker.connect().publish("/topic/t", "1", "2")
+    one, _ = bob.received()
+    bob.say(BEGIN)
+    bob.ack(one, IN)
+    bob.say("UNSUBSCRIBE id:s")
+    return bob
+
+
+@pytest.mark.parametrize(("ending", "bodies"), [(COMMIT, ["2"]), (ABORT, ["1", "2"])])
+def test_paused_subscription_goes_on_behind_what_its_transaction_did(
+    broker: BrokerHarness, ending: str, bodies: list[str]
+) -> None:
+    bob = durable_holder(broker)
+    bob.say(ending)
+    bob.subscribe("/topic/t", INDIVIDUAL, "durable:true")
+
+    assert bob.bodies() == bodies
+
+
+def test_subscription_that_goes_on_before_the_commit_does_not_get_what_the_transaction_has(
+    broker: BrokerHarness,
+) -> None:
+    bob = durable_holder(broker)
+    bob.subscribe("/topic/t", INDIVIDUAL, "durable:true")
+    assert bob.bodies() == ["2"]
+
+    bob.say(COMMIT)
+    bob.lose()
+    again = broker.connect(client_id="bob")
+    again.subscribe("/topic/t", INDIVIDUAL, "durable:true")
+
+    assert again.bodies() == ["2"]
+
+
+def test_durable_subscription_that_is_removed_takes_all_with_it(broker: BrokerHarness) -> None:
+    bob = durable_holder(broker)
+    bob.say("UNSUBSCRIBE id:s; durable:true", f"{COMMIT}; receipt:c")
+
+    assert bob.received() == [receipt("c", disposition="accepted")]
+    assert broker.broker.account.dropped == {"deleted": 2}
+    assert broker.broker.account.stored_bytes == 0
+
+
+def test_subscriptions_that_transactions_keep_are_counted() -> None:
+    broker = BrokerHarness(Limits(max_subscriptions=2))
+    bob = ended(broker, "1")
+    bob.subscribe("/queue/b", id="b")
+    bob.subscribe("/queue/c", id="c")
+
+    ((_, headers, *_),) = bob.received()
+    assert headers["message"] == "more than 2 subscriptions"
+
+
+def test_transaction_of_a_subscription_that_ended_is_one_batch_of_the_store() -> None:
+    disk = MemoryDisk()
+    broker = BrokerHarness(store=MemoryStore(disk))
+    broker.connect().publish(QUEUE, "1", headers=["persistent:true"])
+    bob = broker.connect()
+    bob.subscribe(QUEUE, INDIVIDUAL)
+    (one,) = bob.received()
+    bob.say(BEGIN)
+    bob.ack(one, IN)
+    bob.publish("/queue/done", "done", headers=[IN, "persistent:true"])
+    bob.say("UNSUBSCRIBE id:s")
+    broker.commit()
+    assert [message.body for message in disk.messages.values()] == [b"1"]
+
+    bob.say(COMMIT)
+    broker.commit()
+
+    assert [message.body for message in disk.messages.values()] == [b"done"]

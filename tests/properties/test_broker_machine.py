@@ -60,6 +60,11 @@ class Subscribed:
     expected: list[str] = field(default_factory=list)  # of a topic, in the mode auto
     held: dict[str, Received] = field(default_factory=dict)  # by body, in the order of delivery
 
+    def scope(self, body: str) -> list[str]:
+        """What an ACK or NACK of `body` speaks of."""
+        bodies = list(self.held)
+        return bodies[: bodies.index(body) + 1] if self.ack == "client" else [body]
+
 
 @dataclass(eq=False)
 class Opened:
@@ -68,6 +73,20 @@ class Opened:
     peer: Peer
     name: str
     actions: list[tuple[str, str] | tuple[Subscribed, str, str]] = field(default_factory=list)
+
+    @property
+    def has_failed(self) -> bool:
+        """A SEND was refused when it came. Peers are told at the COMMIT only, so the broker is asked."""
+        return self.peer.session.transactions[self.name].failure is not None
+
+    def claimed(self, subscribed: Subscribed) -> set[str]:
+        """What it has of a subscription: that stays when the subscription ends."""
+        return {
+            each
+            for action in self.actions
+            if action[0] is subscribed and action[1] in subscribed.held
+            for each in subscribed.scope(action[1])
+        }
 
     def may_settle(self, subscribed: Subscribed) -> bool:
         """What it gives back comes again at once, so that what is settled behind that depends on luck."""
@@ -83,6 +102,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.broker = BrokerHarness(LIMITS, POLICIES)
         self.peers: list[Peer] = []
         self.subscribed: list[Subscribed] = []
+        self.parted: list[Subscribed] = []  # ended, but for what open transactions have
         self.queues: dict[str, dict[str, Entry]] = {name: {} for name in QUEUES}
         self.opened: list[Opened] = []
         self.committed: dict[str, Opened] = {}  # by the receipt of the COMMIT
@@ -127,8 +147,13 @@ class BrokerMachine(RuleBasedStateMachine):
         for peer in self.chosen(who, reads=True):
             # What a blocked peer was told already still reaches it, after the end.
             theirs = [each for each in self.subscribed if each.peer is peer and not peer.is_blocked]
+            # Rather one of which a transaction has something.
+            theirs = [each for each in theirs if self.claimed(each)] or theirs
             for subscribed in theirs and [theirs[which % len(theirs)]]:
-                self.end(subscribed, counted=False)
+                self.subscribed.remove(subscribed)
+                if subscribed.destination in self.queues:
+                    self.parted.append(subscribed)
+                    self.part()
                 peer.say(f"UNSUBSCRIBE id:{subscribed.id}")
                 self.collect()
 
@@ -194,6 +219,9 @@ class BrokerMachine(RuleBasedStateMachine):
                 opened.actions.append((destination, f"m{self.count}"))
                 headers = [f"transaction:{opened.name}", f"receipt:held-{self.count}"]
                 opened.peer.publish(destination, f"m{self.count}", headers=headers)
+            if opened.has_failed:
+                opened.actions = [(destination, "refused")]
+                self.part()
             self.collect()
 
     @precondition(lambda self: self.opened)
@@ -202,6 +230,8 @@ class BrokerMachine(RuleBasedStateMachine):
         for opened in self.chosen_transaction(which):
             theirs = [each for each in self.subscribed if each.peer is opened.peer]
             held = [(each, body) for each in theirs if opened.may_settle(each) for body in each.held]
+            if opened.has_failed:
+                return  # it holds nothing any more
             for subscribed, body in held and [held[message % len(held)]]:
                 opened.actions.append((subscribed, body, command))
                 self.say(subscribed, subscribed.held[body], command, f"transaction:{opened.name}")
@@ -216,6 +246,8 @@ class BrokerMachine(RuleBasedStateMachine):
             self.opened.remove(opened)
             if does == "COMMIT":
                 self.committed[f"committed-{opened.name}"] = opened
+            else:
+                self.part()
             opened.peer.say(f"{does} transaction:{opened.name}; receipt:committed-{opened.name}")
             self.collect()
 
@@ -227,6 +259,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 self.end(subscribed, counted=ending == "lose")
             self.peers.remove(peer)
             self.opened = [each for each in self.opened if each.peer is not peer]
+            self.part(counted=ending == "lose")
             leave: Callable[[], None] = getattr(peer, ending)
             leave()
             self.collect()
@@ -294,6 +327,20 @@ class BrokerMachine(RuleBasedStateMachine):
         for body in subscribed.held:
             self.give_back(subscribed, body, counted=counted)
 
+    def claimed(self, subscribed: Subscribed) -> set[str]:
+        """What open transactions have of a subscription."""
+        return set().union(*(opened.claimed(subscribed) for opened in self.opened))
+
+    def part(self, *, counted: bool = False) -> None:
+        """What no open transaction has any longer of subscriptions that have ended goes back."""
+        for subscribed in list(self.parted):
+            kept = self.claimed(subscribed)
+            for body in [each for each in subscribed.held if each not in kept]:
+                del subscribed.held[body]
+                self.give_back(subscribed, body, counted=counted)
+            if not subscribed.held:
+                self.parted.remove(subscribed)
+
     def accept(self, destination: str, body: str) -> None:
         """A message without a time to live was accepted."""
         if destination in self.queues:
@@ -306,9 +353,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def settled(self, subscribed: Subscribed, body: str, command: str) -> None:
         """An ACK or NACK of `body` takes effect."""
-        bodies = list(subscribed.held)
-        scope = bodies[: bodies.index(body) + 1] if subscribed.ack == "client" else [body]
-        for each in scope:
+        for each in subscribed.scope(body):
             del subscribed.held[each]
             if command == "nack":
                 self.give_back(subscribed, each, counted=True)
@@ -342,7 +387,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 continue
             subscribed, body, command = action
             # It may have been settled in another way meanwhile, which is no fault.
-            if subscribed in self.subscribed and body in subscribed.held:
+            if subscribed in (*self.subscribed, *self.parted) and body in subscribed.held:
                 self.settled(subscribed, body, command)
 
     def collect(self) -> None:
@@ -375,6 +420,7 @@ class BrokerMachine(RuleBasedStateMachine):
             else:
                 assert verdict == "rejected-full"
                 assert any(action[0] in self.queues for action in opened.actions if len(action) == 2)
+            self.part()
             return
         if verdict is None:
             assert body.startswith(("held-", "committed-")), "only what is held has no verdict"

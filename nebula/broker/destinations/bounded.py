@@ -28,9 +28,33 @@ class Bounded(Holding):
             and self._account.has_room_for(size_bytes, payer)
         )
 
+    @property
+    def loses_oldest(self) -> bool:
+        """Whether what waits longest makes room for what comes."""
+        return self.rules.when_full is not WhenFull.REJECT
+
     def could_take(self, messages: int, size_bytes: int) -> bool:
         """Whether so much more would find room, or make some."""
-        return self.rules.when_full is not WhenFull.REJECT or self._has_room(messages, size_bytes)
+        return self._has_room(messages, size_bytes) or (
+            self.loses_oldest and self._could_make_room(messages, size_bytes)
+        )
+
+    def _could_make_room(self, messages: int, size_bytes: int) -> bool:
+        """Whether losing what waits helps: what is un-ACKed stays."""
+        if self.is_deep:
+            # It is lost when it comes from the disk.
+            return not self._account.is_disk_low
+        messages += self.depth - self.max_messages
+        memory_bytes = size_bytes + self.stored_bytes - self.rules.max_memory_bytes
+        size_bytes += self.stored_bytes + self.paged_bytes - self.max_bytes
+        # Mostly the first one or two are enough.
+        for message in self._line.in_memory():
+            if messages <= 0 and size_bytes <= 0 and memory_bytes <= 0:
+                return True
+            messages -= 1
+            size_bytes -= message.size_bytes
+            memory_bytes -= message.size_bytes
+        return messages <= 0 and size_bytes <= 0 and memory_bytes <= 0
 
     def could_keep(self, message: Message) -> bool:
         """Whether it may be written to the disk, if it is to be."""
@@ -49,9 +73,9 @@ class Bounded(Holding):
 
     def could_accept(self, message: Message, beside: Message) -> bool:
         """Whether `message` would find room here when `beside` has taken some elsewhere."""
-        makes_room = self.rules.when_full is not WhenFull.REJECT and self.could_hold(message.size_bytes)
         return (
-            (makes_room or not self._is_full(message))
+            self.could_take(1, message.size_bytes)
+            and self.could_hold(message.size_bytes)
             and self.could_keep(message)
             and self._account.has_room_for(message.size_bytes + beside.size_bytes, message.head.usage)
         )

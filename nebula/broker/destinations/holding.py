@@ -182,11 +182,8 @@ class Holding:
                 self._account.dropped[reason] += depot.count
                 self._journal.drop_messages(line.name, depot.after, depot.up_to)
                 count += depot.count
-        for payer, size_bytes in self._paged_by.items():
-            payer.disk_bytes -= size_bytes
-        self._paged_by.clear()
         self._line.refresh()
-        self.is_deep = False
+        self._find_depth()
         return count
 
     def expire(self, now: float, most: int) -> int:
@@ -303,8 +300,16 @@ class Holding:
             self._find_payer(message)
         self._arrive(arrived)
         self._line.refresh()
-        self.is_deep = any(line.depot is not None for line in self.lines)
+        self._find_depth()
         self._refill()
+
+    def _find_depth(self) -> None:
+        self.is_deep = any(line.depot is not None for line in self.lines)
+        if not self.is_deep:
+            # Of what an earlier run left there not all was known.
+            for payer, size_bytes in self._paged_by.items():
+                payer.disk_bytes -= size_bytes
+            self._paged_by.clear()
 
     def _find_payer(self, message: Message) -> None:
         """A message comes from the disk: it is known now who pays for it there, if that was not known."""

@@ -13,7 +13,7 @@ Invariants, checked after each step of the tests:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from nebula.broker.access import Rights
 from nebula.broker.account import Account
@@ -35,6 +35,7 @@ class Queue(Bounded):
         account, rules, bury, journal, keeps_all, has_levels, payer: as `Holding`.
         auto_delete: goes with its last subscription, whatever it holds.
         is_inbox: lives by its exclusive subscription only (D.48).
+        began_at: of an inbox: what was sent later has a higher number.
         rights: of whom it belongs to, where it is bound to one subscription to topics; it gets what
             these let it.
         owner: who made it, and pays for its place among the destinations.
@@ -60,6 +61,7 @@ class Queue(Bounded):
         has_levels: bool = False,
         auto_delete: bool = False,
         is_inbox: bool = False,
+        began_at: int = 0,
         rights: Rights | None = None,
         payer: Usage | None = None,
         owner: Usage | None = None,
@@ -77,6 +79,7 @@ class Queue(Bounded):
         self.owner = owner or account.own
         self.auto_delete = auto_delete
         self.is_inbox = is_inbox
+        self.began_at = began_at
         self.rights = rights
         self.is_stalled = False
         self.taken_count = 0
@@ -104,6 +107,15 @@ class Queue(Bounded):
     def is_consumed(self) -> bool:
         """Whether waiting for room makes sense."""
         return bool(self.subscriptions) and not self.is_stalled
+
+    @property
+    def credit(self) -> int:
+        """How many messages could become un-ACKed now."""
+        return sum(
+            taker.prefetch - len(taker.unacked)
+            for taker in self._takers
+            if taker.ack_mode is not AckMode.AUTO and taker.has_credit
+        )
 
     def may_take(self, destination: str) -> bool:
         """Whether what was sent to `destination` may be received from here."""
@@ -211,6 +223,24 @@ class Queue(Bounded):
         subscription.prefetch = subscription.window = 0
         self.drained.append(subscription)
 
+    def part(self, subscription: Subscription, kept: Collection[int], now: float, *, lost: bool) -> None:
+        """Let go of it but for these of its messages, which open transactions have; see `detach`."""
+        if not subscription.is_drained:
+            self.drain(subscription)
+        unacked = subscription.unacked
+        returned = [unacked.pop(number) for number in list(unacked) if number not in kept]
+        self._take_back(returned, now, counted=lost)
+        self._pump(now)
+
+    def drop_drained(self) -> None:
+        """The queue is to go: forget what is un-ACKed on those that were drained, counted."""
+        for subscription in self.drained:
+            messages = list(subscription.unacked.values())
+            subscription.unacked.clear()
+            self._unacked_count -= len(messages)
+            self._drop(messages, "deleted")
+        self.drained.clear()
+
     def _leave(self, subscription: Subscription) -> None:
         self.subscriptions.remove(subscription)
         if subscription.exclusive:
@@ -237,8 +267,9 @@ class Queue(Bounded):
     ) -> None:
         """Requeue at the front, or let them die: by `requeue`, or because too many deliveries failed."""
         if requeue:
-            # Who drains gives back what was never begun.
-            self._take_back(messages, now, counted=not subscription.is_drained)
+            # Who drains gives back what was never begun. What a transaction has was.
+            is_drain = subscription.is_drained and subscription not in subscription.session.parted
+            self._take_back(messages, now, counted=not is_drain)
         else:
             self._unacked_count -= len(messages)
             for message in messages:

@@ -85,14 +85,25 @@ class Queues:
             auto_delete: it goes with its last subscription. Nothing of it is on disk.
             has_levels: it has priorities, whatever the policies say.
         """
+        self._account.take(Resource.DESTINATIONS, owner)
+        self._account.hold(QUEUE_COST_BYTES + text_cost_bytes(name), owner)
+        queue = self._by_name[name] = self.planned(
+            name, owner, auto_delete=auto_delete, has_levels=has_levels
+        )
+        return queue
+
+    def planned(
+        self, name: str, owner: Usage, *, auto_delete: bool = False, has_levels: bool = False
+    ) -> Queue:
+        """A queue as `create` would make it, which is not among the others: to see what it could take."""
         is_inbox = name.startswith(names.INBOX_PREFIX)
         is_reserved = name.startswith(names.RESERVED_QUEUE_PREFIX)
         is_dead_letter = name == self.dead_letter
+        # What others rely on does not go with whoever happened to subscribe to it first.
+        is_ours = is_dead_letter or is_reserved or name in self._copies
         # The two queues that everybody's messages may end in have bounds of their own.
         payer = self._account.own if is_dead_letter or name == names.BROKER_QUEUE else None
-        self._account.take(Resource.DESTINATIONS, owner)
-        self._account.hold(QUEUE_COST_BYTES + text_cost_bytes(name), owner)
-        queue = self._by_name[name] = Queue(
+        return Queue(
             name,
             self._account,
             self._rules(name, is_dead_letter=is_dead_letter),
@@ -101,8 +112,9 @@ class Queues:
             # A crash ends the last subscription, and with that the queue: it need not touch the disk.
             journal=None if auto_delete or is_inbox else self._journal,
             # D.48: an inbox exists through its subscription only, whatever that asked for.
-            auto_delete=auto_delete or is_inbox,
+            auto_delete=is_inbox or (auto_delete and not is_ours),
             is_inbox=is_inbox,
+            began_at=next(self._numbers) if is_inbox else 0,
             keeps_all=name in self._copies,
             # Operators' requests go before what anybody may send there.
             has_levels=has_levels or name == names.BROKER_QUEUE,
@@ -110,7 +122,6 @@ class Queues:
             payer=owner if is_inbox else payer,
             owner=owner,
         )
-        return queue
 
     def keeps(self, name: str) -> bool:
         """Whether what is sent to this queue may be on disk."""

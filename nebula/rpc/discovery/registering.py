@@ -29,12 +29,8 @@ WHO: Final = "neb.who"
 _RENEW_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 5.0
 
-# With the mark of an answer, so that no service that gets one by mistake answers it (D.46).
-_HEADERS: Final[Mapping[str, str]] = {
-    "content-type": JSON_TYPE,
-    names.RESPONSE: "true",
-    names.EPHEMERAL: "true",
-}
+# Without the mark of an answer: those go by the right to answer alone, and this by the service's own.
+_HEADERS: Final[Mapping[str, str]] = {"content-type": JSON_TYPE, names.EPHEMERAL: "true"}
 
 
 class Registration:

@@ -36,8 +36,9 @@ def status_destination(service: str, ulid: str, brand: Brand) -> str:
     return f"{brand.job_prefix}{service}.{ulid}"
 
 
-# They have no verb, and this header too keeps a service that gets one from answering it (D.46).
-_HEADERS: Final = {"content-type": JSON_TYPE, names.RESPONSE: "true"}
+# They have no verb, so no service that gets one answers it. Nor have they the mark of an answer: with that
+# they would go by the right to answer alone, and not by the service's own.
+_HEADERS: Final = {"content-type": JSON_TYPE}
 
 
 class Teller:
