@@ -67,6 +67,7 @@ WHY = {
     "annotates": "what nobody asked for has no place in MaXaM",
     "names_server": "MaXaM's table: not implemented",
     "bare_names_are_queues": "many plain clients send to `orders`; in MaXaM such a name is no resource",
+    "flags_in_any_case": "a client in Python writes `persistent=True`, which travels as `True`",
     "needs_explicit_length": "MaXaM's text says `content-length:0`; in STOMP the header may be left out",
     "false_removes": "MaXaM's table says that `durable:false` removes, its text that `durable:true` does",
 }

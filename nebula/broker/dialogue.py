@@ -163,7 +163,7 @@ class Dialogue:
 
     def subscribe(self, frame: Frame) -> Then | None:
         """SUBSCRIBE. Its RECEIPT comes before its first MESSAGE (D.43)."""
-        request = read_subscribe(frame, self._dialect, self._broker)
+        request = read_subscribe(frame, self._dialect, self._broker, self._session.profile)
         session = self._session
         if request.id in session.subscriptions:
             # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.
@@ -186,7 +186,8 @@ class Dialogue:
 
     def unsubscribe(self, frame: Frame) -> Then | None:
         """UNSUBSCRIBE: a durable one is paused, or removed (D.3); that of a queue may be a drain."""
-        removes, keeps = read_removes(frame, self._session), read_keeps(frame)
+        profile = self._session.profile
+        removes, keeps = read_removes(frame, profile), read_keeps(frame, profile)
         subscription = self._named_subscription(frame)
         if subscription is not None and keeps and self._broker.drain(subscription):
             self.say_receipt(frame)
@@ -234,7 +235,7 @@ class Dialogue:
         """NACK, in any version's form."""
         subscription, message, transaction = read_settled(frame, self._dialect)
         target = self._target(subscription, message)
-        requeue = read_requeue(frame)
+        requeue = read_requeue(frame, self._session.profile)
         if transaction is not None:
             self._hold(frame, HeldSettlement(target, requeue=requeue))
             return None

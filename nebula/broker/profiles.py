@@ -34,6 +34,7 @@ class Profile:
         names_server: CONNECTED says what we are.
         bare_names_are_queues: a destination without a known prefix is a queue; otherwise a SEND to
             it is invalid (D.10).
+        flags_in_any_case: `true` and `false` of our own headers are read in any case (PROTOCOL G).
         needs_explicit_length: only an explicit `content-length:0` deletes a value (D.28).
         false_removes: UNSUBSCRIBE with `durable:false` removes and anything else pauses: the
             table's reading, in place of the text's (D.3).
@@ -52,6 +53,7 @@ class Profile:
     annotates: bool
     names_server: bool
     bare_names_are_queues: bool
+    flags_in_any_case: bool
     needs_explicit_length: bool
     false_removes: bool = False
 
@@ -70,6 +72,7 @@ STANDARD: Final = Profile(
     annotates=True,
     names_server=True,
     bare_names_are_queues=True,
+    flags_in_any_case=True,
     needs_explicit_length=False,
 )
 
@@ -88,6 +91,7 @@ MAXAM: Final = replace(
     annotates=False,
     names_server=False,
     bare_names_are_queues=False,
+    flags_in_any_case=False,
     needs_explicit_length=True,
 )
 

@@ -6,8 +6,8 @@ frame's receipt, save on SEND, where a value outside its form is a verdict (PROT
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 from nebula import headers as names
 from nebula.broker.core import Broker, SubscribeRequest
@@ -40,16 +40,53 @@ _NOT_PASSED_ON: Final = frozenset(
 )
 # For a flag, `false` and an empty value are the same as no header (PROTOCOL G).
 _FLAGS: Final = {"true": True, "false": False, "": False, None: False}
-_SEND_FLAGS: Final = (
-    names.REQUIRE_CONSUMERS,
-    names.PERSISTENT,
-    names.EPHEMERAL,
-    names.RECEIPT_ON_REJECTION,
-)
 _ACK_MODES: Final = {mode.value: mode for mode in AckMode}
 _PRIORITIES: Final = frozenset(map(str, range(PRIORITIES)))
 _WISHES: Final = frozenset({names.EXPIRES, names.DELAY, names.DELIVER_AT, names.DEDUP_ID})
 _MOST_DIGITS: Final = 15
+
+_Form: TypeAlias = Callable[[str, Profile], object | None]
+"""Reads the value of a header; None: the value is outside its form."""
+
+
+def _as_flag(text: str | None, profile: Profile) -> bool | None:
+    if text and profile.flags_in_any_case:
+        text = text.lower()
+    return _FLAGS.get(text)
+
+
+def _as_seconds(text: str, profile: Profile) -> float | None:  # noqa: ARG001
+    number = _number(text)
+    return None if number is None else number / 1000
+
+
+def _as_priority(text: str, profile: Profile) -> int | None:  # noqa: ARG001
+    return int(text) if text in _PRIORITIES else None
+
+
+def _as_dedup_id(text: str, profile: Profile) -> str | None:  # noqa: ARG001
+    return text if len(text) <= _MOST_DEDUP_CHARACTERS else None
+
+
+# Every header of ours that the broker reads on a SEND. The form is judged on each kind of destination, also
+# where the header means nothing: a sender learns of its mistake before it moves to another kind.
+_SEND_FORMS: Final[Mapping[str, _Form]] = {
+    **dict.fromkeys(
+        (
+            names.REQUIRE_CONSUMERS,
+            names.PERSISTENT,
+            names.EPHEMERAL,
+            names.RECEIPT_ON_REJECTION,
+            names.RESPONSE,
+            names.STREAM,
+            names.STREAM_END,
+        ),
+        _as_flag,
+    ),
+    **dict.fromkeys((names.EXPIRES, names.DELAY, names.DELIVER_AT, names.TIMEOUT), _as_seconds),
+    names.PRIORITY: _as_priority,
+    names.DEDUP_ID: _as_dedup_id,
+}
 
 # What a client may call its session: it is kept, and told to others who ask for it.
 _MAX_CLIENT_ID_CHARACTERS: Final = 256
@@ -64,21 +101,15 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     kind = broker.kind_of(destination)
     if not _may_be_sent_to(destination, kind, session):
         return Verdict.INVALID  # D.6, D.47: policy, so the connection goes on
-    flags = [_FLAGS.get(fields.get(name)) for name in _SEND_FLAGS]
-    if None in flags:
+    profile = session.profile
+    given: dict[str, Any] = {
+        name: _SEND_FORMS[name](fields[name], profile) for name in _SEND_FORMS.keys() & fields.keys()
+    }
+    if None in given.values():
         return Verdict.INVALID
-    requires_consumers, is_persistent, is_ephemeral, is_quiet = map(bool, flags)
     is_queue = kind is Kind.QUEUE
     # What is in the dead-letter queue waits until somebody takes it (DESIGN 4).
     may_expire = destination != broker.queues.dead_letter
-    try:
-        timeout = _milliseconds(fields, names.TIMEOUT) if is_queue else None
-        wishes = _wishes(fields, kind, broker.wall_offset, may_expire=may_expire)
-    except ValueError:
-        return Verdict.INVALID
-    priority = fields.get(names.PRIORITY) if is_queue else None
-    if priority is not None and priority not in _PRIORITIES:
-        return Verdict.INVALID
     policy = broker.policies.lookup(destination)
     passed_on = tuple(
         (name, value)
@@ -91,61 +122,39 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         destination,
         session.principal,
         passed_on,
-        requires_consumers=requires_consumers and is_queue,
-        is_persistent=is_persistent,
-        is_ephemeral=is_ephemeral and kind is Kind.LAST_VALUE,
-        is_quiet=is_quiet,
-        time_to_live=timeout if may_expire else None,
+        requires_consumers=is_queue and given.get(names.REQUIRE_CONSUMERS, False),
+        is_persistent=given.get(names.PERSISTENT, False),
+        is_ephemeral=kind is Kind.LAST_VALUE and given.get(names.EPHEMERAL, False),
+        is_quiet=given.get(names.RECEIPT_ON_REJECTION, False),
+        time_to_live=given.get(names.TIMEOUT) if is_queue and may_expire else None,
         transaction=fields.get("transaction"),
         # An answer of ours is never answered (D.46): what it names is where credit goes.
-        reply_to=None if fields.get(names.RESPONSE) == "true" else fields.get(names.REPLY_TO),
-        is_stream=fields.get(names.STREAM) == "true" and fields.get(names.STREAM_END) != "true",
+        reply_to=None if given.get(names.RESPONSE) else fields.get(names.REPLY_TO),
+        is_stream=given.get(names.STREAM, False) and not given.get(names.STREAM_END),
         deletes_explicitly="content-length" in fields or frame.exchange is not None,
         check=None if policy is None else policy.check,
-        wishes=wishes,
-        priority=DEFAULT_PRIORITY if priority is None else int(priority),
+        wishes=_wishes(given, kind, broker.wall_offset, may_expire=may_expire),
+        priority=given.get(names.PRIORITY, DEFAULT_PRIORITY) if is_queue else DEFAULT_PRIORITY,
         copy_to=None if policy is None else policy.copy_to,
     )
 
 
-def _wishes(fields: Mapping[str, str], kind: Kind, wall_offset: float, *, may_expire: bool) -> Wishes | None:
-    """What few SENDs ask for; None: nothing of that.
-
-    Raises:
-        ValueError: a value is outside its form.
-    """
-    if not _WISHES & fields.keys():
+def _wishes(given: Mapping[str, Any], kind: Kind, wall_offset: float, *, may_expire: bool) -> Wishes | None:
+    """What few SENDs ask for, of the headers that were read; None: nothing of that."""
+    if not _WISHES & given.keys():
         return None
-    dedup_id = fields.get(names.DEDUP_ID) or None
-    if dedup_id is not None and len(dedup_id) > _MOST_DEDUP_CHARACTERS:
-        raise ValueError(names.DEDUP_ID)
-    expires_at = _milliseconds(fields, names.EXPIRES) if kind is not Kind.LAST_VALUE else None
+    expires_at = given.get(names.EXPIRES) if kind is not Kind.LAST_VALUE else None
     is_queue = kind is Kind.QUEUE
-    deliver_at = _milliseconds(fields, names.DELIVER_AT) if is_queue else None
+    deliver_at = given.get(names.DELIVER_AT) if is_queue else None
     return Wishes(
         expires_at=expires_at - wall_offset if expires_at is not None and may_expire else None,
-        delay=_milliseconds(fields, names.DELAY) if is_queue else None,
+        delay=given.get(names.DELAY) if is_queue else None,
         deliver_at=None if deliver_at is None else deliver_at - wall_offset,
-        dedup_id=dedup_id,
+        dedup_id=given.get(names.DEDUP_ID) or None,
     )
 
 
-def _milliseconds(fields: Mapping[str, str], name: str) -> float | None:
-    """The value of a header in seconds; None: it is not there.
-
-    Raises:
-        ValueError: it is no number.
-    """
-    text = fields.get(name)
-    if text is None:
-        return None
-    number = _number(text)
-    if number is None:
-        raise ValueError(name)
-    return number / 1000
-
-
-def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker) -> SubscribeRequest:
+def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker, profile: Profile) -> SubscribeRequest:
     """What a SUBSCRIBE asks for."""
     fields = frame.headers
     destination = read_destination(frame, broker.limits)
@@ -163,25 +172,29 @@ def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker) -> SubscribeR
         kind=broker.kind_of(destination),
         ack_mode=_ACK_MODES[ack],
         prefetch=_prefetch(frame),
-        exclusive=_flag(frame, names.EXCLUSIVE),
-        auto_delete=_flag(frame, names.AUTO_DELETE),
-        durable=_flag(frame, names.DURABLE),
-        eager=_flag(frame, names.EAGER),
-        tells_end=_flag(frame, names.SNAPSHOT),
+        exclusive=_flag(frame, names.EXCLUSIVE, profile),
+        auto_delete=_flag(frame, names.AUTO_DELETE, profile),
+        durable=_flag(frame, names.DURABLE, profile),
+        eager=_flag(frame, names.EAGER, profile),
+        tells_end=_flag(frame, names.SNAPSHOT, profile),
     )
 
 
-def read_removes(frame: Frame, session: Session) -> bool:
-    """Whether an UNSUBSCRIBE ends a durable subscription for good (D.3)."""
-    is_true = _flag(frame, names.DURABLE)
-    if session.profile.false_removes:
-        return names.DURABLE in frame.headers and not is_true
-    return is_true
+def read_removes(frame: Frame, profile: Profile) -> bool:
+    """Whether an UNSUBSCRIBE ends a durable subscription for good.
+
+    D.3: any other value than the one that removes pauses, so that nothing is lost by a misspelling.
+    """
+    text = frame.headers.get(names.DURABLE)
+    flag = _as_flag(text, profile)
+    if profile.false_removes:
+        return text is not None and flag is False
+    return flag is True
 
 
-def read_keeps(frame: Frame) -> bool:
+def read_keeps(frame: Frame, profile: Profile) -> bool:
     """Whether an UNSUBSCRIBE leaves what is un-ACKed with its connection (PROTOCOL G, `keep-unacked`)."""
-    return _flag(frame, names.KEEP_UNACKED)
+    return _flag(frame, names.KEEP_UNACKED, profile)
 
 
 def read_settled(frame: Frame, dialect: Dialect) -> tuple[str, str, str | None]:
@@ -205,14 +218,10 @@ def read_settled(frame: Frame, dialect: Dialect) -> tuple[str, str, str | None]:
     return fields.get("subscription", ""), message, transaction
 
 
-def read_requeue(frame: Frame) -> bool:
+def read_requeue(frame: Frame, profile: Profile) -> bool:
     """Whether what is NACKed goes back to its queue."""
-    requeue = frame.headers.get(names.REQUEUE) or "true"
-    if requeue not in ("true", "false"):
-        raise RemoteProtocolError(
-            f"{names.REQUEUE} {requeue[:20]!r} is not true or false", receipt=frame.receipt
-        )
-    return requeue == "true"
+    # The one flag that is true where nothing is said.
+    return not frame.headers.get(names.REQUEUE) or _flag(frame, names.REQUEUE, profile)
 
 
 def check_connect(fields: Mapping[str, str], profile: Profile) -> None:
@@ -273,9 +282,9 @@ def _prefetch(frame: Frame) -> int | None:
     return prefetch
 
 
-def _flag(frame: Frame, name: str) -> bool:
+def _flag(frame: Frame, name: str, profile: Profile) -> bool:
     text = frame.headers.get(name)
-    flag = _FLAGS.get(text)
+    flag = _as_flag(text, profile)
     if flag is None:
         raise RemoteProtocolError(f"{name} {text!r:.40} is not true or false", receipt=frame.receipt)
     return flag
