@@ -72,6 +72,8 @@ class Dialogue:
         self._dialect = dialect
         # Whose snapshot is too large for one turn.
         self._unfinished: Subscription | None = None
+        # Why SENDs without a receipt were rejected, as far as the log has been told: each reason once.
+        self._unheard: set[Verdict] = set()
         # How far the journal was before the frame at hand.
         self._journal_count = 0
 
@@ -133,17 +135,30 @@ class Dialogue:
             if verdict is not _ACCEPTED:
                 if verdict is Verdict.WAIT:
                     return Then.HOLD_BACK
-                if verdict is Verdict.FULL and frame.receipt is None:
-                    # Its sender would not hear of it (DESIGN 4).
-                    self._broker.bury(plan, frame.body, frame.exchange, self.now)
+                if frame.receipt is None:
+                    self._note_unheard(verdict, plan.destination)
+                    if verdict is Verdict.FULL:
+                        # Its sender would not hear of it (DESIGN 4).
+                        self._broker.bury(plan, frame.body, frame.exchange, self.now)
         elif "transaction" in fields:
             self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
             return None
         else:
             verdict = self._broker.refuse(plan, self._session, fields["destination"])
+            if frame.receipt is None:
+                self._note_unheard(verdict, fields["destination"])
         if frame.receipt is not None and not (verdict is _ACCEPTED and type(plan) is Head and plan.is_quiet):
             self._answer_send(frame.receipt, plan, verdict)
         return None
+
+    def _note_unheard(self, verdict: Verdict, destination: str) -> None:
+        """Have the log say that SENDs without a receipt are rejected: once per connection and reason."""
+        if verdict is Verdict.DUPLICATE or verdict in self._unheard:
+            return
+        session = self._session
+        refusal = Refusal(session.principal, session.id, "SEND", destination, verdict.value)
+        if self._broker.account.note_unheard(refusal):
+            self._unheard.add(verdict)
 
     def _answer_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
         consumers = None
