@@ -62,6 +62,7 @@ WHY = {
     "needs_certificate": "MaXaM's identity is the fingerprint of the client's certificate, and nothing else",
     "has_transactions": "MaXaM's text: BEGIN, COMMIT, ABORT and a SEND in a transaction are an error",
     "acks_alone": "MaXaM: an ACK for each message; a cumulative one would release values not done with",
+    "acks_by_message_id": "RabbitMQ and ActiveMQ take it, so clients exist that rely on it",
     "ignores_silently": "MaXaM's text: may get no RECEIPT; a plain client would wait for it for ever",
     "names_twice": "MaXaM's text has two names for the same thing",
     "annotates": "what nobody asked for has no place in MaXaM",

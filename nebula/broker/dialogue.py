@@ -234,22 +234,23 @@ class Dialogue:
 
     def ack(self, frame: Frame) -> Then | None:
         """ACK, in any version's form."""
-        subscription, message, transaction = read_settled(frame, self._dialect)
-        target = self._target(subscription, message)
+        subscription, message, transaction = read_settled(frame, self._dialect, self._session.profile)
+        target = self._target(frame, subscription, message)
         if transaction is not None:
             self._hold(frame, HeldSettlement(target, requeue=None))
             return None
         is_known = target is not None and self._broker.acknowledge(*target, self.now)
         # D.22: races are normal, an unknown one is no fault.
         self.say_receipt(frame, None if is_known else names.IGNORED)
-        # In STOMP 1.0 all its subscriptions were looked through.
-        is_much = not self._dialect.needs_subscription_id and len(self._session.subscriptions) > _MUCH
+        # Without the id of one, all its subscriptions were looked through.
+        names_one = subscription is not None and self._dialect.needs_subscription_id
+        is_much = not names_one and len(self._session.subscriptions) > _MUCH
         return Then.REST if is_much else None
 
     def nack(self, frame: Frame) -> Then | None:
         """NACK, in any version's form."""
-        subscription, message, transaction = read_settled(frame, self._dialect)
-        target = self._target(subscription, message)
+        subscription, message, transaction = read_settled(frame, self._dialect, self._session.profile)
+        target = self._target(frame, subscription, message)
         requeue = read_requeue(frame, self._session.profile)
         if transaction is not None:
             self._hold(frame, HeldSettlement(target, requeue=requeue))
@@ -261,17 +262,26 @@ class Dialogue:
         # What comes back finds its place among all that waits, and goes out again at once.
         return Then.REST if is_known else None
 
-    def _target(self, subscription_id: str, message_id: str) -> tuple[Subscription, int] | None:
+    def _target(
+        self, frame: Frame, subscription_id: str | None, message_id: str
+    ) -> tuple[Subscription, int] | None:
         """The subscription and number that an ACK or NACK names; None when there is none such."""
         number = self._encoder.message_number(message_id)
         if number is None:
             return None
-        subscription = self._session.subscriptions.get(subscription_id)
-        if subscription is None and not self._dialect.needs_subscription_id:
-            # STOMP 1.0 names the message only. Linear, but such a peer has few subscriptions.
-            subscription = next(
-                (each for each in self._session.subscriptions.values() if number in each.unacked), None
-            )
+        subscriptions = self._session.subscriptions
+        subscription = None if subscription_id is None else subscriptions.get(subscription_id)
+        if subscription is None and (subscription_id is None or not self._dialect.needs_subscription_id):
+            # It names the message only. Linear, but such a peer has few subscriptions.
+            holders = [each for each in subscriptions.values() if number in each.unacked]
+            if len(holders) > 1 and self._dialect.needs_subscription_id:
+                # What a topic has sent to several subscriptions has one number. STOMP 1.0 has no other way
+                # to say it, so there the first one counts.
+                what = f"{frame.command} needs the header subscription"
+                raise RemoteProtocolError(
+                    f"{what}: {len(holders)} subscriptions have the message", receipt=frame.receipt
+                )
+            subscription = next(iter(holders), None)
         return None if subscription is None else (subscription, number)
 
     # BEGIN, COMMIT, ABORT

@@ -27,6 +27,8 @@ class Profile:
         has_transactions: BEGIN, COMMIT and ABORT are served (D.24).
         acks_alone: on last-value destinations an ACK releases the one message that it names, in
             both client modes (D.7).
+        acks_by_message_id: ACK and NACK of STOMP 1.1 may leave out `subscription` where the
+            `message-id` is un-ACKed on one subscription alone.
         ignores_silently: what is not permitted, SEND apart, gets no RECEIPT at all (D.5).
         names_twice: a RECEIPT of SEND has its verdict as `content-disposition` too (D.4).
         annotates: the broker adds headers of its own that nobody asked for: `durable` on RECEIPTs,
@@ -48,6 +50,7 @@ class Profile:
     needs_certificate: bool
     has_transactions: bool
     acks_alone: bool
+    acks_by_message_id: bool
     ignores_silently: bool
     names_twice: bool
     annotates: bool
@@ -67,6 +70,7 @@ STANDARD: Final = Profile(
     needs_certificate=False,
     has_transactions=True,
     acks_alone=False,
+    acks_by_message_id=True,
     ignores_silently=False,
     names_twice=False,
     annotates=True,
@@ -86,6 +90,7 @@ MAXAM: Final = replace(
     needs_certificate=True,
     has_transactions=False,
     acks_alone=True,
+    acks_by_message_id=False,
     ignores_silently=True,
     names_twice=True,
     annotates=False,

@@ -197,11 +197,11 @@ def read_keeps(frame: Frame, profile: Profile) -> bool:
     return _flag(frame, names.KEEP_UNACKED, profile)
 
 
-def read_settled(frame: Frame, dialect: Dialect) -> tuple[str, str, str | None]:
+def read_settled(frame: Frame, dialect: Dialect, profile: Profile) -> tuple[str | None, str, str | None]:
     """What an ACK or NACK names, in any version's form: the ids of subscription and message, and the
     transaction that it belongs to, or None.
 
-    The first is empty where STOMP 1.0 leaves it out.
+    The first is None where it is left out: STOMP 1.0 allows that, and some clients of 1.1 do it.
     """
     fields = frame.headers
     transaction = fields.get("transaction")
@@ -213,9 +213,10 @@ def read_settled(frame: Frame, dialect: Dialect) -> tuple[str, str, str | None]:
     if dialect.ack_by_id:
         required(frame, "id")
     message = required(frame, "message-id")
-    if dialect.needs_subscription_id:
+    subscription_id = fields.get("subscription")
+    if dialect.needs_subscription_id and (subscription_id is not None or not profile.acks_by_message_id):
         return required(frame, "subscription"), message, transaction
-    return fields.get("subscription", ""), message, transaction
+    return subscription_id, message, transaction
 
 
 def read_requeue(frame: Frame, profile: Profile) -> bool:

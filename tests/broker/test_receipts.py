@@ -145,7 +145,7 @@ def test_commit_waits_for_the_store(broker: BrokerHarness) -> None:
     assert alice.received() == []
     broker.commit()
 
-    assert alice.received() == [("RECEIPT", {"receipt-id": "c", "disposition": "accepted"})]
+    assert alice.received() == [("RECEIPT", {"receipt-id": "c"})]
 
 
 def test_ack_of_what_is_kept_waits_for_the_store(broker: BrokerHarness) -> None:
