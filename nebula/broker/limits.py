@@ -33,6 +33,11 @@ class Limits:
     max_header_line_bytes: int = _limit(
         _FRAMES.max_header_line_bytes, "a token or a trace fits", "ERROR and close"
     )
+    max_head_bytes: int = _limit(
+        _FRAMES.max_head_bytes,
+        "of a frame's command and headers together; one of nothing but escapes is read in a millisecond",
+        "ERROR and close",
+    )
     max_body_bytes: int = _limit(
         _FRAMES.max_body_bytes,
         "NebulousStomp's tests push half a MiB; large results belong in files",
@@ -230,4 +235,5 @@ class Limits:
             max_header_line_bytes=self.max_header_line_bytes,
             max_body_bytes=self.max_body_bytes,
             max_opening_frame_bytes=self.max_opening_frame_bytes,
+            max_head_bytes=self.max_head_bytes,
         )

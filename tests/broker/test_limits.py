@@ -44,6 +44,13 @@ def header_line(broker: BrokerHarness, size: int) -> bool:
     return is_fine(peer)
 
 
+def head(broker: BrokerHarness, size: int) -> bool:
+    peer = broker.connect()
+    lines = f"SEND\ndestination:{QUEUE}\nh:{'x' * (size - 40)}\ni:"
+    peer.feed(f"{lines}{'x' * (size - len(lines))}\n\n\0".encode())
+    return is_fine(peer)
+
+
 def body(broker: BrokerHarness, size: int) -> bool:
     peer = broker.connect()
     peer.publish(QUEUE, "x" * size)
@@ -290,6 +297,7 @@ CASES: dict[str, Case] = {
     "max_opening_frame_bytes": (Limits(max_opening_frame_bytes=200), opening_frame),
     "max_headers": (Limits(max_headers=5), headers),
     "max_header_line_bytes": (Limits(max_header_line_bytes=100), header_line),
+    "max_head_bytes": (Limits(max_head_bytes=100), head),
     "max_body_bytes": (Limits(max_body_bytes=100), body),
     "connect_timeout": (Limits(connect_timeout=5), seconds_until_connect),
     "frame_timeout": (Limits(frame_timeout=5), seconds_of_a_frame),
