@@ -16,6 +16,7 @@ from nebula.broker.encoding import Encoder
 from nebula.broker.globs import is_glob
 from nebula.broker.messages import Head, Kind, Verdict
 from nebula.broker.requests import (
+    check_identifier,
     read_keeps,
     read_removes,
     read_requeue,
@@ -70,6 +71,7 @@ class Dialogue:
         self._session = session
         self._encoder = encoder
         self._dialect = dialect
+        self._max_identifier = broker.limits.max_identifier_characters
         # Whose snapshot is too large for one turn.
         self._unfinished: Subscription | None = None
         # Why SENDs without a receipt were rejected, as far as the log has been told: each reason once.
@@ -125,12 +127,15 @@ class Dialogue:
         plan = fields.memo
         if plan is None:
             plan = fields.memo = read_send(frame, self._broker, self._session)
+        exchange = frame.exchange
+        if exchange is not None and len(exchange[1]) > self._max_identifier and exchange[0] == names.REPLY_ID:
+            plan = Verdict.INVALID
         if type(plan) is Head:
             if plan.transaction is not None:
-                self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
+                self._hold_send(frame, plan)
                 return None
             verdict = self._broker.send(
-                self._session, plan, frame.body, self.now, exchange=frame.exchange, may_wait=may_wait
+                self._session, plan, frame.body, self.now, exchange=exchange, may_wait=may_wait
             )
             if verdict is not _ACCEPTED:
                 if verdict is Verdict.WAIT:
@@ -139,9 +144,9 @@ class Dialogue:
                     self._note_unheard(verdict, plan.destination)
                     if verdict is Verdict.FULL:
                         # Its sender would not hear of it (DESIGN 4).
-                        self._broker.bury(plan, frame.body, frame.exchange, self.now)
+                        self._broker.bury(plan, frame.body, exchange, self.now)
         elif "transaction" in fields:
-            self._hold(frame, HeldSend(plan, frame.body, frame.exchange, frame.receipt))
+            self._hold_send(frame, plan)
             return None
         else:
             verdict = self._broker.refuse(plan, self._session, fields["destination"])
@@ -292,9 +297,17 @@ class Dialogue:
         self._broker.hold(self._session, frame.headers["transaction"], action)
         self.say_receipt(frame)
 
+    def _hold_send(self, frame: Frame, plan: Head | Verdict) -> None:
+        receipt = frame.receipt
+        if receipt is not None and len(receipt) > self._max_identifier:
+            # It is kept to be named if the COMMIT is refused.
+            plan, receipt = Verdict.INVALID, None
+        self._hold(frame, HeldSend(plan, frame.body, frame.exchange, receipt))
+
     def begin(self, frame: Frame) -> None:
         """BEGIN (D.24)."""
         self._need_transactions(frame)
+        check_identifier(frame, "transaction", self._broker.limits)
         self._broker.begin_transaction(self._session, required(frame, "transaction"))
         self.say_receipt(frame)
 

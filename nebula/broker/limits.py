@@ -102,6 +102,12 @@ class Limits:
     max_destination_characters: int = _limit(
         1_024, "of a name; globs take time in proportion to it, and it is kept", "ERROR and close"
     )
+    max_identifier_characters: int = _limit(
+        256,
+        "of what is kept of a peer's own naming: client-ids, ids of subscriptions, names of transactions,"
+        " `dedup-id`, `neb-reply-to` and `neb-reply-id`; a ULID, a digest or a path fits",
+        "ERROR and close; on SEND `rejected-invalid`",
+    )
     default_prefetch: int = _limit(
         1_000, "covers a round trip at full rate without hoarding", "the queue waits for ACKs"
     )

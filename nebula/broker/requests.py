@@ -64,10 +64,6 @@ def _as_priority(text: str, profile: Profile) -> int | None:  # noqa: ARG001
     return int(text) if text in _PRIORITIES else None
 
 
-def _as_dedup_id(text: str, profile: Profile) -> str | None:  # noqa: ARG001
-    return text if len(text) <= _MOST_DEDUP_CHARACTERS else None
-
-
 # Every header of ours that the broker reads on a SEND. The form is judged on each kind of destination, also
 # where the header means nothing: a sender learns of its mistake before it moves to another kind.
 _SEND_FORMS: Final[Mapping[str, _Form]] = {
@@ -85,13 +81,9 @@ _SEND_FORMS: Final[Mapping[str, _Form]] = {
     ),
     **dict.fromkeys((names.EXPIRES, names.DELAY, names.DELIVER_AT, names.TIMEOUT), _as_seconds),
     names.PRIORITY: _as_priority,
-    names.DEDUP_ID: _as_dedup_id,
 }
-
-# What a client may call its session: it is kept, and told to others who ask for it.
-_MAX_CLIENT_ID_CHARACTERS: Final = 256
-# A `dedup-id` is remembered for a while: a ULID, a digest or a path fits.
-_MOST_DEDUP_CHARACTERS: Final = 256
+# Kept for longer than the message, so they are short: the first for a while, the others as reply rights.
+_SEND_IDENTIFIERS: Final = frozenset({names.DEDUP_ID, names.REPLY_TO, names.REPLY_ID})
 
 
 def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
@@ -105,7 +97,8 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     given: dict[str, Any] = {
         name: _SEND_FORMS[name](fields[name], profile) for name in _SEND_FORMS.keys() & fields.keys()
     }
-    if None in given.values():
+    most = broker.limits.max_identifier_characters
+    if None in given.values() or any(len(fields[name]) > most for name in _SEND_IDENTIFIERS & fields.keys()):
         return Verdict.INVALID
     is_queue = kind is Kind.QUEUE
     # What is in the dead-letter queue waits until somebody takes it (DESIGN 4).
@@ -133,15 +126,21 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         is_stream=given.get(names.STREAM, False) and not given.get(names.STREAM_END),
         deletes_explicitly="content-length" in fields or frame.exchange is not None,
         check=None if policy is None else policy.check,
-        wishes=_wishes(given, kind, broker.wall_offset, may_expire=may_expire),
+        wishes=_wishes(fields, given, kind, broker.wall_offset, may_expire=may_expire),
         priority=given.get(names.PRIORITY, DEFAULT_PRIORITY) if is_queue else DEFAULT_PRIORITY,
         copy_to=None if policy is None else policy.copy_to,
     )
 
 
-def _wishes(given: Mapping[str, Any], kind: Kind, wall_offset: float, *, may_expire: bool) -> Wishes | None:
-    """What few SENDs ask for, of the headers that were read; None: nothing of that."""
-    if not _WISHES & given.keys():
+def _wishes(
+    fields: Mapping[str, str], given: Mapping[str, Any], kind: Kind, wall_offset: float, *, may_expire: bool
+) -> Wishes | None:
+    """What few SENDs ask for; None: nothing of that.
+
+    Args:
+        given: the values of the headers that have a form.
+    """
+    if not _WISHES & fields.keys():
         return None
     expires_at = given.get(names.EXPIRES) if kind is not Kind.LAST_VALUE else None
     is_queue = kind is Kind.QUEUE
@@ -150,7 +149,7 @@ def _wishes(given: Mapping[str, Any], kind: Kind, wall_offset: float, *, may_exp
         expires_at=expires_at - wall_offset if expires_at is not None and may_expire else None,
         delay=given.get(names.DELAY) if is_queue else None,
         deliver_at=None if deliver_at is None else deliver_at - wall_offset,
-        dedup_id=given.get(names.DEDUP_ID) or None,
+        dedup_id=fields.get(names.DEDUP_ID) or None,
     )
 
 
@@ -166,6 +165,7 @@ def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker, profile: Prof
         raise RemoteProtocolError(
             f"ack {ack[:40]!r} is not one of {', '.join(_ACK_MODES)}", receipt=frame.receipt
         )
+    check_identifier(frame, "id", broker.limits)
     return SubscribeRequest(
         id=subscription_id(frame, destination, dialect),
         destination=destination,
@@ -225,7 +225,7 @@ def read_requeue(frame: Frame, profile: Profile) -> bool:
     return not frame.headers.get(names.REQUEUE) or _flag(frame, names.REQUEUE, profile)
 
 
-def check_connect(fields: Mapping[str, str], profile: Profile) -> None:
+def check_connect(fields: Mapping[str, str], profile: Profile, limits: Limits) -> None:
     """What a profile wants of a CONNECT beside what STOMP does (D.2, D.17)."""
     if profile.virtual_host is not None and fields.get("host") != profile.virtual_host:
         raise RemoteProtocolError(f"host must be {profile.virtual_host}")
@@ -234,8 +234,8 @@ def check_connect(fields: Mapping[str, str], profile: Profile) -> None:
         text = fields.get("heart-beat")
         if text is None or max(parse_heart_beat(text)) > most:
             raise RemoteProtocolError(f"heart-beat must be sent, with both numbers at most {most}")
-    if len(fields.get(names.CLIENT_ID, "")) > _MAX_CLIENT_ID_CHARACTERS:
-        raise RemoteProtocolError(f"client-id exceeds {_MAX_CLIENT_ID_CHARACTERS} characters")
+    if len(fields.get(names.CLIENT_ID, "")) > limits.max_identifier_characters:
+        raise RemoteProtocolError(f"client-id exceeds {limits.max_identifier_characters} characters")
 
 
 def read_destination(frame: Frame, limits: Limits) -> str:
@@ -245,6 +245,17 @@ def read_destination(frame: Frame, limits: Limits) -> str:
         most = limits.max_destination_characters
         raise RemoteProtocolError(f"destination exceeds {most} characters", receipt=frame.receipt)
     return destination
+
+
+def check_identifier(frame: Frame, name: str, limits: Limits) -> None:
+    """Refuse a name of the peer's choice that is too long to be kept.
+
+    Raises:
+        RemoteProtocolError: it is.
+    """
+    most = limits.max_identifier_characters
+    if len(frame.headers.get(name, "")) > most:
+        raise RemoteProtocolError(f"{name} exceeds {most} characters", receipt=frame.receipt)
 
 
 def required(frame: Frame, name: str) -> str:

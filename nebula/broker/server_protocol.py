@@ -322,7 +322,7 @@ class ServerProtocol:
             return
         # An ERROR from here on is in the version that both know.
         self._dialect = dialect
-        check_connect(fields, self.session.profile)
+        check_connect(fields, self.session.profile, self._broker.limits)
         self._connect_fields = fields
         if self._authenticates:
             # The parser reads on after `admit`.

@@ -8,7 +8,7 @@ import pytest
 
 from nebula import headers as names
 from nebula.broker.profiles import MAXAM, STANDARD, Profile
-from nebula.broker.requests import _SEND_FORMS
+from nebula.broker.requests import _SEND_FORMS, _SEND_IDENTIFIERS
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 
 
@@ -23,6 +23,7 @@ class Form:
 SOON = str(round((WALL_OFFSET + 60) * 1000))
 FLAG = Form(("true", "false", ""), ("yes", "1", "truely", " true"))
 NUMBERS = ("soon", "", "-1", "+1", " 1", "1_0", "1.5", "1" * 16, "²")
+IDENTIFIER = Form(("x" * 256, "é" * 256, ""), ("x" * 257,))
 FORMS = {
     names.PERSISTENT: FLAG,
     names.REQUIRE_CONSUMERS: FLAG,
@@ -36,7 +37,9 @@ FORMS = {
     names.DELIVER_AT: Form((SOON,), NUMBERS),
     names.TIMEOUT: Form(("0", "5000"), NUMBERS),
     names.PRIORITY: Form(("0", "9"), ("10", "-1", "high", "", "²")),
-    names.DEDUP_ID: Form(("x" * 256, ""), ("x" * 257,)),
+    names.DEDUP_ID: IDENTIFIER,
+    names.REPLY_ID: IDENTIFIER,
+    names.REPLY_TO: IDENTIFIER,
 }
 VALUES = [
     (header, value, is_good)
@@ -65,7 +68,7 @@ def verdict(broker: BrokerHarness, profile: Profile, destination: str, header: s
 
 
 def test_table_has_every_header_that_is_read_on_a_send() -> None:
-    assert set(FORMS) == set(_SEND_FORMS)
+    assert set(FORMS) == set(_SEND_FORMS) | _SEND_IDENTIFIERS
 
 
 @pytest.mark.parametrize(("header", "value", "is_good"), VALUES)

@@ -108,6 +108,33 @@ def destination_characters(broker: BrokerHarness, count: int) -> bool:
     return is_fine(alice) and is_fine(bob)
 
 
+def identifier_characters(broker: BrokerHarness, count: int) -> bool:
+    id_ = "x" * count
+    fine = []
+    for peer in (broker.connect("1.2"), broker.connect("1.0")):
+        peer.say(f"SUBSCRIBE destination:/topic/a; durable:true; id:{id_}")
+        fine.append(is_fine(peer))
+    alice = broker.connect()
+    alice.say(f"BEGIN transaction:{id_}")
+    fine.append(is_fine(alice))
+    client = broker.accept()
+    client.feed(f"CONNECT\naccept-version:1.2\nhost:h\nclient-id:{id_}\n\n\0".encode())
+    fine.append(is_fine(client))
+    bob = broker.connect()
+    # The one that comes last is apart from the others, and a long one in the middle is not.
+    names = ("dedup-id", "neb-reply-to", "neb-reply-id")
+    bob.say(*(f"SEND destination:{QUEUE}; {name}:{id_}; receipt:r; a:b | x" for name in names))
+    bob.say(*(f"SEND destination:{QUEUE}; {name}:{id_}; receipt:r | x" for name in names))
+    bob.feed(f"SEND\ndestination:{QUEUE}\nreceipt:r\nneb-reply-to:a\nneb-reply-id:{id_}\n\n\0".encode())
+    fine += [frame[1]["disposition"] == "accepted" for frame in bob.received()]
+    # A receipt is kept until COMMIT.
+    start = f"SEND destination:{QUEUE}; transaction:t; receipt:"
+    bob.say("BEGIN transaction:t", f"{start}{id_} | x", "COMMIT transaction:t; receipt:c")
+    fine.append("disposition" not in bob.received()[-1][1])
+    assert len(set(fine)) == 1, fine
+    return fine[0]
+
+
 def unacked_by_default(broker: BrokerHarness, count: int) -> bool:
     return _unacked(broker, count)
 
@@ -305,6 +332,7 @@ CASES: dict[str, Case] = {
     "max_subscriptions_in_all": (Limits(max_subscriptions_in_all=5), subscriptions_in_all),
     "max_globs": (Limits(max_globs=5), globs),
     "max_destination_characters": (Limits(max_destination_characters=50), destination_characters),
+    "max_identifier_characters": (Limits(max_identifier_characters=50), identifier_characters),
     "default_prefetch": (Limits(default_prefetch=5), unacked_by_default),
     "max_prefetch": (Limits(default_prefetch=2, max_prefetch=5), unacked_at_most),
     "max_outbox_bytes": (
