@@ -338,7 +338,7 @@ class Dialogue:
 
     def disconnect(self, frame: Frame) -> Then:
         """DISCONNECT. D.25: no more messages, then what was written, the RECEIPT, the end."""
-        self._broker.close_session(self._session, self.now, lost=False)
+        self._broker.close_session(self._session, self.now, lost=False, is_told=True)
         self.say_receipt(frame)
         return Then.FINISH
 
