@@ -370,14 +370,14 @@ class BrokerMachine(RuleBasedStateMachine):
         body, verdict = frame[1]["receipt-id"], frame[1].get("disposition")
         if body in self.committed:
             opened = self.committed.pop(body)
-            if verdict == "accepted":
+            if verdict is None:
                 self.commit(opened)
             else:
                 assert verdict == "rejected-full"
                 assert any(action[0] in self.queues for action in opened.actions if len(action) == 2)
             return
         if verdict is None:
-            assert body.startswith(("held-", "committed-")), "only what is held has no verdict"
+            assert body.startswith(("held-", "committed-")), "only what is held or committed has no verdict"
             return
         (entry,) = (entries[body] for entries in self.queues.values() if body in entries)
         if verdict == "accepted":
