@@ -62,11 +62,13 @@ WHY = {
     "needs_certificate": "MaXaM's identity is the fingerprint of the client's certificate, and nothing else",
     "has_transactions": "MaXaM's text: BEGIN, COMMIT, ABORT and a SEND in a transaction are an error",
     "acks_alone": "MaXaM: an ACK for each message; a cumulative one would release values not done with",
+    "acks_by_message_id": "RabbitMQ and ActiveMQ take it, so clients exist that rely on it",
     "ignores_silently": "MaXaM's text: may get no RECEIPT; a plain client would wait for it for ever",
     "names_twice": "MaXaM's text has two names for the same thing",
     "annotates": "what nobody asked for has no place in MaXaM",
     "names_server": "MaXaM's table: not implemented",
     "bare_names_are_queues": "many plain clients send to `orders`; in MaXaM such a name is no resource",
+    "flags_in_any_case": "a client in Python writes `persistent=True`, which travels as `True`",
     "needs_explicit_length": "MaXaM's text says `content-length:0`; in STOMP the header may be left out",
     "false_removes": "MaXaM's table says that `durable:false` removes, its text that `durable:true` does",
 }

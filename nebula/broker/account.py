@@ -63,6 +63,7 @@ class Account:
     __slots__ = (
         "_refusals",
         "_uncounted",
+        "_unheard",
         "disk_free_bytes",
         "dropped",
         "expiring",
@@ -112,6 +113,7 @@ class Account:
         self.notes = Notes()
         self._refusals: list[Refusal] = []
         self._uncounted = 0
+        self._unheard: list[Refusal] = []
 
     def drop(self, head: Head, reason: str, session: str = "") -> None:
         """Count a message that comes to nothing, and note it down.
@@ -139,6 +141,22 @@ class Account:
         """What was refused since the last call, and how many more there were."""
         taken = self._refusals, self._uncounted
         self._refusals, self._uncounted = [], 0
+        return taken
+
+    def note_unheard(self, refusal: Refusal) -> bool:
+        """Remember a rejected SEND whose sender asked for no RECEIPT, for the log.
+
+        Returns:
+            False where too many are remembered already: note the sender's next one.
+        """
+        if len(self._unheard) >= _MAX_REFUSALS:
+            return False
+        self._unheard.append(refusal)
+        return True
+
+    def take_unheard(self) -> list[Refusal]:
+        """What `note_unheard` has remembered since the last call."""
+        taken, self._unheard = self._unheard, []
         return taken
 
     # --- memory ---

@@ -37,10 +37,14 @@ class Awaiting:
         # Who is read no further until the store has caught up.
         self._backlogged: dict[Session, None] = {}
 
-    def forget(self, session: Session, *, lost: bool) -> None:
-        """The session is closed; a lost one is told nothing more."""
+    def forget(self, session: Session, *, is_told: bool) -> None:
+        """The session is closed.
+
+        Args:
+            is_told: what waits for the store is still said to it.
+        """
         self._backlogged.pop(session, None)
-        if lost:
+        if not is_told:
             self.waiting.pop(session, None)
 
     @property

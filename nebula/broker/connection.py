@@ -285,6 +285,8 @@ class Connection(asyncio.Protocol):
                     self.link.remember(pieces)
             if protocol.may_close:
                 self._close()
+            elif protocol.is_finished:
+                self._tick()  # its last words wait for the store, but not for ever
             elif session.is_choked and not self._is_blocked and not self._resumes_soon:
                 # Not at once: the others have their turn first.
                 self._resumes_soon = True

@@ -293,12 +293,13 @@ class Broker:
         self._sessions[id_] = session
         self.standing.arrive(id_)
 
-    def close_session(self, session: Session, now: float, *, lost: bool) -> None:
+    def close_session(self, session: Session, now: float, *, lost: bool, is_told: bool = False) -> None:
         """Take back what the session did not settle and forget it. Idempotent.
 
         Args:
             lost: the connection broke; without it the peer said DISCONNECT, and its deliveries
                 do not count as attempts (DESIGN 4).
+            is_told: RECEIPTs that wait for the store are still said.
         """
         # What one of its subscriptions gives back must not go to another one that ends too.
         session.is_choked = True
@@ -311,7 +312,7 @@ class Broker:
             session.has_entered = False
             self.account.give_back(Resource.CONNECTIONS, session.usage)
         self._sending.paused.pop(session, None)
-        self.awaiting.forget(session, lost=lost)
+        self.awaiting.forget(session, is_told=is_told)
         if self._sessions.get(session.id) is session:
             del self._sessions[session.id]
             self.standing.leave(session.id, now)

@@ -16,6 +16,7 @@ from nebula.broker.encoding import Encoder
 from nebula.broker.globs import is_glob
 from nebula.broker.messages import Head, Kind, Verdict
 from nebula.broker.requests import (
+    check_identifier,
     read_keeps,
     read_removes,
     read_requeue,
@@ -70,8 +71,11 @@ class Dialogue:
         self._session = session
         self._encoder = encoder
         self._dialect = dialect
+        self._max_identifier = broker.limits.max_identifier_characters
         # Whose snapshot is too large for one turn.
         self._unfinished: Subscription | None = None
+        # Why SENDs without a receipt were rejected, as far as the log has been told: each reason once.
+        self._unheard: set[Verdict] = set()
         # How far the journal was before the frame at hand.
         self._journal_count = 0
 
@@ -123,27 +127,43 @@ class Dialogue:
         plan = fields.memo
         if plan is None:
             plan = fields.memo = read_send(frame, self._broker, self._session)
+        exchange = frame.exchange
+        if exchange is not None and len(exchange[1]) > self._max_identifier and exchange[0] == names.REPLY_ID:
+            plan = Verdict.INVALID
         if type(plan) is Head:
             if plan.transaction is not None:
                 self._hold_send(frame, plan)
                 return None
             verdict = self._broker.send(
-                self._session, plan, frame.body, self.now, exchange=frame.exchange, may_wait=may_wait
+                self._session, plan, frame.body, self.now, exchange=exchange, may_wait=may_wait
             )
             if verdict is not _ACCEPTED:
                 if verdict is Verdict.WAIT:
                     return Then.HOLD_BACK
-                if verdict is Verdict.FULL and frame.receipt is None:
-                    # Its sender would not hear of it (DESIGN 4).
-                    self._broker.bury(plan, frame.body, frame.exchange, self.now)
+                if frame.receipt is None:
+                    self._note_unheard(verdict, plan.destination)
+                    if verdict is Verdict.FULL:
+                        # Its sender would not hear of it (DESIGN 4).
+                        self._broker.bury(plan, frame.body, exchange, self.now)
         elif "transaction" in fields:
             self._hold_send(frame, plan)
             return None
         else:
             verdict = self._broker.refuse(plan, self._session, fields["destination"])
+            if frame.receipt is None:
+                self._note_unheard(verdict, fields["destination"])
         if frame.receipt is not None and not (verdict is _ACCEPTED and type(plan) is Head and plan.is_quiet):
             self._answer_send(frame.receipt, plan, verdict)
         return None
+
+    def _note_unheard(self, verdict: Verdict, destination: str) -> None:
+        """Have the log say that SENDs without a receipt are rejected: once per connection and reason."""
+        if verdict is Verdict.DUPLICATE or verdict in self._unheard:
+            return
+        session = self._session
+        refusal = Refusal(session.principal, session.id, "SEND", destination, verdict.value)
+        if self._broker.account.note_unheard(refusal):
+            self._unheard.add(verdict)
 
     def _answer_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
         consumers = None
@@ -163,7 +183,7 @@ class Dialogue:
 
     def subscribe(self, frame: Frame) -> Then | None:
         """SUBSCRIBE. Its RECEIPT comes before its first MESSAGE (D.43)."""
-        request = read_subscribe(frame, self._dialect, self._broker)
+        request = read_subscribe(frame, self._dialect, self._broker, self._session.profile)
         session = self._session
         if request.id in session.subscriptions:
             # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.
@@ -186,7 +206,8 @@ class Dialogue:
 
     def unsubscribe(self, frame: Frame) -> Then | None:
         """UNSUBSCRIBE: a durable one is paused, or removed (D.3); that of a queue may be a drain."""
-        removes, keeps = read_removes(frame, self._session), read_keeps(frame)
+        profile = self._session.profile
+        removes, keeps = read_removes(frame, profile), read_keeps(frame, profile)
         subscription = self._named_subscription(frame)
         if subscription is not None and keeps and self._broker.drain(subscription):
             self.say_receipt(frame)
@@ -218,23 +239,24 @@ class Dialogue:
 
     def ack(self, frame: Frame) -> Then | None:
         """ACK, in any version's form."""
-        subscription, message, transaction = read_settled(frame, self._dialect)
-        target = self._target(subscription, message)
+        subscription, message, transaction = read_settled(frame, self._dialect, self._session.profile)
+        target = self._target(frame, subscription, message)
         if transaction is not None:
             self._hold_settlement(frame, HeldSettlement(target, requeue=None))
             return None
         is_known = target is not None and self._broker.acknowledge(*target, self.now)
         # D.22: races are normal, an unknown one is no fault.
         self.say_receipt(frame, None if is_known else names.IGNORED)
-        # In STOMP 1.0 all its subscriptions were looked through.
-        is_much = not self._dialect.needs_subscription_id and len(self._session.subscriptions) > _MUCH
+        # Without the id of one, all its subscriptions were looked through.
+        names_one = subscription is not None and self._dialect.needs_subscription_id
+        is_much = not names_one and len(self._session.subscriptions) > _MUCH
         return Then.REST if is_much else None
 
     def nack(self, frame: Frame) -> Then | None:
         """NACK, in any version's form."""
-        subscription, message, transaction = read_settled(frame, self._dialect)
-        target = self._target(subscription, message)
-        requeue = read_requeue(frame)
+        subscription, message, transaction = read_settled(frame, self._dialect, self._session.profile)
+        target = self._target(frame, subscription, message)
+        requeue = read_requeue(frame, self._session.profile)
         if transaction is not None:
             self._hold_settlement(frame, HeldSettlement(target, requeue=requeue))
             return None
@@ -245,17 +267,26 @@ class Dialogue:
         # What comes back finds its place among all that waits, and goes out again at once.
         return Then.REST if is_known else None
 
-    def _target(self, subscription_id: str, message_id: str) -> tuple[Subscription, int] | None:
+    def _target(
+        self, frame: Frame, subscription_id: str | None, message_id: str
+    ) -> tuple[Subscription, int] | None:
         """The subscription and number that an ACK or NACK names; None when there is none such."""
         number = self._encoder.message_number(message_id)
         if number is None:
             return None
-        subscription = self._session.subscriptions.get(subscription_id)
-        if subscription is None and not self._dialect.needs_subscription_id:
-            # STOMP 1.0 names the message only. Linear, but such a peer has few subscriptions.
-            subscription = next(
-                (each for each in self._session.subscriptions.values() if number in each.unacked), None
-            )
+        subscriptions = self._session.subscriptions
+        subscription = None if subscription_id is None else subscriptions.get(subscription_id)
+        if subscription is None and (subscription_id is None or not self._dialect.needs_subscription_id):
+            # It names the message only. Linear, but such a peer has few subscriptions.
+            holders = [each for each in subscriptions.values() if number in each.unacked]
+            if len(holders) > 1 and self._dialect.needs_subscription_id:
+                # What a topic has sent to several subscriptions has one number. STOMP 1.0 has no other way
+                # to say it, so there the first one counts.
+                what = f"{frame.command} needs the header subscription"
+                raise RemoteProtocolError(
+                    f"{what}: {len(holders)} subscriptions have the message", receipt=frame.receipt
+                )
+            subscription = next(iter(holders), None)
         return None if subscription is None else (subscription, number)
 
     # BEGIN, COMMIT, ABORT
@@ -263,12 +294,15 @@ class Dialogue:
     def _hold_send(self, frame: Frame, plan: Head | Verdict) -> None:
         """Do it at the COMMIT, if it may be done. Its RECEIPT does not tell: the COMMIT's does (D.24)."""
         self._need_transactions(frame)
-        name = frame.headers["transaction"]
+        name, receipt = frame.headers["transaction"], frame.receipt
+        if receipt is not None and len(receipt) > self._max_identifier:
+            # It is kept to be named if the COMMIT is refused.
+            plan, receipt = Verdict.INVALID, None
         if isinstance(plan, Head):
-            send = HeldSend(plan, frame.body, frame.exchange, frame.receipt)
+            send = HeldSend(plan, frame.body, frame.exchange, receipt)
             self._broker.hold_send(self._session, name, send, self.now)
         else:
-            why, destination = Outcome(plan, frame.receipt), frame.headers["destination"]
+            why, destination = Outcome(plan, receipt), frame.headers["destination"]
             self._broker.refuse_send(self._session, name, why, destination, self.now)
         self.say_receipt(frame)
 
@@ -281,6 +315,7 @@ class Dialogue:
     def begin(self, frame: Frame) -> None:
         """BEGIN (D.24)."""
         self._need_transactions(frame)
+        check_identifier(frame, "transaction", self._broker.limits)
         self._broker.begin_transaction(self._session, required(frame, "transaction"))
         self.say_receipt(frame)
 
@@ -311,7 +346,7 @@ class Dialogue:
 
     def disconnect(self, frame: Frame) -> Then:
         """DISCONNECT. D.25: no more messages, then what was written, the RECEIPT, the end."""
-        self._broker.close_session(self._session, self.now, lost=False)
+        self._broker.close_session(self._session, self.now, lost=False, is_told=True)
         self.say_receipt(frame)
         return Then.FINISH
 

@@ -131,8 +131,13 @@ class Encoder:
         return b"RECEIPT\nreceipt-id:%b\n%b" % (self._dialect.escape(receipt).encode(), rest)
 
     def commit_receipt(self, receipt: str, verdict: Verdict, failed_receipt: str | None) -> bytes:
-        """The RECEIPT of a COMMIT (D.24)."""
-        pairs = [("receipt-id", receipt), (headers.DISPOSITION, verdict.value)]
+        """The RECEIPT of a COMMIT (D.24).
+
+        A good one is plain STOMP, as clients exist that compare whole frames.
+        """
+        pairs = [("receipt-id", receipt)]
+        if verdict is not Verdict.ACCEPTED:
+            pairs.append((headers.DISPOSITION, verdict.value))
         if failed_receipt is not None:
             pairs.append((headers.FAILED_RECEIPT, failed_receipt))
         return b"RECEIPT\n%b\n\0\n" % self._dialect.header_block(pairs)

@@ -72,6 +72,7 @@ class EventLog:
     def flush(self) -> None:
         """Tell it now: there will be no later."""
         self._tell_refusals()
+        self._tell_unheard()
         self._tell_notes()
         for event, count in self._told.items():
             if count > _MOST_OF_ONE:
@@ -101,6 +102,21 @@ class EventLog:
             )
         if uncounted:
             _log.warning("further requests refused", count=uncounted)
+
+    def _tell_unheard(self) -> None:
+        """Rejected SENDs without a receipt: their senders believe that all is well."""
+        for refusal in self._account.take_unheard():
+            _log.warning(
+                "send rejected without receipt",
+                **_cut(
+                    {
+                        "principal": refusal.principal,
+                        "session": refusal.session,
+                        "destination": refusal.destination,
+                        "reason": refusal.verdict,
+                    }
+                ),
+            )
 
     def _tell_notes(self) -> None:
         notes = self._account.notes.take()

@@ -33,6 +33,11 @@ class Limits:
     max_header_line_bytes: int = _limit(
         _FRAMES.max_header_line_bytes, "a token or a trace fits", "ERROR and close"
     )
+    max_head_bytes: int = _limit(
+        _FRAMES.max_head_bytes,
+        "of a frame's command and headers together; one of nothing but escapes is read in a millisecond",
+        "ERROR and close",
+    )
     max_body_bytes: int = _limit(
         _FRAMES.max_body_bytes,
         "NebulousStomp's tests push half a MiB; large results belong in files",
@@ -96,6 +101,12 @@ class Limits:
     )
     max_destination_characters: int = _limit(
         1_024, "of a name; globs take time in proportion to it, and it is kept", "ERROR and close"
+    )
+    max_identifier_characters: int = _limit(
+        256,
+        "of what is kept of a peer's own naming: client-ids, ids of subscriptions, names of transactions,"
+        " `dedup-id`, `neb-reply-to` and `neb-reply-id`; a ULID, a digest or a path fits",
+        "ERROR and close; on SEND `rejected-invalid`",
     )
     default_prefetch: int = _limit(
         1_000, "covers a round trip at full rate without hoarding", "the queue waits for ACKs"
@@ -250,4 +261,5 @@ class Limits:
             max_header_line_bytes=self.max_header_line_bytes,
             max_body_bytes=self.max_body_bytes,
             max_opening_frame_bytes=self.max_opening_frame_bytes,
+            max_head_bytes=self.max_head_bytes,
         )

@@ -27,6 +27,8 @@ class Profile:
         has_transactions: BEGIN, COMMIT and ABORT are served (D.24).
         acks_alone: on last-value destinations an ACK releases the one message that it names, in
             both client modes (D.7).
+        acks_by_message_id: ACK and NACK of STOMP 1.1 may leave out `subscription` where the
+            `message-id` is un-ACKed on one subscription alone.
         ignores_silently: what is not permitted, SEND apart, gets no RECEIPT at all (D.5).
         names_twice: a RECEIPT of SEND has its verdict as `content-disposition` too (D.4).
         annotates: the broker adds headers of its own that nobody asked for: `durable` on RECEIPTs,
@@ -34,6 +36,7 @@ class Profile:
         names_server: CONNECTED says what we are.
         bare_names_are_queues: a destination without a known prefix is a queue; otherwise a SEND to
             it is invalid (D.10).
+        flags_in_any_case: `true` and `false` of our own headers are read in any case (PROTOCOL G).
         needs_explicit_length: only an explicit `content-length:0` deletes a value (D.28).
         false_removes: UNSUBSCRIBE with `durable:false` removes and anything else pauses: the
             table's reading, in place of the text's (D.3).
@@ -47,11 +50,13 @@ class Profile:
     needs_certificate: bool
     has_transactions: bool
     acks_alone: bool
+    acks_by_message_id: bool
     ignores_silently: bool
     names_twice: bool
     annotates: bool
     names_server: bool
     bare_names_are_queues: bool
+    flags_in_any_case: bool
     needs_explicit_length: bool
     false_removes: bool = False
 
@@ -65,11 +70,13 @@ STANDARD: Final = Profile(
     needs_certificate=False,
     has_transactions=True,
     acks_alone=False,
+    acks_by_message_id=True,
     ignores_silently=False,
     names_twice=False,
     annotates=True,
     names_server=True,
     bare_names_are_queues=True,
+    flags_in_any_case=True,
     needs_explicit_length=False,
 )
 
@@ -83,11 +90,13 @@ MAXAM: Final = replace(
     needs_certificate=True,
     has_transactions=False,
     acks_alone=True,
+    acks_by_message_id=False,
     ignores_silently=True,
     names_twice=True,
     annotates=False,
     names_server=False,
     bare_names_are_queues=False,
+    flags_in_any_case=False,
     needs_explicit_length=True,
 )
 

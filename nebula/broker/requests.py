@@ -6,8 +6,8 @@ frame's receipt, save on SEND, where a value outside its form is a verdict (PROT
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 from nebula import headers as names
 from nebula.broker.core import Broker, SubscribeRequest
@@ -40,21 +40,50 @@ _NOT_PASSED_ON: Final = frozenset(
 )
 # For a flag, `false` and an empty value are the same as no header (PROTOCOL G).
 _FLAGS: Final = {"true": True, "false": False, "": False, None: False}
-_SEND_FLAGS: Final = (
-    names.REQUIRE_CONSUMERS,
-    names.PERSISTENT,
-    names.EPHEMERAL,
-    names.RECEIPT_ON_REJECTION,
-)
 _ACK_MODES: Final = {mode.value: mode for mode in AckMode}
 _PRIORITIES: Final = frozenset(map(str, range(PRIORITIES)))
 _WISHES: Final = frozenset({names.EXPIRES, names.DELAY, names.DELIVER_AT, names.DEDUP_ID})
 _MOST_DIGITS: Final = 15
 
-# What a client may call its session: it is kept, and told to others who ask for it.
-_MAX_CLIENT_ID_CHARACTERS: Final = 256
-# A `dedup-id` is remembered for a while: a ULID, a digest or a path fits.
-_MOST_DEDUP_CHARACTERS: Final = 256
+_Form: TypeAlias = Callable[[str, Profile], object | None]
+"""Reads the value of a header; None: the value is outside its form."""
+
+
+def _as_flag(text: str | None, profile: Profile) -> bool | None:
+    if text and profile.flags_in_any_case:
+        text = text.lower()
+    return _FLAGS.get(text)
+
+
+def _as_seconds(text: str, profile: Profile) -> float | None:  # noqa: ARG001
+    number = _number(text)
+    return None if number is None else number / 1000
+
+
+def _as_priority(text: str, profile: Profile) -> int | None:  # noqa: ARG001
+    return int(text) if text in _PRIORITIES else None
+
+
+# Every header of ours that the broker reads on a SEND. The form is judged on each kind of destination, also
+# where the header means nothing: a sender learns of its mistake before it moves to another kind.
+_SEND_FORMS: Final[Mapping[str, _Form]] = {
+    **dict.fromkeys(
+        (
+            names.REQUIRE_CONSUMERS,
+            names.PERSISTENT,
+            names.EPHEMERAL,
+            names.RECEIPT_ON_REJECTION,
+            names.RESPONSE,
+            names.STREAM,
+            names.STREAM_END,
+        ),
+        _as_flag,
+    ),
+    **dict.fromkeys((names.EXPIRES, names.DELAY, names.DELIVER_AT, names.TIMEOUT), _as_seconds),
+    names.PRIORITY: _as_priority,
+}
+# Kept for longer than the message, so they are short: the first for a while, the others as reply rights.
+_SEND_IDENTIFIERS: Final = frozenset({names.DEDUP_ID, names.REPLY_TO, names.REPLY_ID})
 
 
 def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
@@ -64,23 +93,18 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     kind = broker.kind_of(destination)
     if not _may_be_sent_to(destination, kind, session):
         return Verdict.INVALID  # D.6, D.47: policy, so the connection goes on
-    flags = [_FLAGS.get(fields.get(name)) for name in _SEND_FLAGS]
-    if None in flags:
+    profile = session.profile
+    given: dict[str, Any] = {
+        name: _SEND_FORMS[name](fields[name], profile) for name in _SEND_FORMS.keys() & fields.keys()
+    }
+    most = broker.limits.max_identifier_characters
+    if None in given.values() or any(len(fields[name]) > most for name in _SEND_IDENTIFIERS & fields.keys()):
         return Verdict.INVALID
-    requires_consumers, is_persistent, is_ephemeral, is_quiet = map(bool, flags)
     is_queue = kind is Kind.QUEUE
     # What is in the dead-letter queue waits until somebody takes it (DESIGN 4).
     may_expire = destination != broker.queues.dead_letter
-    try:
-        timeout = _milliseconds(fields, names.TIMEOUT) if is_queue else None
-        wishes = _wishes(fields, destination, kind, broker.wall_offset, may_expire=may_expire)
-    except ValueError:
-        return Verdict.INVALID
-    priority = fields.get(names.PRIORITY) if is_queue else None
-    if priority is not None and priority not in _PRIORITIES:
-        return Verdict.INVALID
     policy = broker.policies.lookup(destination)
-    is_answer = fields.get(names.RESPONSE) == "true"
+    is_answer = given.get(names.RESPONSE, False)
     named = fields.get(names.REPLY_TO)
     # An answer of ours is never answered (D.46): what it names is where credit goes.
     reply_to = None if is_answer else named
@@ -96,21 +120,21 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         destination,
         session.principal,
         passed_on,
-        requires_consumers=requires_consumers and is_queue,
-        is_persistent=is_persistent,
-        is_ephemeral=is_ephemeral and kind is Kind.LAST_VALUE,
-        is_quiet=is_quiet,
-        time_to_live=timeout if may_expire else None,
+        requires_consumers=is_queue and given.get(names.REQUIRE_CONSUMERS, False),
+        is_persistent=given.get(names.PERSISTENT, False),
+        is_ephemeral=kind is Kind.LAST_VALUE and given.get(names.EPHEMERAL, False),
+        is_quiet=given.get(names.RECEIPT_ON_REJECTION, False),
+        time_to_live=given.get(names.TIMEOUT) if is_queue and may_expire else None,
         transaction=fields.get("transaction"),
         reply_to=reply_to,
         addresses=_addresses(named, notify) if named or notify else (),
         is_answer=is_answer,
         origin=None if reply_to is None else session.origin,
-        is_stream=fields.get(names.STREAM) == "true" and fields.get(names.STREAM_END) != "true",
+        is_stream=given.get(names.STREAM, False) and not given.get(names.STREAM_END),
         deletes_explicitly="content-length" in fields or frame.exchange is not None,
         check=None if policy is None else policy.check,
-        wishes=wishes,
-        priority=DEFAULT_PRIORITY if priority is None else int(priority),
+        wishes=_wishes(fields, given, destination, kind, broker.wall_offset, may_expire=may_expire),
+        priority=given.get(names.PRIORITY, DEFAULT_PRIORITY) if is_queue else DEFAULT_PRIORITY,
         copy_to=None if policy is None else policy.copy_to,
         usage=session.usage,
     )
@@ -121,46 +145,34 @@ def _addresses(reply_to: str | None, notify: str | None) -> tuple[tuple[str, boo
 
 
 def _wishes(
-    fields: Mapping[str, str], destination: str, kind: Kind, wall_offset: float, *, may_expire: bool
+    fields: Mapping[str, str],
+    given: Mapping[str, Any],
+    destination: str,
+    kind: Kind,
+    wall_offset: float,
+    *,
+    may_expire: bool,
 ) -> Wishes | None:
     """What few SENDs ask for; None: nothing of that.
 
-    Raises:
-        ValueError: a value is outside its form.
+    Args:
+        given: the values of the headers that have a form.
     """
     if not _WISHES & fields.keys():
         return None
-    dedup_id = fields.get(names.DEDUP_ID) or None
-    if dedup_id is not None and len(dedup_id) > _MOST_DEDUP_CHARACTERS:
-        raise ValueError(names.DEDUP_ID)
-    expires_at = _milliseconds(fields, names.EXPIRES) if kind is not Kind.LAST_VALUE else None
+    expires_at = given.get(names.EXPIRES) if kind is not Kind.LAST_VALUE else None
     is_queue = kind is Kind.QUEUE
-    deliver_at = _milliseconds(fields, names.DELIVER_AT) if is_queue else None
+    deliver_at = given.get(names.DELIVER_AT) if is_queue else None
     return Wishes(
         expires_at=expires_at - wall_offset if expires_at is not None and may_expire else None,
-        delay=_milliseconds(fields, names.DELAY) if is_queue else None,
+        delay=given.get(names.DELAY) if is_queue else None,
         deliver_at=None if deliver_at is None else deliver_at - wall_offset,
         # An inbox goes with its connection, so nothing is sent to it again after that.
-        dedup_id=None if destination.startswith(names.INBOX_PREFIX) else dedup_id,
+        dedup_id=None if destination.startswith(names.INBOX_PREFIX) else fields.get(names.DEDUP_ID) or None,
     )
 
 
-def _milliseconds(fields: Mapping[str, str], name: str) -> float | None:
-    """The value of a header in seconds; None: it is not there.
-
-    Raises:
-        ValueError: it is no number.
-    """
-    text = fields.get(name)
-    if text is None:
-        return None
-    number = _number(text)
-    if number is None:
-        raise ValueError(name)
-    return number / 1000
-
-
-def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker) -> SubscribeRequest:
+def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker, profile: Profile) -> SubscribeRequest:
     """What a SUBSCRIBE asks for."""
     fields = frame.headers
     destination = read_destination(frame, broker.limits)
@@ -172,38 +184,43 @@ def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker) -> SubscribeR
         raise RemoteProtocolError(
             f"ack {ack[:40]!r} is not one of {', '.join(_ACK_MODES)}", receipt=frame.receipt
         )
+    check_identifier(frame, "id", broker.limits)
     return SubscribeRequest(
         id=subscription_id(frame, destination, dialect),
         destination=destination,
         kind=broker.kind_of(destination),
         ack_mode=_ACK_MODES[ack],
         prefetch=_prefetch(frame),
-        exclusive=_flag(frame, names.EXCLUSIVE),
-        auto_delete=_flag(frame, names.AUTO_DELETE),
-        durable=_flag(frame, names.DURABLE),
-        eager=_flag(frame, names.EAGER),
-        tells_end=_flag(frame, names.SNAPSHOT),
+        exclusive=_flag(frame, names.EXCLUSIVE, profile),
+        auto_delete=_flag(frame, names.AUTO_DELETE, profile),
+        durable=_flag(frame, names.DURABLE, profile),
+        eager=_flag(frame, names.EAGER, profile),
+        tells_end=_flag(frame, names.SNAPSHOT, profile),
     )
 
 
-def read_removes(frame: Frame, session: Session) -> bool:
-    """Whether an UNSUBSCRIBE ends a durable subscription for good (D.3)."""
-    is_true = _flag(frame, names.DURABLE)
-    if session.profile.false_removes:
-        return names.DURABLE in frame.headers and not is_true
-    return is_true
+def read_removes(frame: Frame, profile: Profile) -> bool:
+    """Whether an UNSUBSCRIBE ends a durable subscription for good.
+
+    D.3: any other value than the one that removes pauses, so that nothing is lost by a misspelling.
+    """
+    text = frame.headers.get(names.DURABLE)
+    flag = _as_flag(text, profile)
+    if profile.false_removes:
+        return text is not None and flag is False
+    return flag is True
 
 
-def read_keeps(frame: Frame) -> bool:
+def read_keeps(frame: Frame, profile: Profile) -> bool:
     """Whether an UNSUBSCRIBE leaves what is un-ACKed with its connection (PROTOCOL G, `keep-unacked`)."""
-    return _flag(frame, names.KEEP_UNACKED)
+    return _flag(frame, names.KEEP_UNACKED, profile)
 
 
-def read_settled(frame: Frame, dialect: Dialect) -> tuple[str, str, str | None]:
+def read_settled(frame: Frame, dialect: Dialect, profile: Profile) -> tuple[str | None, str, str | None]:
     """What an ACK or NACK names, in any version's form: the ids of subscription and message, and the
     transaction that it belongs to, or None.
 
-    The first is empty where STOMP 1.0 leaves it out.
+    The first is None where it is left out: STOMP 1.0 allows that, and some clients of 1.1 do it.
     """
     fields = frame.headers
     transaction = fields.get("transaction")
@@ -215,22 +232,19 @@ def read_settled(frame: Frame, dialect: Dialect) -> tuple[str, str, str | None]:
     if dialect.ack_by_id:
         required(frame, "id")
     message = required(frame, "message-id")
-    if dialect.needs_subscription_id:
+    subscription_id = fields.get("subscription")
+    if dialect.needs_subscription_id and (subscription_id is not None or not profile.acks_by_message_id):
         return required(frame, "subscription"), message, transaction
-    return fields.get("subscription", ""), message, transaction
+    return subscription_id, message, transaction
 
 
-def read_requeue(frame: Frame) -> bool:
+def read_requeue(frame: Frame, profile: Profile) -> bool:
     """Whether what is NACKed goes back to its queue."""
-    requeue = frame.headers.get(names.REQUEUE) or "true"
-    if requeue not in ("true", "false"):
-        raise RemoteProtocolError(
-            f"{names.REQUEUE} {requeue[:20]!r} is not true or false", receipt=frame.receipt
-        )
-    return requeue == "true"
+    # The one flag that is true where nothing is said.
+    return not frame.headers.get(names.REQUEUE) or _flag(frame, names.REQUEUE, profile)
 
 
-def check_connect(fields: Mapping[str, str], profile: Profile) -> None:
+def check_connect(fields: Mapping[str, str], profile: Profile, limits: Limits) -> None:
     """What a profile wants of a CONNECT beside what STOMP does (D.2, D.17)."""
     if profile.virtual_host is not None and fields.get("host") != profile.virtual_host:
         raise RemoteProtocolError(f"host must be {profile.virtual_host}")
@@ -239,8 +253,8 @@ def check_connect(fields: Mapping[str, str], profile: Profile) -> None:
         text = fields.get("heart-beat")
         if text is None or max(parse_heart_beat(text)) > most:
             raise RemoteProtocolError(f"heart-beat must be sent, with both numbers at most {most}")
-    if len(fields.get(names.CLIENT_ID, "")) > _MAX_CLIENT_ID_CHARACTERS:
-        raise RemoteProtocolError(f"client-id exceeds {_MAX_CLIENT_ID_CHARACTERS} characters")
+    if len(fields.get(names.CLIENT_ID, "")) > limits.max_identifier_characters:
+        raise RemoteProtocolError(f"client-id exceeds {limits.max_identifier_characters} characters")
 
 
 def read_destination(frame: Frame, limits: Limits) -> str:
@@ -250,6 +264,17 @@ def read_destination(frame: Frame, limits: Limits) -> str:
         most = limits.max_destination_characters
         raise RemoteProtocolError(f"destination exceeds {most} characters", receipt=frame.receipt)
     return destination
+
+
+def check_identifier(frame: Frame, name: str, limits: Limits) -> None:
+    """Refuse a name of the peer's choice that is too long to be kept.
+
+    Raises:
+        RemoteProtocolError: it is.
+    """
+    most = limits.max_identifier_characters
+    if len(frame.headers.get(name, "")) > most:
+        raise RemoteProtocolError(f"{name} exceeds {most} characters", receipt=frame.receipt)
 
 
 def required(frame: Frame, name: str) -> str:
@@ -288,9 +313,9 @@ def _prefetch(frame: Frame) -> int | None:
     return prefetch
 
 
-def _flag(frame: Frame, name: str) -> bool:
+def _flag(frame: Frame, name: str, profile: Profile) -> bool:
     text = frame.headers.get(name)
-    flag = _FLAGS.get(text)
+    flag = _as_flag(text, profile)
     if flag is None:
         raise RemoteProtocolError(f"{name} {text!r:.40} is not true or false", receipt=frame.receipt)
     return flag

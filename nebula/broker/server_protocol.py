@@ -35,6 +35,11 @@ _SLICE_BYTES: Final = 32 * 1024
 MANY_FRAMES: Final = 1500
 
 
+# An ERROR comes behind the RECEIPTs that wait for the store, but waits no longer than this: a disk that hangs
+# must not keep the connection of a faulty peer.
+MOST_FAULT_SECONDS: Final = 5.0
+
+
 class State(Enum):
     """Where a connection is in its life."""
 
@@ -86,6 +91,8 @@ class ServerProtocol:
         self._dialogue = self._begin_dialogue()
         self._handlers = _LEGAL[State.OPENING]
         self._taker: ServerProtocol | Dialogue = self
+        # When the ERROR is said at the latest that comes behind RECEIPTs; None: there is none such.
+        self._error_before: float | None = None
         self._connect_before = now + broker.limits.connect_timeout
         self._frame_clock = FrameClock(broker.limits.frame_timeout)
         # Frames and octets that came before we knew that we have to hold the peer back.
@@ -175,7 +182,7 @@ class ServerProtocol:
     def tick(self, now: float) -> float:
         """Look at the clock: beat, or find the peer silent. Returns when to look again."""
         if self.is_finished:
-            return float("inf")
+            return self._wait_with_error(now)
         if self.version is None:
             if now >= self._connect_before:
                 self.fail("no CONNECT came in time", now)
@@ -192,10 +199,15 @@ class ServerProtocol:
         return min(self.heartbeat.next_deadline(now), self._frame_clock.deadline(now))
 
     def fail(self, message: str, now: float) -> None:
-        """End the connection with an ERROR, for a reason that lies outside its frames."""
+        """End the connection with an ERROR, for a reason that lies outside its frames.
+
+        It does not wait for the store, nor does one any longer that was to wait.
+        """
         if not self.is_finished:
             self._now = now
-            self._fail(RemoteProtocolError(message))
+            self._fail(RemoteProtocolError(message), waits=False)
+        elif self._error_before is not None:
+            self._wait_with_error(float("inf"))
 
     def take_output(self, now: float) -> list[bytes]:
         """The octets to be written now, in order; see `Encoder.outbox`."""
@@ -291,24 +303,52 @@ class ServerProtocol:
             return f"{frame.command} came before CONNECT"
         return f"{frame.command} is not legal in an open session"
 
-    def _fail(self, error: RemoteProtocolError | Refused) -> None:
+    def _fail(self, error: RemoteProtocolError | Refused, *, waits: bool = True) -> None:
+        """Say an ERROR and end.
+
+        Args:
+            waits: RECEIPTs that wait for the store come first: what they are about is accepted, and a peer
+                that sent frames in one go would take it for lost.
+        """
         # Refused texts are made for peers; so are those of the codec.
         message = error.detail if isinstance(error, Refused) else str(error)
         receipt = error.receipt if isinstance(error, RemoteProtocolError) else None
         self.fault = message
-        self.session.say(error_frame(message, receipt, self._dialect))
-        self._finish(lost=True)
+        octets = error_frame(message, receipt, self._dialect)
+        held = self.session.held
+        if waits and held:
+            self._error_before = self._now + MOST_FAULT_SECONDS
+            self._broker.hold_receipt(self.session, octets, held[-1][0])
+            self._finish(lost=True, is_told=True)
+        else:
+            self.session.say(octets)
+            self._finish(lost=True)
         # The parser keeps it, and by its traceback it would keep us: only the collector frees such rings.
         error.__traceback__ = error.__context__ = None
 
-    def _finish(self, *, lost: bool) -> None:
+    def _wait_with_error(self, now: float) -> float:
+        """Say an ERROR that waits behind RECEIPTs, if it is time; returns when to look again."""
+        held, before = self.session.held, self._error_before
+        if before is None or not held:
+            return float("inf")
+        if now < before:
+            return before
+        self._error_before = None
+        _, octets = held[-1]
+        assert isinstance(octets, bytes), "an ERROR is the last that is held"
+        held.clear()
+        self.session.say(octets)
+        return float("inf")
+
+    def _finish(self, *, lost: bool, is_told: bool = False) -> None:
         self.is_finished = True
         self.is_held_back = self.is_resting = False
         self._parked = []
         self._unread = b""
         self._handlers = _LEGAL[State.CLOSED]
-        self._broker.close_session(self.session, self._now, lost=lost)
-        if lost:
+        is_told = is_told or not lost
+        self._broker.close_session(self.session, self._now, lost=lost, is_told=is_told)
+        if not is_told:
             self.session.held.clear()
         # Also who has nothing more to be told is to be closed by the shell.
         self.session.dirty.append(self.session)
@@ -327,7 +367,7 @@ class ServerProtocol:
             return
         # An ERROR from here on is in the version that both know.
         self._dialect = dialect
-        check_connect(fields, self.session.profile)
+        check_connect(fields, self.session.profile, self._broker.limits)
         self._connect_fields = fields
         if self._authenticates:
             # The parser reads on after `admit`.

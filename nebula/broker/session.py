@@ -48,7 +48,8 @@ class Session:
         outbox_bytes: what the outbox counts for.
         own_requests: what it asked of the broker itself and may not be taken up yet: numbers and sizes.
         held: RECEIPTs that wait for the store, each with the batch that it waits for; and
-            subscriptions to last values that wait for theirs (D.43).
+            subscriptions to last values that wait for theirs (D.43). The ERROR of a faulty frame may be
+            the last.
         held_bytes: what the RECEIPTs in `held` count for.
         high_water_bytes: from here on queues stop dispatching to this session.
         max_outbox_bytes: from here on it is too slow and is ended.

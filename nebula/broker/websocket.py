@@ -58,7 +58,7 @@ def shake_hands(request: bytes, limits: Limits) -> tuple[ServerProtocol | None, 
     websocket = ServerProtocol(
         subprotocols=_SUBPROTOCOLS,
         select_subprotocol=_select_subprotocol,
-        max_size=limits.max_body_bytes + limits.max_headers * limits.max_header_line_bytes,
+        max_size=limits.max_body_bytes + limits.max_head_bytes,
     )
     websocket.receive_data(request)
     requests = websocket.events_received()

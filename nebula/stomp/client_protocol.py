@@ -59,7 +59,7 @@ _LEGAL: Mapping[State, _Legal] = {
 
 # More than a broker takes from a sender: it adds headers of its own, and escapes what a 1.0 sender need
 # not. With the same limits on both sides any sender could end any consumer's connection.
-_LIMITS: Final = FrameLimits(max_headers=256, max_header_line_bytes=64 * 1024)
+_LIMITS: Final = FrameLimits(max_headers=256, max_header_line_bytes=64 * 1024, max_head_bytes=256 * 1024)
 
 
 class ClientProtocol:

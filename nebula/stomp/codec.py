@@ -236,6 +236,9 @@ class FrameParser:
         new = held[self._searched_bytes :]
         self._searched_bytes = len(held)
         self._check_head_so_far(new, len(held) - self._line_begin)
+        # Each line may end with a CR, which does not count, and the last one with an LF.
+        if len(held) - self._lines_held - 2 > self._limits.max_head_bytes:
+            raise self._too_large_head()
         if not self._lines_held and len(held) > _LONGEST_COMMAND + 1:
             self._check_command(held)
         if self._dialect is OPENING and len(held) > self._max_body_bytes:
@@ -258,6 +261,8 @@ class FrameParser:
 
     def _cut_receipt(self, head: bytes, begin: int) -> tuple[bytes, str]:
         """Take the `receipt` line at `begin` out of a head; returns what is left, and its value."""
+        if len(head) > self._limits.max_head_bytes:
+            raise self._too_large_head()
         end = head.find(b"\n", begin + 1)
         if end < 0:
             end = len(head)
@@ -267,6 +272,8 @@ class FrameParser:
 
     def _read_new_head(self, head: bytes, receipt: str | None) -> tuple[_Head, tuple[str, str] | None]:
         """Read a head that is not known as a whole: without what differs on every request it may be."""
+        if len(head) > self._limits.max_head_bytes:
+            raise self._too_large_head()
         rest, _, last = head.rpartition(b"\n")
         if (
             not last.startswith(_EXCHANGE)
@@ -355,6 +362,9 @@ class FrameParser:
 
     def _too_many_headers(self) -> RemoteProtocolError:
         return RemoteProtocolError(f"more than {self._limits.max_headers} headers")
+
+    def _too_large_head(self) -> RemoteProtocolError:
+        return RemoteProtocolError(f"the headers of a frame exceed {self._limits.max_head_bytes} octets")
 
     def _too_long_line(self) -> RemoteProtocolError:
         return RemoteProtocolError(f"a header line exceeds {self._limits.max_header_line_bytes} octets")

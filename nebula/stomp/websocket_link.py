@@ -56,7 +56,7 @@ class WebSocketLink:
         self._websocket = ClientProtocol(
             WebSocketURI(address.is_tls, host, address.port, address.path, "", None, None),
             subprotocols=_SUBPROTOCOLS,
-            max_size=limits.max_body_bytes + limits.max_headers * limits.max_header_line_bytes,
+            max_size=limits.max_body_bytes + limits.max_head_bytes,
         )
         self._receiver: Receiver
         self._early: list[bytes] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nebula.broker.profiles import MAXAM
 from tests.broker.harness import BrokerHarness, Peer
 
 QUEUE = "/queue/a"
@@ -160,7 +161,7 @@ def test_one_consumer_cannot_ack_what_another_one_has(broker: BrokerHarness) -> 
     ("version", "line"),
     [
         ("1.2", "ACK message-id:m-1; subscription:s"),
-        ("1.1", "ACK message-id:m-1"),
+        ("1.1", "ACK message-id:m-1; subscription:"),
         ("1.1", "ACK subscription:s"),
         ("1.0", "ACK subscription:s"),
         ("1.2", "NACK message-id:m-1; subscription:s"),
@@ -176,6 +177,57 @@ def test_ack_without_what_its_version_requires_is_an_error(
     ((command, headers, *_),) = bob.received()
     assert (command, headers["receipt-id"]) == ("ERROR", "r")
     assert bob.is_closed
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_1_1_may_leave_out_the_subscription_in_standard(broker: BrokerHarness, command: str) -> None:
+    bob = consumer(broker, "1.1", "client-individual")
+    bob.subscribe("/queue/other", "ack:client", id="t")
+    broker.connect().publish(QUEUE, "1", "2")
+    assert len(bob.received()) == 2
+    bob.say(f"{command} message-id:m-1; requeue:false; receipt:r")
+
+    assert bob.received() == [("RECEIPT", {"receipt-id": "r"})]
+    bob.lose()
+    assert left(broker) == ["2"]
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_1_1_without_the_subscription_is_ignored_where_none_has_the_message(
+    broker: BrokerHarness, command: str
+) -> None:
+    bob = consumer(broker, "1.1", "client")
+    bob.say(f"{command} message-id:m-1; receipt:r")
+
+    assert bob.received() == [("RECEIPT", {"receipt-id": "r", "result": "ignored"})]
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_1_1_without_the_subscription_is_an_error_where_two_have_the_message(
+    broker: BrokerHarness, command: str
+) -> None:
+    bob = broker.connect("1.1")
+    for number in "12":
+        bob.subscribe("/topic/t", "ack:client", id=number)
+    broker.connect().publish("/topic/t", "x")
+    assert len({frame[1]["message-id"] for frame in bob.received()}) == 1
+    bob.say(f"{command} message-id:m-1; receipt:r")
+
+    ((answer, headers, *_),) = bob.received()
+    assert (answer, headers["receipt-id"]) == ("ERROR", "r")
+    assert headers["message"] == f"{command} needs the header subscription: 2 subscriptions have the message"
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_1_1_needs_the_subscription_in_maxam(broker: BrokerHarness, command: str) -> None:
+    bob = broker.connect("1.1", profile=MAXAM)
+    bob.subscribe(QUEUE, "ack:client")
+    broker.connect().publish(QUEUE, "1")
+    bob.received()
+    bob.say(f"{command} message-id:m-1; receipt:r")
+
+    ((answer, headers, *_),) = bob.received()
+    assert (answer, headers["receipt-id"]) == ("ERROR", "r")
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])

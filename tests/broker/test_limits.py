@@ -44,6 +44,13 @@ def header_line(broker: BrokerHarness, size: int) -> bool:
     return is_fine(peer)
 
 
+def head(broker: BrokerHarness, size: int) -> bool:
+    peer = broker.connect()
+    lines = f"SEND\ndestination:{QUEUE}\nh:{'x' * (size - 40)}\ni:"
+    peer.feed(f"{lines}{'x' * (size - len(lines))}\n\n\0".encode())
+    return is_fine(peer)
+
+
 def body(broker: BrokerHarness, size: int) -> bool:
     peer = broker.connect()
     peer.publish(QUEUE, "x" * size)
@@ -99,6 +106,33 @@ def destination_characters(broker: BrokerHarness, count: int) -> bool:
     alice.publish(name, "x")
     bob.subscribe(name)
     return is_fine(alice) and is_fine(bob)
+
+
+def identifier_characters(broker: BrokerHarness, count: int) -> bool:
+    id_ = "x" * count
+    fine = []
+    for peer in (broker.connect("1.2"), broker.connect("1.0")):
+        peer.say(f"SUBSCRIBE destination:/topic/a; durable:true; id:{id_}")
+        fine.append(is_fine(peer))
+    alice = broker.connect()
+    alice.say(f"BEGIN transaction:{id_}")
+    fine.append(is_fine(alice))
+    client = broker.accept()
+    client.feed(f"CONNECT\naccept-version:1.2\nhost:h\nclient-id:{id_}\n\n\0".encode())
+    fine.append(is_fine(client))
+    bob = broker.connect()
+    # The one that comes last is apart from the others, and a long one in the middle is not.
+    names = ("dedup-id", "neb-reply-to", "neb-reply-id")
+    bob.say(*(f"SEND destination:{QUEUE}; {name}:{id_}; receipt:r; a:b | x" for name in names))
+    bob.say(*(f"SEND destination:{QUEUE}; {name}:{id_}; receipt:r | x" for name in names))
+    bob.feed(f"SEND\ndestination:{QUEUE}\nreceipt:r\nneb-reply-to:a\nneb-reply-id:{id_}\n\n\0".encode())
+    fine += [frame[1]["disposition"] == "accepted" for frame in bob.received()]
+    # A receipt is kept until COMMIT.
+    start = f"SEND destination:{QUEUE}; transaction:t; receipt:"
+    bob.say("BEGIN transaction:t", f"{start}{id_} | x", "COMMIT transaction:t; receipt:c")
+    fine.append("disposition" not in bob.received()[-1][1])
+    assert len(set(fine)) == 1, fine
+    return fine[0]
 
 
 def unacked_by_default(broker: BrokerHarness, count: int) -> bool:
@@ -309,6 +343,7 @@ CASES: dict[str, Case] = {
     "max_opening_frame_bytes": (Limits(max_opening_frame_bytes=200), opening_frame),
     "max_headers": (Limits(max_headers=5), headers),
     "max_header_line_bytes": (Limits(max_header_line_bytes=100), header_line),
+    "max_head_bytes": (Limits(max_head_bytes=100), head),
     "max_body_bytes": (Limits(max_body_bytes=100), body),
     "connect_timeout": (Limits(connect_timeout=5), seconds_until_connect),
     "frame_timeout": (Limits(frame_timeout=5), seconds_of_a_frame),
@@ -316,6 +351,7 @@ CASES: dict[str, Case] = {
     "max_subscriptions_in_all": (Limits(max_subscriptions_in_all=5), subscriptions_in_all),
     "max_globs": (Limits(max_globs=5), globs),
     "max_destination_characters": (Limits(max_destination_characters=50), destination_characters),
+    "max_identifier_characters": (Limits(max_identifier_characters=50), identifier_characters),
     "default_prefetch": (Limits(default_prefetch=5), unacked_by_default),
     "max_prefetch": (Limits(default_prefetch=2, max_prefetch=5), unacked_at_most),
     "max_outbox_bytes": (

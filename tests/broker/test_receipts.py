@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nebula.broker.profiles import MAXAM, STANDARD, Profile
+from nebula.broker.server_protocol import MOST_FAULT_SECONDS
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 
@@ -145,7 +146,7 @@ def test_commit_waits_for_the_store(broker: BrokerHarness) -> None:
     assert alice.received() == []
     broker.commit()
 
-    assert alice.received() == [("RECEIPT", {"receipt-id": "c", "disposition": "accepted"})]
+    assert alice.received() == [("RECEIPT", {"receipt-id": "c"})]
 
 
 def test_ack_of_what_is_kept_waits_for_the_store(broker: BrokerHarness) -> None:
@@ -205,3 +206,107 @@ def test_peer_that_is_taken_over_is_told_why_and_nothing_behind_it(broker: Broke
 
     assert [frame[0] for frame in old.received()] == ["ERROR"]
     assert set(broker.broker.values.topics) == {"X/a"}
+
+
+# --- an ERROR behind RECEIPTs that wait ---
+
+# What ends a connection by the peer's own fault: the codec, the table of states, a handler and the core.
+FAULTS = ["bogus\n", "CONNECTED\n\n\0", "CONNECT\n\n\0", "SEND\n\nx\0", "COMMIT\ntransaction:t\n\n\0"]
+PERSISTENT = "SEND\ndestination:/queue/a\npersistent:true\nreceipt:{}\n\nv\0"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("comes_apart", [False, True])
+def test_error_comes_behind_the_receipts_that_wait(
+    broker: BrokerHarness, fault: str, comes_apart: bool
+) -> None:
+    alice = broker.connect()
+    sends = "".join(PERSISTENT.format(number) for number in range(3))
+    for octets in (sends, fault) if comes_apart else (sends + fault,):
+        alice.send(octets)
+    assert alice.received() == []
+    assert not alice.is_closed
+    broker.commit()
+
+    said = [(frame[0], frame[1].get("receipt-id")) for frame in alice.received()]
+    assert said == [("RECEIPT", "0"), ("RECEIPT", "1"), ("RECEIPT", "2"), ("ERROR", None)]
+    assert alice.is_closed
+
+
+def test_error_comes_at_once_where_no_receipt_waits(broker: BrokerHarness) -> None:
+    alice = broker.connect()
+    alice.say("SEND destination:/queue/a; persistent:true | v", "bogus ")
+
+    assert [frame[0] for frame in alice.received()] == ["ERROR"]
+    assert alice.is_closed
+
+
+def test_error_waits_for_the_batch_of_the_last_receipt(broker: BrokerHarness) -> None:
+    alice = broker.connect()
+    journal = broker.broker.journal
+    assert journal is not None
+    alice.send(PERSISTENT.format(1))
+    first, _ = journal.take()
+    alice.send(PERSISTENT.format(2) + "bogus\n")
+    broker.broker.committed(first, broker.now)
+    broker.settle()
+    assert receipts(alice) == ["1"]
+    assert not alice.is_closed
+    broker.commit()
+
+    assert [frame[0] for frame in alice.received()] == ["RECEIPT", "ERROR"]
+
+
+def test_what_a_faulty_peer_holds_is_free_before_its_error_is_said(broker: BrokerHarness) -> None:
+    alice, bob = broker.connect(client_id="alice"), broker.connect()
+    alice.subscribe("/queue/b", "ack:client")
+    bob.publish("/queue/b", "work")
+    bob.subscribe("/queue/b")
+    alice.received()
+    alice.send(PERSISTENT.format(1) + "bogus\n")
+    assert not alice.is_closed
+
+    assert bob.bodies() == ["work"]
+    assert not broker.connect(client_id="alice").is_closed
+    alice.send(PERSISTENT.format(2))
+    broker.commit()
+    assert [frame[0] for frame in alice.received()] == ["RECEIPT", "ERROR"]
+    queue = broker.broker.queues.by_name["/queue/a"]
+    assert queue.depth == 1, "what follows a fault counts for nothing"
+
+
+def test_error_waits_no_longer_than_its_time(broker: BrokerHarness) -> None:
+    alice = broker.connect()
+    alice.send(PERSISTENT.format(1) + "bogus\n")
+    broker.advance(MOST_FAULT_SECONDS - 0.25)
+    assert alice.received() == []
+    broker.advance(0.25)
+
+    assert [frame[0] for frame in alice.received()] == ["ERROR"]
+    assert alice.is_closed
+    broker.commit()
+    assert alice.received() == []
+    assert broker.broker.waiting == {}
+
+
+def test_faulty_peer_that_is_lost_while_its_receipts_wait_is_told_nothing(broker: BrokerHarness) -> None:
+    alice = broker.connect()
+    alice.send(PERSISTENT.format(1) + "bogus\n")
+    alice.lose()
+    broker.commit()
+
+    assert alice.received() == []
+    assert alice.session.outbox == []
+
+
+@pytest.mark.parametrize("is_faulty", [False, True])
+def test_end_for_a_reason_of_the_broker_does_not_wait(broker: BrokerHarness, is_faulty: bool) -> None:
+    alice = broker.connect()
+    alice.send(PERSISTENT.format(1) + ("bogus\n" if is_faulty else ""))
+    alice._protocol.fail("the broker is shutting down", broker.now)
+    broker.settle()
+
+    ((command, headers, *_),) = alice.received()
+    assert command == "ERROR"
+    assert headers["message"].startswith("unknown command" if is_faulty else "the broker")
+    assert alice.is_closed

@@ -346,6 +346,29 @@ def test_consumer_that_never_answers_keeps_the_rights_of_its_latest_requests(
 # What the requester may have
 
 
+@pytest.mark.parametrize("header", ["neb-reply-to", "neb-reply-id"])
+def test_request_whose_answer_is_named_at_length_is_invalid_and_gives_no_right(
+    world: BrokerHarness, header: str
+) -> None:
+    alice, bob = caller(world), service(world)
+    for name in (SERVICE, "/topic/asked"):
+        # Last, where the parser takes it apart, and not.
+        for lines in (f"a:b\n{header}:{'x' * 257}", f"{header}:{'x' * 257}\na:b"):
+            alice.send(f"SEND\ndestination:{name}\nreceipt:r\n{lines}\n\nrequest\0")
+
+    assert [frame[1]["disposition"] for frame in alice.received()] == ["rejected-invalid"] * 4
+    assert bob.received() == []
+
+
+def test_request_without_a_reply_address_is_answered_by_a_grant_alone() -> None:
+    broker = BrokerHarness(grants=RIGHTS)
+    alice, bob = caller(broker), service(broker)
+    alice.publish(SERVICE, "request", headers=["neb-reply-id:1"])
+    assert bob.bodies() == ["request"]
+
+    assert answer(bob, to=SERVICE) == UNAUTHORISED
+
+
 def test_answer_goes_where_the_requester_may_subscribe() -> None:
     broker = BrokerHarness(grants=RIGHTS)
     alice, bob = broker.connect(principal="alice"), service(broker)
@@ -673,7 +696,7 @@ def test_answer_in_a_transaction_spends_the_right(world: BrokerHarness) -> None:
         "COMMIT transaction:t; receipt:c",
     )
 
-    assert bob.received() == [("RECEIPT", {"receipt-id": "c", "disposition": ACCEPTED})]
+    assert bob.received() == [("RECEIPT", {"receipt-id": "c"})]
     assert alice.bodies() == ["answer"]
     assert answer(bob) == UNAUTHORISED
 

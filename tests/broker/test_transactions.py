@@ -169,20 +169,20 @@ def test_begin_and_abort_are_receipted(broker: BrokerHarness, line: str) -> None
     assert alice.received() == [receipt("r")]
 
 
-def test_receipt_of_a_good_commit_says_accepted_and_no_more(broker: BrokerHarness) -> None:
+def test_receipt_of_a_good_commit_is_plain(broker: BrokerHarness) -> None:
     alice = broker.connect()
     alice.say(BEGIN)
     alice.publish(QUEUE, "x", headers=[IN, "persistent:true"])
     alice.say(f"{COMMIT}; receipt:c")
 
-    assert alice.received() == [receipt("c", disposition="accepted")]
+    assert alice.received() == [receipt("c")]
 
 
 def test_empty_transaction_is_accepted(broker: BrokerHarness) -> None:
     alice = broker.connect()
     alice.say(BEGIN, f"{COMMIT}; receipt:c")
 
-    assert alice.received() == [receipt("c", disposition="accepted")]
+    assert alice.received() == [receipt("c")]
 
 
 def test_ack_that_has_become_meaningless_does_not_fail_the_commit(broker: BrokerHarness) -> None:
@@ -191,7 +191,7 @@ def test_ack_that_has_become_meaningless_does_not_fail_the_commit(broker: Broker
     bob.ack(one)
     bob.say("UNSUBSCRIBE id:s", f"{COMMIT}; receipt:c")
 
-    assert bob.received() == [receipt("c", disposition="accepted")]
+    assert bob.received() == [receipt("c")]
     assert left(broker) == []
 
 
@@ -354,7 +354,7 @@ def test_failed_transaction_can_be_aborted_and_begun_anew(broker: BrokerHarness)
     alice.publish(QUEUE, "x", headers=[IN])
     alice.say(f"{COMMIT}; receipt:c")
 
-    assert alice.received() == [receipt("c", disposition="accepted")]
+    assert alice.received() == [receipt("c")]
 
 
 def test_rights_are_judged_again_at_the_commit() -> None:
@@ -508,7 +508,7 @@ def test_both_halves_of_a_transaction_are_done_though_its_subscription_ended(bro
     assert left(broker) == ["2"]
     bob.say(f"{COMMIT}; receipt:c")
 
-    assert bob.received() == [receipt("c", disposition="accepted")]
+    assert bob.received() == [receipt("c")]
     assert left(broker) == []
     assert left(broker, "/queue/done") == ["done"]
 
@@ -632,7 +632,7 @@ def test_inbox_goes_with_its_subscription_whatever_a_transaction_has(broker: Bro
 
     bob.say(f"{COMMIT}; receipt:c")
 
-    assert bob.received() == [receipt("c", disposition="accepted")]
+    assert bob.received() == [receipt("c")]
 
 
 def durable_holder(broker: BrokerHarness) -> Peer:
@@ -677,7 +677,7 @@ def test_durable_subscription_that_is_removed_takes_all_with_it(broker: BrokerHa
     bob = durable_holder(broker)
     bob.say("UNSUBSCRIBE id:s; durable:true", f"{COMMIT}; receipt:c")
 
-    assert bob.received() == [receipt("c", disposition="accepted")]
+    assert bob.received() == [receipt("c")]
     assert broker.broker.account.dropped == {"deleted": 2}
     assert broker.broker.account.stored_bytes == 0
 

@@ -358,7 +358,7 @@ def test_duplicates_in_one_transaction_are_found_at_its_commit() -> None:
     alice.say("BEGIN transaction:t", send, send, "COMMIT transaction:t; receipt:c")
 
     assert bob.bodies() == ["x"]
-    assert verdicts(alice) == [("accepted", False)]
+    assert alice.received() == [("RECEIPT", {"receipt-id": "c"})]
 
 
 def test_id_that_is_too_long_to_be_remembered_is_refused() -> None:

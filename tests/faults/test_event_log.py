@@ -145,6 +145,17 @@ def test_message_that_has_no_room(broker: Served, lines: list[Line]) -> None:
     assert (line["destination"], line["session"]) == ("/queue/nebula.inbox.gone", session)
 
 
+def test_send_that_is_rejected_unheard(broker: Served, lines: list[Line]) -> None:
+    wire, session = connected(broker)
+    wire.say(*["SEND destination:/queue/a; persistent:yes | secret"] * 3)
+    assert wire.is_in_order()
+
+    line = wait_for(broker, lines, "send rejected without receipt")
+    assert (line["principal"], line["session"]) == ("anonymous", session)
+    assert (line["destination"], line["reason"]) == ("/queue/a", "rejected-invalid")
+    assert [each["event"] for each in lines].count("send rejected without receipt") == 1
+
+
 def test_message_that_is_dead(broker: Served, lines: list[Line]) -> None:
     wire, _ = connected(broker)
     wire.say("SUBSCRIBE id:s; destination:/queue/a; ack:client", "SEND destination:/queue/a | secret")

@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+import pytest
+
+from nebula.broker import server_protocol
 from nebula.broker.limits import Limits
 from nebula.broker.server import Listener, Server
 from nebula.broker.store import Write
@@ -49,6 +52,10 @@ class Peer:
     async def hear(self, octets: bytes) -> bytes:
         """Everything up to and with `octets`."""
         return await self._reader.readuntil(octets)
+
+    async def hear_all(self) -> bytes:
+        """Everything up to the end of the connection."""
+        return await self._reader.read()
 
 
 @asynccontextmanager
@@ -252,5 +259,37 @@ def test_who_sends_nothing_to_be_kept_is_read_while_the_store_is_behind() -> Non
             peer.say(b"SEND\ndestination:/queue/b\nreceipt:again\n\nx\0")
             await peer.hear(b"receipt-id:again\n")
             other[1].close()
+
+    asyncio.run(main())
+
+
+def test_error_comes_behind_all_receipts_of_what_was_sent_in_one_go() -> None:
+    store = SlowStore()
+
+    async def main() -> None:
+        async with peer_of(store) as peer:
+            peer.say(_SEND * 2000 + b"bogus\n")
+            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            store.is_quick.set()
+            said = await peer.hear_all()
+
+            assert said.count(b"RECEIPT\n") == said.count(b"disposition:accepted") == 2000
+            assert said.count(b"ERROR\n") == 1
+            assert said.rindex(b"RECEIPT\n") < said.index(b"ERROR\n")
+
+    asyncio.run(main())
+
+
+def test_disk_that_hangs_keeps_no_faulty_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_protocol, "MOST_FAULT_SECONDS", 0.2)
+    store = SlowStore()
+
+    async def main() -> None:
+        async with peer_of(store) as peer:
+            peer.say(_SEND * 3 + b"bogus\n")
+            said = await peer.hear_all()
+
+            assert (said.count(b"RECEIPT\n"), said.count(b"ERROR\n")) == (0, 1)
+            assert not store.is_quick.is_set()
 
     asyncio.run(main())

@@ -55,7 +55,7 @@ class _Peer(stomp.ConnectionListener):  # type: ignore[misc] # it has no types
         """The next messages; fails where they do not come."""
         return [self.messages.get(timeout=DEADLINE) for _ in range(count)]
 
-    def settle(self, method: Callable[..., None], message: Any, **options: str) -> None:
+    def settle(self, method: Callable[..., None], message: Any, **options: object) -> None:
         """ACK or NACK in the form of the version."""
         if self._version == "1.2":
             method(message.headers["ack"], **options)
@@ -64,10 +64,10 @@ class _Peer(stomp.ConnectionListener):  # type: ignore[misc] # it has no types
         else:
             method(message.headers["message-id"], **options)
 
-    def ack(self, message: Any, **options: str) -> None:
+    def ack(self, message: Any, **options: object) -> None:
         self.settle(self.connection.ack, message, **options)
 
-    def nack(self, message: Any, **options: str) -> None:
+    def nack(self, message: Any, **options: object) -> None:
         self.settle(self.connection.nack, message, **options)
 
 
@@ -175,6 +175,30 @@ def test_stomp_py_finds_what_it_rejected_in_the_dead_letter_queue(
         peer.ack(dead)
 
     assert dead.body == b"rejected"
+    assert (dead.headers["dead-letter-from"], dead.headers["dead-letter-reason"]) == (queue, "rejected")
+
+
+@every_version
+def test_stomp_py_writes_flags_as_python_does(broker_port: int, queue: str, version: str) -> None:
+    with _connected(broker_port, version) as peer:
+        peer.connection.send(queue, "kept", persistent=True, receipt="r1")
+        verdict = peer.receipts.get(timeout=DEADLINE).headers["disposition"]
+        peer.connection.subscribe(queue, id="1", exclusive=True)
+
+        assert verdict == "accepted"
+        assert peer.take()[0].body == b"kept"
+
+
+@since_1_1
+def test_stomp_py_rejects_with_a_flag_as_python_writes_it(broker_port: int, queue: str, version: str) -> None:
+    with _connected(broker_port, version) as peer:
+        peer.connection.subscribe(queue, id="1", ack="client-individual")
+        peer.connection.send(queue, "rejected")
+        peer.nack(peer.take()[0], requeue=False)
+        peer.connection.subscribe("/queue/DLQ", id="2", ack="client-individual")
+        (dead,) = peer.take()
+        peer.ack(dead)
+
     assert (dead.headers["dead-letter-from"], dead.headers["dead-letter-reason"]) == (queue, "rejected")
 
 

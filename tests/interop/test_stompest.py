@@ -97,6 +97,25 @@ def test_stompest_commits_and_aborts(broker_port: int, queue: str, version: str)
 
 
 @every_version
+def test_stompest_finds_the_receipts_of_a_transaction_plain(
+    broker_port: int, queue: str, version: str
+) -> None:
+    with _connected(broker_port, version) as client:
+        transaction = {StompSpec.TRANSACTION_HEADER: "t"}
+        client.begin("t", receipt="begun")
+        client.send(queue, b"x", transaction)
+        client.commit("t", receipt="committed")
+        client.begin("t")
+        client.abort("t", receipt="aborted")
+
+        # stompest's own tests compare whole frames.
+        told = [_next(client) for _ in range(3)]
+        assert [(frame.command, frame.headers) for frame in told] == [
+            ("RECEIPT", {"receipt-id": name}) for name in ("begun", "committed", "aborted")
+        ]
+
+
+@every_version
 @pytest.mark.parametrize("body", [EVERY_OCTET, MEBIBYTE], ids=["every octet", "1 MiB"])
 def test_stompest_bodies_arrive_unchanged(broker_port: int, queue: str, version: str, body: bytes) -> None:
     with _connected(broker_port, version) as client:

@@ -415,7 +415,7 @@ class BrokerMachine(RuleBasedStateMachine):
         body, verdict = frame[1]["receipt-id"], frame[1].get("disposition")
         if body in self.committed:
             opened = self.committed.pop(body)
-            if verdict == "accepted":
+            if verdict is None:
                 self.commit(opened)
             else:
                 assert verdict == "rejected-full"
@@ -423,7 +423,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.part()
             return
         if verdict is None:
-            assert body.startswith(("held-", "committed-")), "only what is held has no verdict"
+            assert body.startswith(("held-", "committed-")), "only what is held or committed has no verdict"
             return
         (entry,) = (entries[body] for entries in self.queues.values() if body in entries)
         if verdict == "accepted":

@@ -199,7 +199,7 @@ class StoreMachine(StorePeers):
             name = f"t{self.number()}"
             peer.say(f"BEGIN transaction:{name}")
             mine = [each for each in self.subscribed if each.peer is peer and each.held]
-            promise = Promise(peer, self.broker.batch, {"disposition": "accepted"} if ends else {})
+            promise = Promise(peer, self.broker.batch, {})
             word, is_refused = "COMMIT" if ends else "ABORT", self.account.is_disk_low and bool(queues)
             if ends and is_refused:
                 promise.verdict, ends = {"disposition": "rejected-full"}, False

@@ -208,6 +208,16 @@ def test_message_may_have_more_and_longer_headers_than_its_sender_may_write() ->
     assert received(connected(), MESSAGE.replace(b"MESSAGE\n", b"MESSAGE\n" + headers + long)) == ["MESSAGE"]
 
 
+def test_message_may_have_a_larger_head_than_its_sender_may_write() -> None:
+    limits = FrameLimits()
+    # As many octets as a 1.0 sender may write, each of which has to be escaped.
+    line = b"\\\\" * 8000
+    count = limits.max_head_bytes // 8000
+    headers = b"".join(b"h%d:%b\n" % (number, line) for number in range(count))
+
+    assert received(connected(), MESSAGE.replace(b"MESSAGE\n", b"MESSAGE\n" + headers)) == ["MESSAGE"]
+
+
 def test_octets_prove_life_also_when_no_frame_is_complete() -> None:
     protocol = connected()
 

@@ -14,7 +14,13 @@ from nebula.stomp.dialects import OPENING, V1_2, Dialect
 from nebula.stomp.frames import CLIENT_COMMANDS
 from tests.stomp import ALL_DIALECTS, COMMANDS, receive, splits
 
-SMALL = FrameLimits(max_headers=3, max_header_line_bytes=20, max_body_bytes=15, max_opening_frame_bytes=60)
+SMALL = FrameLimits(
+    max_headers=3,
+    max_header_line_bytes=20,
+    max_body_bytes=15,
+    max_opening_frame_bytes=60,
+    max_head_bytes=50,
+)
 
 
 def headers(count: int, end: str = "\n") -> bytes:
@@ -36,6 +42,29 @@ def line_with_cr(size: int) -> bytes:
 
 def receipt_line(size: int) -> bytes:
     return b"ACK\nreceipt:%b\n\n\0" % (b"x" * (size - 8))
+
+
+def head(size: int, *last: str, end: str = "\n") -> bytes:
+    """SEND whose command and headers, the last of them these, have so many octets without CRs and last LF."""
+    lines = ["SEND"]
+    left = size - len("\n".join(["SEND", *last]))
+    while left:
+        octets = left if left < 2000 else 1000
+        lines.append("a:" + "x" * (octets - 3))
+        left -= octets
+    return end.join([*lines, *last, "", "\0"]).encode()
+
+
+def head_with_cr(size: int) -> bytes:
+    return head(size, end="\r\n")
+
+
+def head_with_receipt(size: int) -> bytes:
+    return head(size, "receipt:r", "b:1")
+
+
+def head_of_an_exchange(size: int) -> bytes:
+    return head(size, "neb-reply-id:1")
 
 
 def counted_body(size: int) -> bytes:
@@ -71,6 +100,10 @@ Maker = Callable[[int], bytes]
 CASES: dict[str, tuple[str, tuple[Maker, ...]]] = {
     "max_headers": ("more than {} headers", (headers, headers_with_receipt, lambda n: headers(n, "\r\n"))),
     "max_header_line_bytes": ("a header line exceeds {} octets", (line, line_with_cr, receipt_line)),
+    "max_head_bytes": (
+        "the headers of a frame exceed {} octets",
+        (head, head_with_cr, head_with_receipt, head_of_an_exchange),
+    ),
     "max_body_bytes": ("a body exceeds {} octets", (counted_body, body_until_nul)),
     "max_opening_frame_bytes": (
         "the opening frame exceeds {} octets",
@@ -93,7 +126,7 @@ def test_every_limit_holds_at_one_under_and_one_over_its_default(limit: str) -> 
     words, makers = CASES[limit]
     limits = FrameLimits()
     if limit == "max_opening_frame_bytes":  # else its many short lines are too many headers
-        limits = dataclasses.replace(limits, max_headers=10_000)
+        limits = dataclasses.replace(limits, max_headers=10_000, max_head_bytes=100_000)
     number = getattr(limits, limit)
     for maker in makers:
         for pieces in (lambda data: [data], lambda data: in_pieces(data, 4096)):
@@ -172,6 +205,7 @@ def test_nothing_of_a_refused_frame_is_held(wire: bytes) -> None:
 ENDLESS = {
     "a command": (b"", b"SEND", 20),
     "headers": (b"SEND\n", b"h:v\n", 5 + 4 * 4),
+    "a head": (b"SEND\n", b"h:v\n", 50 + 17 + 2),
     "a header line": (b"SEND\n", b"h:", 5 + 20 + 2),
     "a body": (b"SEND\n\n", b"x", 6 + 15 + 1),
     "line ends": (b"", b"\r\n", None),
@@ -182,7 +216,7 @@ ENDLESS = {
 @pytest.mark.parametrize("what", ENDLESS)
 def test_frame_that_never_ends_is_refused_at_its_limit_octet_by_octet(what: str) -> None:
     start, more, most = ENDLESS[what]
-    limits = dataclasses.replace(SMALL, max_headers=100) if "opening" in what else SMALL
+    limits = dataclasses.replace(SMALL, max_headers=100) if what in ("a head", "an opening frame") else SMALL
     parser = FrameParser(CLIENT_COMMANDS, limits)
     if "opening" not in what:
         parser.begin(V1_2)
@@ -330,7 +364,7 @@ def work(pieces: Iterable[bytes], limits: FrameLimits | None = None) -> float:
 
 
 LF_FRAMES = b"SEND\ndestination:/queue/a\nreceipt:r\ncontent-length:9\n\n\r\nx\0\nx\r\n\0\0\n" * 2000
-BIG_HEAD = b"SEND\n" + b"".join(b"h%d:%b\n" % (i, b"x" * 2000) for i in range(100)) + b"\n"
+BIG_HEAD = b"SEND\n" + b"".join(b"h%d:%b\n" % (i, b"x" * 2000) for i in range(32)) + b"\n"
 LONG_LINE = b"SEND\n" + b"h:%b\n" % (b"x" * 16_000)
 
 

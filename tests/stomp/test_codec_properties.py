@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nebula.errors import RemoteProtocolError
 from nebula.stomp.codec import FrameLimits, FrameParser, serialize
 from nebula.stomp.dialects import OPENING, V1_0, V1_1, V1_2, Dialect
 from nebula.stomp.frames import COMMANDS_WITH_BODY, UNESCAPED_COMMANDS, Frame
 from tests.stomp import ALL_DIALECTS, COMMANDS, INVENTED, NEXT, cut, receive
 
-LIMITS = FrameLimits(max_headers=6, max_header_line_bytes=40, max_body_bytes=60, max_opening_frame_bytes=120)
+LIMITS = FrameLimits(
+    max_headers=6,
+    max_header_line_bytes=40,
+    max_body_bytes=60,
+    max_opening_frame_bytes=120,
+    max_head_bytes=100,
+)
 
 dialects = st.sampled_from(ALL_DIALECTS)
 places = st.lists(st.integers(0, 400), max_size=12)
@@ -151,6 +160,18 @@ def test_opening_frame_survives_being_written_and_read_without_escapes(value: st
 
     for dialect in (V1_0, V1_1, V1_2, INVENTED):
         assert receive([serialize(frame, dialect)], OPENING) == ([frame], None)
+
+
+@given(st.text("\\ncrt0:xé\0", max_size=12), dialects)
+def test_unescaping_at_once_is_unescaping_step_by_step(value: str, dialect: Dialect) -> None:
+    for each in (dialect, dataclasses.replace(dialect, escapes={**dialect.escapes, "0": "\0"})):
+        try:
+            expected = each._unescape_stepwise(value) if each.escapes else value
+        except RemoteProtocolError as error:
+            with pytest.raises(RemoteProtocolError, match=re.escape(str(error))):
+                each.unescape(value)
+        else:
+            assert each.unescape(value) == expected
 
 
 @given(values, dialects)

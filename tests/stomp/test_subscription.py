@@ -537,7 +537,8 @@ async def test_consumer_slower_than_its_broker_gets_every_message() -> None:
 # --- transactions ---
 
 
-async def test_transaction_commits_when_the_block_ends_well() -> None:
+@pytest.mark.parametrize("verdict", ["", "disposition:accepted\n"])
+async def test_transaction_commits_when_the_block_ends_well(verdict: str) -> None:
     async def script(peer: Peer) -> None:
         await peer.accept()
         await peer.confirm()
@@ -545,7 +546,7 @@ async def test_transaction_commits_when_the_block_ends_well() -> None:
         heard = [(await peer.hear()).split("\n", 1) for _ in range(4)]
         assert [command for command, _ in heard] == ["BEGIN", "SEND", "ACK", "NACK"]
         assert all("transaction:3\n" in headers for _, headers in heard)
-        assert (await peer.confirm("disposition:accepted\n")).startswith("COMMIT\ntransaction:3\n")
+        assert (await peer.confirm(verdict)).startswith("COMMIT\ntransaction:3\n")
         await peer.hear()
         await peer.part()
 

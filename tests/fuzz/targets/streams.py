@@ -11,7 +11,13 @@ from nebula.stomp.frames import CLIENT_COMMANDS, COMMANDS_WITH_BODY, SERVER_COMM
 from tests.fuzz.targets.pieces import cut, sizes
 
 _DIALECTS = (*DIALECTS.values(), OPENING)
-_SMALL = FrameLimits(max_headers=6, max_header_line_bytes=40, max_body_bytes=60, max_opening_frame_bytes=120)
+_SMALL = FrameLimits(
+    max_headers=6,
+    max_header_line_bytes=40,
+    max_body_bytes=60,
+    max_opening_frame_bytes=120,
+    max_head_bytes=90,
+)
 _VERSIONS = (("1.0",), ("1.1",), ("1.2",), ("1.0", "1.1", "1.2"))
 # Unlike a server's parser a client's ends with the first ERROR, and what follows counts for nothing.
 _ENDS = "ERROR"

@@ -18,7 +18,13 @@ from tests.fuzz.targets.pieces import cut, sizes
 
 _ORIGIN = "https://shop.example"
 _REQUEST = "\r\n".join(["GET /stomp HTTP/1.1", *(f"{k}: {v}" for k, v in UPGRADE.items()), "", ""]).encode()
-_SMALL = Limits(max_body_bytes=300, max_headers=4, max_header_line_bytes=50, max_opening_frame_bytes=400)
+_SMALL = Limits(
+    max_body_bytes=300,
+    max_headers=4,
+    max_header_line_bytes=50,
+    max_head_bytes=200,
+    max_opening_frame_bytes=400,
+)
 
 
 class _Socket(asyncio.Transport):
