@@ -19,7 +19,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
-from nebula.broker.store import PageRequest, PutDelayed, PutMessage, PutValue, Store, StoredMessage
+from nebula.broker.store import (
+    DropMessage,
+    DropMessages,
+    PageRequest,
+    PutAttempts,
+    PutDelayed,
+    PutMessage,
+    PutShared,
+    PutValue,
+    Store,
+    StoredMessage,
+    Write,
+)
 from nebula.errors import StoreError
 from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, lines, message, reloaded
 
@@ -110,6 +122,69 @@ def test_store_of_the_first_version_is_brought_up_to_date_with_all_it_holds(tmp_
     assert (found.run, found.incarnation) == (5, "0000feed")
 
 
+# As the second version made them.
+VERSION_2 = """
+CREATE TABLE broker (incarnation TEXT NOT NULL, runs INTEGER NOT NULL, is_clean INTEGER NOT NULL,
+    is_copy INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE messages (line TEXT NOT NULL, number INTEGER NOT NULL, destination TEXT NOT NULL,
+    headers TEXT NOT NULL, body BLOB NOT NULL, expires_at REAL, attempts INTEGER NOT NULL,
+    is_request INTEGER NOT NULL, PRIMARY KEY (line, number));
+CREATE TABLE delayed (number INTEGER NOT NULL, destination TEXT NOT NULL, deliver_at REAL NOT NULL,
+    headers TEXT NOT NULL, body BLOB NOT NULL, expires_at REAL, attempts INTEGER NOT NULL,
+    is_request INTEGER NOT NULL, PRIMARY KEY (number));
+CREATE TABLE duplicates (destination TEXT NOT NULL, id TEXT NOT NULL, until REAL NOT NULL,
+    PRIMARY KEY (destination, id));
+CREATE TABLE last_values (destination TEXT NOT NULL, number INTEGER NOT NULL, headers TEXT NOT NULL,
+    body BLOB NOT NULL, expires_at REAL, attempts INTEGER NOT NULL, is_request INTEGER NOT NULL,
+    PRIMARY KEY (destination));
+CREATE TABLE sessions (id TEXT NOT NULL, principal TEXT NOT NULL, away_since REAL, PRIMARY KEY (id));
+CREATE TABLE subscriptions (session TEXT NOT NULL, id TEXT NOT NULL, destination TEXT NOT NULL,
+    ack TEXT NOT NULL, prefetch INTEGER NOT NULL, seen_number INTEGER NOT NULL, PRIMARY KEY (session, id));
+CREATE TABLE pending (session TEXT NOT NULL, id TEXT NOT NULL, destinations TEXT NOT NULL,
+    PRIMARY KEY (session, id));
+PRAGMA user_version = 2;
+INSERT INTO broker VALUES ('0000feed', 4, 1, 0);
+INSERT INTO messages VALUES ('/queue/a', 8, '/queue/a', '[["sender","alice"]]', x'', 1.75e9, 0, 1);
+INSERT INTO messages SELECT CAST(x'00' || 'till-1' || x'00' || id AS TEXT), 9, '/topic/t', '[]', x'6869',
+    NULL, 3, 0 FROM (SELECT 's' AS id UNION SELECT 't');
+INSERT INTO delayed VALUES (7, '/queue/a', 2e9, '[]', x'00ff', NULL, 0, 0);
+INSERT INTO duplicates VALUES ('/queue/a', 'x', 2e9);
+INSERT INTO last_values VALUES ('X/a', 9, '[]', x'61', NULL, 0, 0);
+INSERT INTO sessions VALUES ('till-1', 'ab12', NULL);
+INSERT INTO subscriptions VALUES ('till-1', '0', 'X/*', 'client', 10, 77);
+INSERT INTO pending VALUES ('till-1', '0', '["X/a","X/ü"]');
+"""
+
+
+def test_store_of_the_second_version_is_brought_up_to_date_with_all_it_holds(tmp_path: Path) -> None:
+    _write(tmp_path, VERSION_2)
+    lines_of_both = ("\0till-1\0s", "\0till-1\0t")
+    old = StoredMessage(9, "/topic/t", (), b"hi", None, 3)
+
+    found = reloaded(lambda: SqliteStore(tmp_path), [PutShared(lines_of_both, message(10))])
+    later = reloaded(lambda: SqliteStore(tmp_path), [DropMessages(lines_of_both[0], 0, 10)])
+
+    request = StoredMessage(8, "/queue/a", (("sender", "alice"),), b"", 1.75e9, 0, is_request=True)
+    assert lines(found) == {"/queue/a": [request], **{key: [old, message(10)] for key in lines_of_both}}
+    assert lines(later) == {"/queue/a": [request], lines_of_both[1]: [old, message(10)]}
+    assert found.delayed == [PutDelayed(StoredMessage(7, "/queue/a", (), b"\x00\xff"), 2e9)]
+    assert [row.id for row in found.duplicates] == ["x"]
+    assert found.values == [StoredMessage(9, "X/a", (), b"a")]
+    assert (found.sessions, found.subscriptions) == ([SESSION], [SUBSCRIPTION])
+    assert found.pending == {("till-1", "0"): ("X/a", "X/ü")}
+    assert (found.run, found.incarnation) == (5, "0000feed")
+
+
+def test_store_stays_of_the_second_version_when_it_cannot_all_be_changed(tmp_path: Path) -> None:
+    _write(tmp_path, VERSION_2)
+
+    with pytest.raises(StoreError, match="cannot be used, disk I/O error; see to the disk"):
+        SqliteStore(tmp_path, connect=_opener("CREATE TRIGGER")).load()
+    with closing(sqlite3.connect(tmp_path / STORE_FILE)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    assert set(reloaded(lambda: SqliteStore(tmp_path)).lines) > {"/queue/a"}
+
+
 @pytest.mark.parametrize("step", ["ALTER TABLE messages ADD", "UPDATE messages", "PRAGMA user_version = "])
 def test_store_stays_of_the_first_version_when_it_cannot_all_be_changed(tmp_path: Path, step: str) -> None:
     _write_version_1(tmp_path)
@@ -120,10 +195,16 @@ def test_store_stays_of_the_first_version_when_it_cannot_all_be_changed(tmp_path
     assert (again.run, set(again.lines)) == (5, {"/queue/DLQ", "/queue/a"})
 
 
-def test_migrated_store_has_the_columns_of_a_new_one(tmp_path: Path) -> None:
-    _write_version_1(tmp_path)
+@pytest.mark.parametrize("version", ["VERSION_1", "VERSION_2"])
+def test_migrated_store_is_declared_as_a_new_one(tmp_path: Path, version: str) -> None:
+    _write(tmp_path, globals()[version])
     reloaded(lambda: SqliteStore(tmp_path))
     reloaded(lambda: SqliteStore(tmp_path / "new"))
+
+    def others(folder: Path) -> list[str]:
+        with closing(sqlite3.connect(folder / STORE_FILE)) as db:
+            find = "SELECT sql FROM sqlite_master WHERE type <> 'table' AND sql IS NOT NULL ORDER BY name"
+            return [" ".join(sql.split()) for (sql,) in db.execute(find)]
 
     def columns(folder: Path) -> list[Any]:
         db = sqlite3.connect(folder / STORE_FILE)
@@ -134,6 +215,8 @@ def test_migrated_store_has_the_columns_of_a_new_one(tmp_path: Path) -> None:
             ).fetchall()
 
     assert columns(tmp_path) == columns(tmp_path / "new")
+    assert len(others(tmp_path)) == 2
+    assert others(tmp_path) == others(tmp_path / "new")
 
 
 def test_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
@@ -196,6 +279,66 @@ def test_broken_file_is_read_or_refused_in_our_words(
 
     refusal = _refusal(SqliteStore(folder))
     assert refusal is None or refusal.startswith(f"{file}: ")
+
+
+# --- one message in several lines ---
+
+
+DURABLES = tuple(f"\0till-1\0{number}" for number in range(300))
+
+
+def _bodies(folder: Path) -> list[int]:
+    """The numbers of the bodies that are kept for several lines."""
+    with closing(sqlite3.connect(folder / STORE_FILE)) as db:
+        return [number for (number,) in db.execute("SELECT number FROM bodies ORDER BY number")]
+
+
+def test_body_of_three_hundred_durable_subscriptions_is_on_the_disk_once(tmp_path: Path) -> None:
+    body = bytes(1_000_000)
+
+    found = reloaded(lambda: SqliteStore(tmp_path), [PutShared(DURABLES, message(1, body))])
+
+    assert {name: line.count for name, line in found.lines.items()} == dict.fromkeys(DURABLES, 1)
+    assert (tmp_path / STORE_FILE).stat().st_size < 1_200_000
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        [DropMessage(DURABLES[1], 1)],
+        [DropMessages(DURABLES[1], 0, 1)],
+        [PutAttempts(DURABLES[1], 1, 3), DropMessage(DURABLES[1], 1), PutMessage("/queue/DLQ", message(3))],
+    ],
+)
+def test_body_goes_with_the_last_line_that_it_is_in(tmp_path: Path, last: list[Write]) -> None:
+    puts: list[Write] = [PutShared(DURABLES[:2], message(number)) for number in (1, 2)]
+
+    reloaded(lambda: SqliteStore(tmp_path), puts, [DropMessage(DURABLES[0], 1)])
+    assert _bodies(tmp_path) == [1, 2]
+    reloaded(lambda: SqliteStore(tmp_path), last)
+    assert _bodies(tmp_path) == [2]
+
+
+def test_body_that_comes_and_goes_in_one_batch_is_not_kept(tmp_path: Path) -> None:
+    drops: list[Write] = [DropMessage(line, 1) for line in DURABLES[:2]]
+
+    reloaded(lambda: SqliteStore(tmp_path), [PutShared(DURABLES[:2], message(1)), *drops])
+
+    assert _bodies(tmp_path) == []
+
+
+@pytest.mark.parametrize("messages", [1, 5000])
+def test_message_without_its_body_is_found_at_the_start(tmp_path: Path, messages: int) -> None:
+    puts: list[Write] = [PutShared(DURABLES[:2], message(number)) for number in range(messages)]
+    reloaded(lambda: SqliteStore(tmp_path), puts)
+    _alter(tmp_path, "DELETE FROM bodies WHERE number = (SELECT MAX(number) FROM bodies)")
+
+    refusal = _refusal(SqliteStore(tmp_path))
+    assert refusal is not None
+    assert "nebula.db: cannot be used, a row makes no sense; restore the folder" in refusal
+
+
+# --- the disk fails ---
 
 
 def test_failed_write_leaves_what_was_there_and_no_clean_end(tmp_path: Path) -> None:
@@ -489,8 +632,12 @@ def _fill(folder: Path, *, messages: int) -> None:
 
 
 def _write_version_1(folder: Path) -> None:
+    _write(folder, VERSION_1)
+
+
+def _write(folder: Path, script: str) -> None:
     with closing(sqlite3.connect(folder / STORE_FILE)) as db:
-        db.executescript(VERSION_1)
+        db.executescript(script)
 
 
 def _refusal(store: Store) -> str | None:
