@@ -13,7 +13,14 @@ from typing import Any, Final
 from nebula.broker.sqlite_backup import OnFraction, back_up
 from nebula.broker.sqlite_rows import MIGRATIONS, TABLES, VERSION, Table
 from nebula.broker.store import Snapshot
-from nebula.broker.store_folder import STORE_FILE, keep_others_out, make_file, store_error
+from nebula.broker.store_folder import (
+    STORE_FILE,
+    keep_others_out,
+    make_file,
+    make_private,
+    refuse_foreign_log,
+    store_error,
+)
 from nebula.broker.store_lines import line_of, object_of, row_of
 from nebula.errors import StoreError
 
@@ -65,7 +72,11 @@ def back_up_store(folder: Path, target: Path, on_fraction: OnFraction) -> Path:
     Raises:
         StoreError: it cannot be copied, or there is something else than a copy at the target.
     """
-    return back_up(_file_in(folder), target, on_fraction)
+    file = _file_in(folder)
+    with _in_our_words(file):
+        refuse_foreign_log(file)
+        make_private(file)
+    return back_up(file, target, on_fraction)
 
 
 @contextmanager
@@ -77,7 +88,7 @@ def open_store(folder: Path) -> Iterator[ClosedStore]:
             whatever goes wrong with the file inside the block.
     """
     file = _file_in(folder)
-    with keep_others_out(file.parent), _in_our_words(file), closing(_connected(file)) as db:
+    with keep_others_out(file.parent), _in_our_words(file), _opened(file) as db:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version != VERSION:
             raise StoreError(
@@ -220,6 +231,7 @@ def import_lines(folder: Path, lines: Iterable[str]) -> int:
     with _in_our_words(file), keep_others_out(file.parent):
         if file.exists():
             raise StoreError(f"{file}: is there already; move it away, or name another folder")
+        refuse_foreign_log(file)
         make_file(file)
         try:
             with closing(_connected(file)) as db:
@@ -294,6 +306,14 @@ def _file_in(folder: Path) -> Path:
     if not file.exists():
         raise StoreError(f"{file}: there is no store; name the folder of one")
     return file
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[sqlite3.Connection]:
+    refuse_foreign_log(file)
+    make_private(file)
+    with closing(_connected(file)) as db:
+        yield db
 
 
 def _connected(file: Path) -> sqlite3.Connection:

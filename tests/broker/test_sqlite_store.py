@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import stat
@@ -50,6 +51,39 @@ def test_folder_and_file_are_for_one_user_alone(tmp_path: Path) -> None:
         "nebula.db-wal": 0o600,
         "nebula.db-shm": 0o600,
     }
+    store.close()
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077, 0o777])
+def test_files_and_folders_are_for_one_user_alone_with_any_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        store = SqliteStore(tmp_path / "state" / "nebula")
+        store.load()
+        store.apply([SESSION])
+        store.backup(tmp_path / "state" / "copy.db")
+    finally:
+        os.umask(before)
+
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert modes == {
+        **dict.fromkeys(("state", "nebula"), 0o700),
+        **dict.fromkeys(("lock", "nebula.db", "nebula.db-wal", "nebula.db-shm", "copy.db"), 0o600),
+    }
+    store.close()
+
+
+def test_files_that_others_could_read_are_theirs_no_more_after_a_start(tmp_path: Path) -> None:
+    _crash(tmp_path / "data", tmp_path / "crashed", [PutMessage("/queue/a", message(1))])
+    files = list((tmp_path / "crashed").iterdir())
+    for file in files:
+        file.chmod(0o644)
+
+    store = SqliteStore(tmp_path / "crashed")
+    found = store.load()
+    assert {file.name for file in files} == {"nebula.db", "nebula.db-wal", "nebula.db-shm", "lock"}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert lines(found) == {"/queue/a": [message(1)]}
     store.close()
 
 
@@ -434,6 +468,105 @@ def test_start_tells_what_it_is_at_and_checks_only_after_a_bad_end(
     assert told[-1] == ("reading", 1.0)
 
 
+# --- a copy beside the log of another store ---
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> Path:
+    """What a broker that was killed has left: the last messages are in the log alone."""
+    folder = tmp_path / "crashed"
+    _crash(tmp_path / "data", folder, [PutMessage("/queue/a", message(number)) for number in (1, 2)])
+    assert (folder / "nebula.db-wal").stat().st_size
+    return folder
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A backup of another store."""
+    other = SqliteStore(tmp_path / "other")
+    other.load()
+    other.apply([PutMessage("/queue/b", message(7, b"x" * 3000))])
+    other.backup(tmp_path / "copy.db")
+    other.close()
+    return tmp_path / "copy.db"
+
+
+def _refuses(folder: Path) -> str:
+    """The sentence, after which everything is as it was."""
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    refusal = _refusal(SqliteStore(folder))
+    assert refusal is not None
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    return refusal
+
+
+def test_copy_beside_the_log_of_a_crashed_broker_is_refused_and_nothing_is_changed(
+    crashed: Path, copy: Path
+) -> None:
+    store = (crashed / STORE_FILE).read_bytes()
+    (crashed / STORE_FILE).write_bytes(copy.read_bytes())
+
+    refusal = _refuses(crashed)
+    assert refusal.startswith(f"{crashed / STORE_FILE}: is a copy, and nebula.db-wal beside it is the log of")
+    assert "move nebula.db-wal away and start again" in refusal
+    # What it says to do, done: the one way, and the other.
+    (crashed / "nebula.db-wal").rename(crashed / "away")
+    assert lines(reloaded(lambda: SqliteStore(crashed))) == {"/queue/b": [message(7, b"x" * 3000)]}
+    (crashed / "away").rename(crashed / "nebula.db-wal")
+    (crashed / STORE_FILE).write_bytes(store)
+    assert lines(reloaded(lambda: SqliteStore(crashed))) == {"/queue/a": [message(1), message(2)]}
+
+
+def test_copy_beside_another_stores_shared_memory_alone_is_used(crashed: Path, copy: Path) -> None:
+    (crashed / "nebula.db-wal").unlink()
+    (crashed / STORE_FILE).write_bytes(copy.read_bytes())
+    assert (crashed / "nebula.db-shm").exists()
+
+    assert lines(reloaded(lambda: SqliteStore(crashed))) == {"/queue/b": [message(7, b"x" * 3000)]}
+
+
+def test_copy_beside_an_empty_log_is_used(crashed: Path, copy: Path) -> None:
+    (crashed / "nebula.db-wal").write_bytes(b"")
+    (crashed / STORE_FILE).write_bytes(copy.read_bytes())
+
+    assert lines(reloaded(lambda: SqliteStore(crashed))) == {"/queue/b": [message(7, b"x" * 3000)]}
+
+
+def test_log_without_its_store_is_not_thrown_away(crashed: Path) -> None:
+    (crashed / STORE_FILE).unlink()
+
+    assert _refuses(crashed).startswith(
+        f"{crashed / 'nebula.db-wal'}: is the log of a store that is not here"
+    )
+
+
+def test_broker_that_was_killed_on_a_copy_finds_what_it_wrote(tmp_path: Path, copy: Path) -> None:
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    copy.rename(restored / STORE_FILE)
+    before = (restored / STORE_FILE).read_bytes()
+
+    _crash(restored, tmp_path / "again", [PutMessage("/queue/b", message(8))])
+
+    # Not one of its rows is in the file yet, which says nevertheless that there is a log.
+    assert len((tmp_path / "again" / STORE_FILE).read_bytes()) == len(before)
+    found = reloaded(lambda: SqliteStore(tmp_path / "again"))
+    assert [each.number for each in lines(found)["/queue/b"]] == [7, 8]
+
+
+def test_copy_on_which_a_broker_was_started_and_stopped_is_used_as_any_store(
+    tmp_path: Path, copy: Path
+) -> None:
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    copy.rename(restored / STORE_FILE)
+    reloaded(lambda: SqliteStore(restored))
+
+    _crash(restored, tmp_path / "again", [PutMessage("/queue/b", message(8))])
+    found = reloaded(lambda: SqliteStore(tmp_path / "again"))
+    assert [each.number for each in lines(found)["/queue/b"]] == [7, 8]
+
+
 # --- the disk fails while the broker runs ---
 
 
@@ -628,6 +761,15 @@ def _fill(folder: Path, *, messages: int) -> None:
     store.load()
     store.apply([PutMessage("/queue/a", message(number)) for number in range(messages)])
     store.apply([PutValue(message(99, destination="X/a")), SESSION, SUBSCRIPTION, PENDING])
+    store.close()
+
+
+def _crash(folder: Path, image: Path, writes: list[Write]) -> None:
+    """Leave in `image` what a broker leaves that is killed after this."""
+    store = SqliteStore(folder)
+    store.load()
+    store.apply(writes)
+    shutil.copytree(folder, image)
     store.close()
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -23,7 +25,7 @@ from nebula.broker.store import (
     StoredMessage,
     Write,
 )
-from nebula.broker.store_tools import import_lines, open_store
+from nebula.broker.store_tools import back_up_store, import_lines, open_store
 from nebula.errors import StoreError
 from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, message, reloaded
 
@@ -108,6 +110,64 @@ def test_store_of_another_version_is_refused(folder: Path, version: int, what: s
 
     with pytest.raises(StoreError, match=f"its tables are of version {version}, and this .*; {what}"):
         _exported(folder)
+
+
+def test_files_that_others_could_read_are_theirs_no_more(folder: Path) -> None:
+    (folder / STORE_FILE).chmod(0o644)
+
+    assert _findings(folder) == []
+    assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
+
+
+def test_copy_of_a_store_that_others_could_read_leaves_it_private(folder: Path, tmp_path: Path) -> None:
+    (folder / STORE_FILE).chmod(0o644)
+    copy = tmp_path / "copy.db"
+
+    for _ in range(2):
+        back_up_store(folder, copy, lambda _: None)
+        modes = {stat.S_IMODE(file.stat().st_mode) for file in (*folder.iterdir(), copy)}
+        assert modes == {0o600}
+        copy.chmod(0o644)
+
+
+def test_tools_keep_away_from_a_copy_beside_the_log_of_another_store(folder: Path, tmp_path: Path) -> None:
+    exported = _exported(folder)
+    back_up_store(folder, tmp_path / "copy.db", lambda _: None)
+    running = SqliteStore(folder)
+    running.load()
+    log = (folder / f"{STORE_FILE}-wal").read_bytes()
+    running.close()
+    assert log
+    (tmp_path / "copy.db").replace(folder / STORE_FILE)
+    (folder / f"{STORE_FILE}-wal").write_bytes(log)
+    before = (folder / STORE_FILE).read_bytes()
+
+    for use in (
+        _findings,
+        _exported,
+        lambda folder: back_up_store(folder, tmp_path / "x.db", lambda _: None),
+    ):
+        with pytest.raises(
+            StoreError, match=r"nebula\.db: is a copy, and nebula\.db-wal beside it is the log"
+        ):
+            use(folder)
+    assert ((folder / STORE_FILE).read_bytes(), (folder / f"{STORE_FILE}-wal").read_bytes()) == (before, log)
+    (folder / STORE_FILE).unlink()
+    with pytest.raises(StoreError, match=r"nebula\.db-wal: is the log of a store that is not here"):
+        import_lines(folder, exported)
+    assert (folder / f"{STORE_FILE}-wal").read_bytes() == log
+
+
+def test_import_is_for_one_user_alone_with_any_umask(folder: Path, tmp_path: Path) -> None:
+    exported = _exported(folder)
+    before = os.umask(0)
+    try:
+        import_lines(tmp_path / "new", exported)
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "new").iterdir()} == {0o600}
 
 
 # --- check ---
