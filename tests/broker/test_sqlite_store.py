@@ -33,6 +33,7 @@ from nebula.broker.store import (
     StoredMessage,
     Write,
 )
+from nebula.broker.store_tools import open_store
 from nebula.errors import StoreError
 from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, lines, message, reloaded
 
@@ -723,6 +724,50 @@ def test_what_was_applied_is_there_after_a_kill(tmp_path: Path) -> None:
     assert len(kept) % 5 == 0
     assert len(kept) >= 5 * len(said)
     assert (found.run, found.is_clean) == (1, False)
+
+
+SHARING_CHILD = """
+import sys
+from pathlib import Path
+from nebula.broker.sqlite_store import SqliteStore
+from nebula.broker.store import DropMessage, DropMessages, PutAttempts, PutShared, StoredMessage
+
+LINES = ("\\0c\\0a", "\\0c\\0b", "\\0c\\0c")
+store = SqliteStore(Path(sys.argv[1]))
+store.load()
+for number in range(1, 1_000_000):
+    put = PutShared(LINES, StoredMessage(number, "/topic/t", (), b"x" * 9000))
+    drops = [DropMessage(LINES[0], number - 1), DropMessage(LINES[1], number - 3)]
+    drops.append(PutAttempts(LINES[1], number, 1))
+    if number % 5 == 0:
+        drops.append(DropMessages(LINES[2], number - 10, number - 5))
+    store.apply([put, *drops])
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("said", range(3, 23, 4))
+def test_references_are_right_after_a_kill(tmp_path: Path, said: int) -> None:
+    command = [sys.executable, "-c", SHARING_CHILD, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for _ in range(said):
+            next(child.stdout)
+        child.kill()
+        told = said + len(child.stdout.read().splitlines())
+
+    with open_store(tmp_path) as opened:
+        assert set(opened.check()) == {None}
+    found = lines(reloaded(lambda: SqliteStore(tmp_path)))
+    last = found["\0c\0a"][-1].number
+    numbers = {line: [each.number for each in kept] for line, kept in found.items()}
+    assert last in (told, told + 1)
+    assert numbers == {
+        "\0c\0a": [last],
+        "\0c\0b": [*range(max(1, last - 2), last + 1)],
+        "\0c\0c": [*range(max(1, last // 5 * 5 - 4), last + 1)],
+    }
+    assert _bodies(tmp_path) == sorted(set().union(*numbers.values()))
 
 
 def _opener(statement: str) -> Callable[..., sqlite3.Connection]:

@@ -1,9 +1,10 @@
 """The broker and its store against a model: commits and pages are late, and it crashes at any moment.
 
 The model (`kept`) knows in which batch of the store each message came and went, and so what a crash has to
-leave. Checked after every step: the rows on disk are exactly those of unsettled persistent messages; no
-receipt is said before what it promises is on disk; nothing waits while a subscription has credit, unless a
-page is on its way; and nothing is delivered that is not there, or twice, or out of order.
+leave. The store in memory has a twin on disk (`twin_store`), which has to hold the same. Checked after every
+step: the rows on disk are exactly those of unsettled persistent messages; no receipt is said before what it
+promises is on disk; nothing waits while a subscription has credit, unless a page is on its way; and nothing
+is delivered that is not there, or twice, or out of order.
 """
 
 from __future__ import annotations
@@ -339,6 +340,8 @@ class StoreMachine(StorePeers):
         ]
         dead = Counter([*expired, *(entry.body for entry in self.model.dead)])
         assert Counter(self.drain(reader, DEAD_LETTER_QUEUE)) == dead, self.broker.transcript
+        self.broker.commit()
+        self.disk.close()
 
 
 TestStore = pytest.mark.timeout(SECONDS)(StoreMachine.TestCase)
