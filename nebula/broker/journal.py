@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, cast
 
 from nebula.broker.messages import Head, Kind, Message, wanted_priority
 from nebula.broker.shares import Usage
@@ -14,12 +14,15 @@ from nebula.broker.store import (
     DropMessage,
     DropMessages,
     DropValue,
+    PutAttempts,
     PutDelayed,
     PutDuplicate,
     PutMessage,
+    PutShared,
     PutValue,
     StoredMessage,
     Write,
+    may_share,
 )
 from nebula.headers import REPLY_TO, SENDER
 
@@ -87,6 +90,8 @@ class Journal:
         self._heads: dict[tuple[object, ...], tuple[Head, object]] = {}
         # Of `_rows` those messages that the store has already, with another count.
         self._again: set[_Key] = set()
+        # By number: the lines that one message was put into, where they may be several.
+        self._shared: dict[int, list[str]] = {}
 
     @property
     def pending_count(self) -> int:
@@ -104,6 +109,8 @@ class Journal:
         self.backlog_bytes += message.size_bytes
         self._last_number = message.number
         self._rows["message", queue, message.number] = (queue, message, 0)
+        if message.shared is not None:  # it has several receivers
+            self._shared.setdefault(message.number, []).append(queue)
 
     def put_again(self, queue: str, message: Message, attempts: int) -> None:
         """A queue still holds it, after so many deliveries that failed."""
@@ -111,7 +118,11 @@ class Journal:
         if key not in self._rows:
             self._again.add(key)
         self.count += 1
-        self._rows[key] = (queue, message, attempts)
+        if key in self._again and may_share(queue):
+            # Its content may be in other lines too, and must not get a copy for this one.
+            self._rows[key] = PutAttempts(queue, message.number, attempts)
+        else:
+            self._rows[key] = (queue, message, attempts)
 
     def drop_message(self, queue: str, message: Message) -> None:
         """A queue holds it no more."""
@@ -199,12 +210,27 @@ class Journal:
         self._rows, self._runs = {}, []
         self._again.clear()
         writes: list[Write] = list(chain.from_iterable(run.rows() for run in runs))
+        if self._shared:
+            writes += self._take_shared(rows)
         # A plain tuple is what is still to be made a row of; rows are tuples with a name, or none.
         writes += [
             self._row(*row) if type(row) is tuple else row  # type: ignore[misc]  # not narrowed by `type`
             for row in rows.values()
         ]
         return number, writes
+
+    def _take_shared(self, rows: dict[_Key, Write | _Held]) -> Iterator[Write]:
+        """Take out the messages that are in several lines, as rows that share their content."""
+        shared, self._shared = self._shared, {}
+        for number, lines in shared.items():
+            # It may have left some of them again, or all.
+            keys = [key for line in lines if (key := ("message", line, number)) in rows]
+            if len(keys) < 2:
+                continue
+            # What was put in this batch is not a row yet.
+            held = cast("list[_Held]", [rows.pop(key) for key in keys])
+            yield PutShared(tuple(line for line, _, _ in held), self._stored(held[0][1], 0))
+            yield from (PutAttempts(line, number, attempts) for line, _, attempts in held if attempts)
 
     def committed(self) -> None:
         """The store has the batch that was taken last."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import accumulate, groupby
 from operator import attrgetter, itemgetter
 from typing import Any, Final, TypeAlias
@@ -24,6 +24,7 @@ from nebula.broker.store import (
     PutSubscription,
     Snapshot,
     StoredMessage,
+    may_share,
 )
 
 __all__ = ["read_into", "read_page"]
@@ -40,34 +41,55 @@ _ROW_BYTES: Final = 320
 _EXTENTS: Final = """
 SELECT line, COUNT(*), SUM(LENGTH(body)), MIN(number), MAX(number) FROM messages GROUP BY line
 """
+_SHARED_EXTENTS: Final = """
+SELECT line, COUNT(*), SUM(LENGTH(body)), MIN(number), MAX(number), COUNT(body)
+FROM shared_messages LEFT JOIN bodies USING (number) GROUP BY line
+"""
 
 _SHALLOW: Final = """
 SELECT * FROM messages WHERE line NOT IN (SELECT value FROM JSON_EACH(?)) ORDER BY line, number
 """
+_SHALLOW_SHARED: Final = """
+SELECT * FROM shared_messages WHERE line NOT IN (SELECT value FROM JSON_EACH(?)) ORDER BY line, number
+"""
+# Each once, however many lines it is in.
+_SHALLOW_BODIES: Final = """
+SELECT * FROM bodies WHERE number IN
+    (SELECT number FROM shared_messages WHERE line NOT IN (SELECT value FROM JSON_EACH(?)))
+"""
 
 # The rows of a page, in order of number: as many as may be in it.
-_PAGE: Final = """
-FROM (SELECT * FROM messages WHERE line = ? AND number > ? AND number <= ? ORDER BY number LIMIT ?)
+_ROWS: Final = """
+SELECT number, {body}, destination, headers, expires_at, attempts, is_request FROM {tables}
+WHERE line = ?1 AND number > ?2 AND number <= ?3
+"""
+_PAGE: Final = f"""
+FROM ({_ROWS.replace("{tables}", "messages")} ORDER BY number LIMIT ?4)
+"""
+# Of a line whose messages may have their content elsewhere: both kinds, merged as they are read.
+_SHARING_PAGE: Final = f"""
+FROM ({_ROWS.replace("{tables}", "messages")} UNION ALL
+    {_ROWS.replace("{tables}", "shared_messages CROSS JOIN bodies USING (number)")} ORDER BY number LIMIT ?4)
 """
 
 # What a page is like: how large its bodies are, and the extremes of all else.
-_OUTLINE: Final = f"""
-SELECT GROUP_CONCAT(LENGTH(body)), MIN(destination), MAX(destination), MIN(headers), MAX(headers),
-    COUNT(expires_at), MIN(attempts), MAX(attempts), MIN(is_request), MAX(is_request) {_PAGE}
+_OUTLINE: Final = """
+SELECT GROUP_CONCAT(size), MIN(destination), MAX(destination), MIN(headers), MAX(headers),
+    COUNT(expires_at), MIN(attempts), MAX(attempts), MIN(is_request), MAX(is_request)
 """
 
 # Each statement says it all of its rows: some may go after the one before it.
 _BODIES: Final = "GROUP_CONCAT(number), GROUP_CONCAT(LENGTH(body)), CAST(GROUP_CONCAT(body, '') AS BLOB)"
 
 # Rows that differ in nothing else, as one.
-_ALIKE: Final = f"SELECT {_BODIES} {_PAGE}"
+_ALIKE: Final = f"SELECT {_BODIES}"
 
 # All rows as one, a column of them as one text. Row by row, this thread would let go of the interpreter for
 # each, and wait for up to 5 ms to have it back from a busy loop (docs/decisions/0010). JSON has no bare line
 # feed; QUOTE gives all digits of a number; and a BLOB that is taken for text stays as it is in UTF-8.
 _PACKED: Final = f"""
 SELECT {_BODIES}, GROUP_CONCAT(JSON_QUOTE(destination), CHAR(10)), GROUP_CONCAT(headers, CHAR(10)),
-    GROUP_CONCAT(QUOTE(expires_at)), GROUP_CONCAT(attempts), GROUP_CONCAT(is_request) {_PAGE}
+    GROUP_CONCAT(QUOTE(expires_at)), GROUP_CONCAT(attempts), GROUP_CONCAT(is_request)
 """
 
 _DISAGREE: Final = "a table and its index disagree"
@@ -84,6 +106,15 @@ class _Extent:
     body_bytes: int
     first: int
     last: int
+
+    def joined(self, other: _Extent) -> _Extent:
+        """Of both together."""
+        return _Extent(
+            self.count + other.count,
+            self.body_bytes + other.body_bytes,
+            min(self.first, other.first),
+            max(self.last, other.last),
+        )
 
     def exceeds(self, page: _Page) -> bool:
         """Whether a line has more than that."""
@@ -144,7 +175,7 @@ def read_into(
 def _read_lines(
     snapshot: Snapshot, db: sqlite3.Connection, on_line: Callable[[int, int], None], most_bytes: int
 ) -> None:
-    extents = {line: _Extent(*extent) for line, *extent in db.execute(_EXTENTS)}
+    extents = _extents(db)
     total = sum(extent.count for extent in extents.values())
     done = 0
     most = _first_page(extents.values(), most_bytes)
@@ -157,15 +188,35 @@ def _read_lines(
         on_line(done, total)
 
 
+def _extents(db: sqlite3.Connection) -> dict[str, _Extent]:
+    extents = {line: _Extent(*extent) for line, *extent in db.execute(_EXTENTS)}
+    for line, *columns, bodies in db.execute(_SHARED_EXTENTS):
+        extent, others = _Extent(*columns), extents.get(line)
+        if bodies != extent.count:
+            raise ValueError("a message lacks its body")
+        extents[line] = extent if others is None else extent.joined(others)
+    return extents
+
+
 def _first_pages(
     db: sqlite3.Connection, extents: Mapping[str, _Extent], most: _Page, left_bytes: int
 ) -> Iterator[tuple[str, list[StoredMessage]]]:
     deep = {line: extent for line, extent in extents.items() if extent.exceeds(most)}
     left_bytes -= sum(extent.body_bytes for line, extent in extents.items() if line not in deep)
     # The shallow ones together: a statement for each of a hundred thousand took as long as all else.
-    rows = db.execute(_SHALLOW, (json.dumps(list(deep)),))
-    for line, group in groupby(rows, itemgetter(0)):
-        yield line, [_message(*row) for _, *row in group]
+    but_deep = (json.dumps(list(deep)),)
+    bodies = {number: columns for number, *columns in db.execute(_SHALLOW_BODIES, but_deep)}
+    shared = {
+        line: [_shared_message(number, attempts, *bodies[number]) for _, number, attempts in group]
+        for line, group in groupby(db.execute(_SHALLOW_SHARED, but_deep), itemgetter(0))
+    }
+    for line, group in groupby(db.execute(_SHALLOW, but_deep), itemgetter(0)):
+        page = [_message(*row) for _, *row in group]
+        if line in shared:
+            page = sorted((*page, *shared.pop(line)), key=attrgetter("number"))
+        yield line, page
+    yield from shared.items()
+    known: dict[int, bytes] = {}
     for line, extent in deep.items():
         if _size_of(db, line, extent.first) > max(left_bytes, most.size_bytes):
             # It would be there alone: it is read when it is its turn.
@@ -176,19 +227,18 @@ def _first_pages(
         if not page:
             raise ValueError(_DISAGREE)
         left_bytes -= sum(len(message.body) for message in page)
+        if may_share(line):
+            # What several lines begin with is one object in memory.
+            page = [each._replace(body=known.setdefault(each.number, each.body)) for each in page]
         yield line, page
 
 
 def _size_of(db: sqlite3.Connection, line: str, number: int) -> int:
     """How large the body of a message is."""
-    with closing(
-        db.execute("SELECT LENGTH(body) FROM messages WHERE line = ? AND number = ?", (line, number))
-    ) as found:
-        row = found.fetchone()
-    if row is None:
+    size_bytes, *_ = _one(db, _OUTLINE, PageRequest(line, number - 1, number, 1, 1))
+    if size_bytes is None:
         raise ValueError(_DISAGREE)
-    size_bytes: int = row[0]
-    return size_bytes
+    return int(size_bytes)
 
 
 # --- pages ---
@@ -216,9 +266,17 @@ def read_page(db: sqlite3.Connection, request: PageRequest) -> list[StoredMessag
 _PLAIN: Final = [0, 0, 0, 0, 0]
 
 
-def _one(db: sqlite3.Connection, statement: str, page: PageRequest) -> Any:
+def _one(db: sqlite3.Connection, columns: str, page: PageRequest) -> Any:
+    statement = _of_page(columns, shares=may_share(page.line))
     with closing(db.execute(statement, (page.line, page.after, page.up_to, page.max_messages))) as found:
         return found.fetchone()
+
+
+@cache
+def _of_page(columns: str, *, shares: bool) -> str:
+    # Asked for here, the size leaves the body unread.
+    body = "LENGTH(body) AS size" if columns is _OUTLINE else "body"
+    return columns + (_SHARING_PAGE if shares else _PAGE).replace("{body}", body)
 
 
 def _alike(db: sqlite3.Connection, page: PageRequest, destination: str, headers: str) -> list[StoredMessage]:
@@ -293,6 +351,18 @@ def _message(
     return StoredMessage(
         number, sys.intern(destination), headed, body, expires_at, attempts, bool(is_request)
     )
+
+
+def _shared_message(
+    number: int,
+    attempts: int,
+    destination: str,
+    headers: str,
+    body: bytes,
+    expires_at: float | None,
+    is_request: int,
+) -> StoredMessage:
+    return _message(number, destination, headers, body, expires_at, attempts, is_request)
 
 
 @lru_cache(_DECODED)

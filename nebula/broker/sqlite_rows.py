@@ -18,15 +18,18 @@ from nebula.broker.store import (
     DropSession,
     DropSubscription,
     DropValue,
+    PutAttempts,
     PutDelayed,
     PutDuplicate,
     PutMessage,
     PutPending,
     PutSession,
+    PutShared,
     PutSubscription,
     PutValue,
     StoredMessage,
     Write,
+    may_share,
 )
 
 __all__ = ["MIGRATIONS", "TABLES", "VERSION", "Batch", "Table", "encode_json"]
@@ -89,6 +92,18 @@ _SUBSCRIPTION_KEY: Final = ("session TEXT NOT NULL", "id TEXT NOT NULL")
 _HOW: Final = ("ack TEXT NOT NULL", "prefetch INTEGER NOT NULL", "seen_number INTEGER NOT NULL")
 
 _MESSAGES: Final = Table("messages", ("line TEXT NOT NULL", _NUMBER), (_DESTINATION, *_CONTENT), _USUAL)
+_SHARED: Final = Table("shared_messages", ("line TEXT NOT NULL", _NUMBER), ("attempts INTEGER NOT NULL",))
+_BODIES: Final = Table(
+    "bodies",
+    (_NUMBER,),
+    (
+        _DESTINATION,
+        "headers TEXT NOT NULL",
+        "body BLOB NOT NULL",
+        "expires_at REAL",
+        "is_request INTEGER NOT NULL",
+    ),
+)
 _DELAYED: Final = Table("delayed", (_NUMBER,), (_DESTINATION, "deliver_at REAL NOT NULL", *_CONTENT), _USUAL)
 _DUPLICATES: Final = Table(
     "duplicates", (_DESTINATION, "principal TEXT NOT NULL", "id TEXT NOT NULL"), ("until REAL NOT NULL",)
@@ -97,13 +112,29 @@ _VALUES: Final = Table("last_values", (_DESTINATION,), (_NUMBER, *_CONTENT), _US
 _SESSIONS: Final = Table("sessions", ("id TEXT NOT NULL",), ("principal TEXT NOT NULL", "away_since REAL"))
 _SUBSCRIPTIONS: Final = Table("subscriptions", _SUBSCRIPTION_KEY, (_DESTINATION, *_HOW))
 _PENDING: Final = Table("pending", _SUBSCRIPTION_KEY, ("destinations TEXT NOT NULL",))
-TABLES: Final = (_MESSAGES, _DELAYED, _DUPLICATES, _VALUES, _SESSIONS, _SUBSCRIPTIONS, _PENDING)
+TABLES: Final = (
+    _MESSAGES,
+    _SHARED,
+    _BODIES,
+    _DELAYED,
+    _DUPLICATES,
+    _VALUES,
+    _SESSIONS,
+    _SUBSCRIPTIONS,
+    _PENDING,
+)
 
 # With row ids: a body of some kilobytes inside the tree of the key cost more than half of the rate.
 _NEW: Final = (
     """CREATE TABLE broker (incarnation TEXT NOT NULL, runs INTEGER NOT NULL, is_clean INTEGER NOT NULL,
     is_copy INTEGER NOT NULL DEFAULT 0)""",
     *(table.declaration for table in TABLES),
+    "CREATE INDEX shared_numbers ON shared_messages (number)",
+    # The rows that refer to a body are its count of references, so no count can be wrong; and no statement
+    # that drops some of them, for whatever reason, can forget the body.
+    """CREATE TRIGGER unused_bodies AFTER DELETE ON shared_messages
+    WHEN NOT EXISTS (SELECT 1 FROM shared_messages WHERE number = OLD.number)
+    BEGIN DELETE FROM bodies WHERE number = OLD.number; END""",
 )
 
 # In words of their own: what a later version declares must not change what an older one becomes.
@@ -120,6 +151,16 @@ _FROM_1: Final = (
     """CREATE TABLE duplicates (destination TEXT NOT NULL, id TEXT NOT NULL, until REAL NOT NULL,
     PRIMARY KEY (destination, id))""",
 )
+_FROM_2: Final = (
+    """CREATE TABLE shared_messages (line TEXT NOT NULL, number INTEGER NOT NULL, attempts INTEGER NOT NULL,
+    PRIMARY KEY (line, number))""",
+    """CREATE TABLE bodies (number INTEGER NOT NULL, destination TEXT NOT NULL, headers TEXT NOT NULL,
+    body BLOB NOT NULL, expires_at REAL, is_request INTEGER NOT NULL, PRIMARY KEY (number))""",
+    "CREATE INDEX shared_numbers ON shared_messages (number)",
+    """CREATE TRIGGER unused_bodies AFTER DELETE ON shared_messages
+    WHEN NOT EXISTS (SELECT 1 FROM shared_messages WHERE number = OLD.number)
+    BEGIN DELETE FROM bodies WHERE number = OLD.number; END""",
+)
 
 # A key cannot be changed in place. Whose the ids were is not known.
 _DUPLICATES_BY_PRINCIPAL: Final = (
@@ -130,7 +171,9 @@ _DUPLICATES_BY_PRINCIPAL: Final = (
     "DROP TABLE former_duplicates",
 )
 
-MIGRATIONS: Final = {0: _NEW, 1: (*_FROM_1, *_DUPLICATES_BY_PRINCIPAL), 2: _DUPLICATES_BY_PRINCIPAL}
+_TO_3: Final = (*_FROM_2, *_DUPLICATES_BY_PRINCIPAL)
+
+MIGRATIONS: Final = {0: _NEW, 1: (*_FROM_1, *_TO_3), 2: _TO_3}
 """By version (0: there is nothing yet): the statements that make the present tables of what is there."""
 
 
@@ -142,10 +185,12 @@ class Batch:
 
     def __init__(self, writes: Sequence[Write]) -> None:
         self._rows: dict[Table, dict[_Row, _Row | None]] = {table: {} for table in TABLES}
-        self._gone: list[_Row] = []
+        self._gone: list[tuple[str, int, int]] = []
+        self._attempts: dict[_Row, int] = {}
         self._ended: list[str] = []
         self._texts: dict[_Headers, str] = {}
         messages, content = self._rows[_MESSAGES], self._content
+        shared = self._rows[_SHARED]
         for write in writes:
             # Most are of these two types. Found by a match among all, they took two to five times as long.
             if type(write) is PutMessage:
@@ -153,13 +198,31 @@ class Batch:
                 key = (line, message.number)
                 messages[key] = (*key, message.destination, *content(message))
             elif type(write) is DropMessage:
-                messages[write.line, write.number] = None
+                line, number = write
+                messages[line, number] = None
+                if line[:1] == "\0":  # `may_share`, without a call
+                    shared[line, number] = None
             else:
                 self._add(write)
 
     def _add(self, write: Write) -> None:
         rows = self._rows
         match write:
+            case PutShared(lines, message):
+                text, body, *_ = self._content(message)
+                row = (
+                    message.number,
+                    message.destination,
+                    text,
+                    body,
+                    message.expires_at,
+                    message.is_request,
+                )
+                rows[_BODIES][message.number,] = row
+                for line in lines:
+                    rows[_SHARED][line, message.number] = (line, message.number, message.attempts)
+            case PutAttempts(line, number, attempts):
+                self._count(line, number, attempts)
             case DropMessages(line, after, up_to):
                 self._gone.append((line, after, up_to))
             case PutDelayed(message, deliver_at):
@@ -199,6 +262,19 @@ class Batch:
             case _:
                 assert_never(write)
 
+    def _count(self, line: str, number: int, attempts: int) -> None:
+        """Change the count of a message: in this batch if it is put here, else where it is."""
+        key = (line, number)
+        put, shared = self._rows[_MESSAGES].get(key), self._rows[_SHARED].get(key)
+        if put is not None:
+            columns = len(_MESSAGES.key) + len(_MESSAGES.others)
+            *content, _, is_request = (*put, None, 0, 0)[:columns]
+            self._rows[_MESSAGES][key] = (*content, attempts, is_request)
+        elif shared is not None:
+            self._rows[_SHARED][key] = (*key, attempts)
+        else:
+            self._attempts[key] = attempts
+
     def _content(self, message: StoredMessage) -> _Row:
         # Messages that follow each other often have the very same headers.
         text = self._texts.get(message.headers)
@@ -220,9 +296,13 @@ class Batch:
         """Write it all, inside a transaction."""
         for gone in self._gone:
             db.execute("DELETE FROM messages WHERE line = ? AND number > ? AND number <= ?", gone)
+            if may_share(gone[0]):
+                db.execute("DELETE FROM shared_messages WHERE line = ? AND number > ? AND number <= ?", gone)
         for session in self._ended:
             db.execute("DELETE FROM subscriptions WHERE session = ?", (session,))
             db.execute("DELETE FROM pending WHERE session = ?", (session,))
+        self._write_attempts(db)
+        self._leave_out_unused()
         for table, rows in self._rows.items():
             _execute_many(db, partial(_drop, table), [key for key, row in rows.items() if row is None])
             by_width: dict[int, list[_Row]] = {}
@@ -232,14 +312,35 @@ class Batch:
             for width, puts in by_width.items():
                 _execute_many(db, partial(_put, table, width), puts)
 
+    def _write_attempts(self, db: sqlite3.Connection) -> None:
+        by_count: dict[int, list[_Row]] = {}
+        for key, attempts in self._attempts.items():
+            by_count.setdefault(attempts, []).append(key)
+        for attempts, keys in by_count.items():
+            for table in (_MESSAGES, _SHARED):
+                _execute_many(db, partial(_count, table), keys, attempts)
 
-def _execute_many(db: sqlite3.Connection, statement: Callable[[int], str], rows: Sequence[_Row]) -> None:
-    """Execute a statement for all rows in few steps: of sizes that are powers of two, to be prepared once."""
+    def _leave_out_unused(self) -> None:
+        """Forget bodies that came and went with this batch: no row will refer to them."""
+        bodies = self._rows[_BODIES]
+        if bodies:
+            used = {number for (_, number), row in self._rows[_SHARED].items() if row is not None}
+            self._rows[_BODIES] = {key: row for key, row in bodies.items() if key[0] in used}
+
+
+def _execute_many(
+    db: sqlite3.Connection, statement: Callable[[int], str], rows: Sequence[_Row], *first: Any
+) -> None:
+    """Execute a statement for all rows in few steps: of sizes that are powers of two, to be prepared once.
+
+    Args:
+        first: what is bound before the rows.
+    """
     begin = 0
     while begin < len(rows):
         count = min(_MAX_ROWS, 1 << (len(rows) - begin).bit_length() - 1)
         part = rows[begin : begin + count]
-        db.execute(statement(count), tuple(chain.from_iterable(part)))
+        db.execute(statement(count), (*first, *chain.from_iterable(part)))
         begin += count
 
 
@@ -257,11 +358,22 @@ def _put(table: Table, width: int, count: int) -> str:
 
 @cache
 def _drop(table: Table, count: int) -> str:
+    return f"DELETE FROM {table.name} WHERE rowid IN ({_chosen(table, count)})"  # noqa: S608
+
+
+@cache
+def _count(table: Table, count: int) -> str:
+    return f"UPDATE {table.name} SET attempts = ? WHERE rowid IN ({_chosen(table, count)})"  # noqa: S608
+
+
+def _chosen(table: Table, count: int) -> str:
+    """The row ids of so many keys."""
     # `(line, number) IN (VALUES …)` would read the whole table; CROSS JOIN holds SQLite to this order.
-    on = " AND ".join(f"kept.{name} = gone.column{place}" for place, name in enumerate(_names(table.key), 1))
+    on = " AND ".join(
+        f"kept.{name} = chosen.column{place}" for place, name in enumerate(_names(table.key), 1)
+    )
     rows = _times(count, ", ".join("?" * len(table.key)))
-    gone = f"(VALUES {rows}) AS gone CROSS JOIN {table.name} AS kept ON {on}"
-    return f"DELETE FROM {table.name} WHERE rowid IN (SELECT kept.rowid FROM {gone})"  # noqa: S608
+    return f"SELECT kept.rowid FROM (VALUES {rows}) AS chosen CROSS JOIN {table.name} AS kept ON {on}"  # noqa: S608
 
 
 def _times(count: int, row: str) -> str:

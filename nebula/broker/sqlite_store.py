@@ -15,7 +15,14 @@ from nebula.broker.sqlite_backup import OnFraction, back_up, check_pages
 from nebula.broker.sqlite_reads import read_into, read_page
 from nebula.broker.sqlite_rows import MIGRATIONS, VERSION, Batch
 from nebula.broker.store import PageRequest, Snapshot, StoredMessage, Write
-from nebula.broker.store_folder import STORE_FILE, free_bytes, lock_folder, make_file, store_error
+from nebula.broker.store_folder import (
+    STORE_FILE,
+    free_bytes,
+    lock_folder,
+    make_file,
+    refuse_foreign_log,
+    store_error,
+)
 from nebula.errors import StoreError
 
 __all__ = ["STORE_FILE", "OnProgress", "SqliteStore"]
@@ -66,8 +73,9 @@ class SqliteStore:
         Where the last run did not end well, the file is checked first.
 
         Raises:
-            StoreError: another broker uses the folder, a newer Nebula wrote it, it may not be written, or
-                what is in it cannot be read. Nothing has changed then and nothing stays open.
+            StoreError: another broker uses the folder, a newer Nebula wrote it, it may not be written, it is
+                a copy beside the log of another store, or what is in it cannot be read. Nothing has changed
+                then and nothing stays open.
         """
         try:
             return self._load()
@@ -160,6 +168,7 @@ class SqliteStore:
         with ExitStack() as undo:
             undo.callback(self._release)
             self._lock = lock_folder(self.folder)
+            refuse_foreign_log(self._file)
             make_file(self._file)
             self._has_failed = False
             self._opened = self._open()

@@ -51,6 +51,41 @@ class PutMessage(NamedTuple):
     message: StoredMessage
 
 
+@dataclass(frozen=True, slots=True)
+class PutShared:
+    """One message waits in several lines. Its content is kept once, until it is in none of them any more.
+
+    No line has had its number before.
+
+    Attributes:
+        lines: of durable subscriptions to topics: `may_share` is true of each.
+    """
+
+    lines: tuple[str, ...]
+    message: StoredMessage
+
+
+@dataclass(frozen=True, slots=True)
+class PutAttempts:
+    """Deliveries of a message that came back have failed so often. Nothing happens if it is not there.
+
+    Attributes:
+        line: of a durable subscription to topics: `may_share` is true of it.
+    """
+
+    line: str
+    number: int
+    attempts: int
+
+
+def may_share(line: str) -> bool:
+    """Whether what waits in a line may also wait in others: it belongs to a durable subscription to topics.
+
+    No destination begins with a NUL.
+    """
+    return line.startswith("\0")
+
+
 class DropMessage(NamedTuple):
     """A message of a line is settled."""
 
@@ -192,6 +227,8 @@ class PutPending:
 
 Write: TypeAlias = (
     PutMessage
+    | PutShared
+    | PutAttempts
     | DropMessage
     | DropMessages
     | PutDelayed

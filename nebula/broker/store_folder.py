@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,8 @@ __all__ = [
     "keep_others_out",
     "lock_folder",
     "make_file",
+    "make_private",
+    "refuse_foreign_log",
     "store_error",
     "sync_folder",
 ]
@@ -25,6 +28,14 @@ __all__ = [
 STORE_FILE: Final = "nebula.db"
 
 _LOCK: Final = "lock"
+
+# What SQLite makes beside a file, and what of it holds changes that are not in the file yet.
+_COMPANIONS: Final = ("-wal", "-shm", "-journal")
+_LOG: Final = "-wal"
+
+# Where a file says how it is written, and that no log is (https://sqlite.org/fileformat.html, 1.3.3).
+_WRITE_VERSION: Final = 18
+_WITHOUT_LOG: Final = 1
 
 # SQLite's primary result codes for what is wrong with the machine and not with the file.
 _REMEDIES: Final = {
@@ -67,6 +78,7 @@ def lock_folder(folder: Path) -> int:
     _make(folder)
     # The lock belongs to the open file: it ends with the process, however that ends.
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    make_private(folder / _LOCK)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -95,6 +107,43 @@ def make_file(file: Path) -> None:
     SQLite gives the files that it makes beside one the same mode.
     """
     os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    make_private(file)
+
+
+def make_private(file: Path) -> None:
+    """Let nobody but its owner use a file, whatever the umask says, nor what SQLite has left beside it."""
+    for each in (file, *(file.with_name(file.name + end) for end in _COMPANIONS)):
+        # A file of another user, who lets us write to it, keeps its mode.
+        with suppress(FileNotFoundError, PermissionError):
+            if stat.S_IMODE(each.stat().st_mode) != 0o600:
+                each.chmod(0o600)
+
+
+def refuse_foreign_log(file: Path) -> None:
+    """See that a log beside a file is its own: SQLite would write the log of any other store into it.
+
+    A store that has been started says in its file that it is written through a log; a backup and an import
+    do not, until a broker has started on them.
+
+    Raises:
+        StoreError: it is another store's.
+    """
+    log = file.with_name(file.name + _LOG)
+    # In this order: where a broker is just starting, its file says so before it has a log.
+    if not log.exists() or not log.stat().st_size:
+        return
+    if not file.exists():
+        raise StoreError(
+            f"{log}: is the log of a store that is not here, with messages in it; "
+            f"put its {file.name} back, or move the log away"
+        )
+    with file.open("rb") as opened:
+        head = opened.read(_WRITE_VERSION + 1)
+    if head[_WRITE_VERSION:] == bytes([_WITHOUT_LOG]):
+        raise StoreError(
+            f"{file}: is a copy, and {log.name} beside it is the log of another store, which would "
+            f"damage it; move {log.name} away and start again, or put the file back that it belongs to"
+        )
 
 
 def sync_folder(folder: Path) -> None:
@@ -117,5 +166,6 @@ def _make(folder: Path) -> None:
         return
     _make(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)  # the umask may have taken our own rights away
     # (For its files, SQLite sees to that.)
     sync_folder(folder.parent)

@@ -13,13 +13,23 @@ from typing import Any, Final
 from nebula.broker.sqlite_backup import OnFraction, back_up
 from nebula.broker.sqlite_rows import MIGRATIONS, TABLES, VERSION, Table
 from nebula.broker.store import Snapshot
-from nebula.broker.store_folder import STORE_FILE, keep_others_out, make_file, store_error
+from nebula.broker.store_folder import (
+    STORE_FILE,
+    keep_others_out,
+    make_file,
+    make_private,
+    refuse_foreign_log,
+    store_error,
+)
 from nebula.broker.store_lines import line_of, object_of, row_of
 from nebula.errors import StoreError
 
 __all__ = ["ClosedStore", "back_up_store", "import_lines", "open_store"]
 
 _MAX_FINDINGS: Final = 100
+
+# Exports of these versions have lines that still mean the same.
+_IMPORTED: Final = (2, VERSION)
 
 _HEAD: Final = "broker"
 _END: Final = "end"
@@ -30,8 +40,23 @@ _SUMS: Final = {
         f"in {name} with a number that is still to be given out": (
             f"SELECT COUNT(*) FROM {name} WHERE number >= :highest"  # noqa: S608 - our names
         )
-        for name in ("messages", "delayed", "last_values")
+        for name in ("messages", "bodies", "delayed", "last_values")
     },
+    "shared messages without their body": (
+        "SELECT COUNT(*) FROM shared_messages WHERE number NOT IN (SELECT number FROM bodies)"
+    ),
+    "bodies that no shared message refers to": (
+        "SELECT COUNT(*) FROM bodies WHERE number NOT IN (SELECT number FROM shared_messages)"
+    ),
+    "shared messages in lines of queues, which share nothing": (
+        "SELECT COUNT(*) FROM shared_messages WHERE SUBSTR(CAST(line AS BLOB), 1, 1) <> x'00'"
+    ),
+    "messages that are in their line twice": (
+        "SELECT COUNT(*) FROM shared_messages CROSS JOIN messages USING (line, number)"
+    ),
+    "missing trigger, which drops bodies with their last message": (
+        "SELECT 1 - COUNT(*) FROM sqlite_master WHERE type = 'trigger' AND name = 'unused_bodies'"
+    ),
     "durable subscriptions without their session": (
         "SELECT COUNT(*) FROM subscriptions WHERE session NOT IN (SELECT id FROM sessions)"
     ),
@@ -47,7 +72,11 @@ def back_up_store(folder: Path, target: Path, on_fraction: OnFraction) -> Path:
     Raises:
         StoreError: it cannot be copied, or there is something else than a copy at the target.
     """
-    return back_up(_file_in(folder), target, on_fraction)
+    file = _file_in(folder)
+    with _in_our_words(file):
+        refuse_foreign_log(file)
+        make_private(file)
+    return back_up(file, target, on_fraction)
 
 
 @contextmanager
@@ -59,7 +88,7 @@ def open_store(folder: Path) -> Iterator[ClosedStore]:
             whatever goes wrong with the file inside the block.
     """
     file = _file_in(folder)
-    with keep_others_out(file.parent), _in_our_words(file), closing(_connected(file)) as db:
+    with keep_others_out(file.parent), _in_our_words(file), _opened(file) as db:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version != VERSION:
             raise StoreError(
@@ -202,6 +231,7 @@ def import_lines(folder: Path, lines: Iterable[str]) -> int:
     with _in_our_words(file), keep_others_out(file.parent):
         if file.exists():
             raise StoreError(f"{file}: is there already; move it away, or name another folder")
+        refuse_foreign_log(file)
         make_file(file)
         try:
             with closing(_connected(file)) as db:
@@ -245,7 +275,7 @@ def _put_lines(db: sqlite3.Connection, lines: Iterable[str]) -> int:
 
 def _put_head(db: sqlite3.Connection, fields: Any) -> None:
     match fields:
-        case {"table": "broker", "version": int(version)} if version != VERSION:
+        case {"table": "broker", "version": int(version)} if version not in _IMPORTED:
             raise ValueError(f"it is of version {version}, and this Nebula knows version {VERSION}")
         case {
             "table": "broker",
@@ -276,6 +306,14 @@ def _file_in(folder: Path) -> Path:
     if not file.exists():
         raise StoreError(f"{file}: there is no store; name the folder of one")
     return file
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[sqlite3.Connection]:
+    refuse_foreign_log(file)
+    make_private(file)
+    with closing(_connected(file)) as db:
+        yield db
 
 
 def _connected(file: Path) -> sqlite3.Connection:

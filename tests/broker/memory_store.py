@@ -16,11 +16,13 @@ from nebula.broker.store import (
     DropValue,
     KeptLine,
     PageRequest,
+    PutAttempts,
     PutDelayed,
     PutDuplicate,
     PutMessage,
     PutPending,
     PutSession,
+    PutShared,
     PutSubscription,
     PutValue,
     Snapshot,
@@ -99,6 +101,13 @@ class MemoryStore:
         match write:
             case PutMessage(line, message):
                 disk.messages[line, message.number] = message
+            case PutShared(names, message):
+                for name in names:
+                    disk.messages[name, message.number] = message
+            case PutAttempts(line, number, attempts):
+                if (line, number) in disk.messages:
+                    there = disk.messages[line, number]
+                    disk.messages[line, number] = there._replace(attempts=attempts)
             case DropMessage(line, number):
                 disk.messages.pop((line, number), None)
             case DropMessages(line, after, up_to):

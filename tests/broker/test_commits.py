@@ -267,7 +267,10 @@ def test_copies_of_what_has_expired_need_room_and_what_has_expired_needs_none() 
         alice.publish(QUEUE, *bodies, headers=expired)
         alice.say(f"{COMMIT}; receipt:c")
 
-    assert [frame[1].get("disposition", "accepted") for frame in alice.received()] == ["accepted", "rejected-full"]
+    assert [frame[1].get("disposition", "accepted") for frame in alice.received()] == [
+        "accepted",
+        "rejected-full",
+    ]
     assert left(broker, "/queue/record") == ["1", "2"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from nebula.broker.journal import Journal
 from nebula.broker.messages import Head, Kind, Message
-from nebula.broker.store import DropMessage, DropMessages, PutMessage, Write
+from nebula.broker.store import DropMessage, DropMessages, PutAttempts, PutMessage, PutShared, Write
 
 QUEUE = "/queue/a"
 HEAD = Head(Kind.QUEUE, QUEUE, "alice", (), is_persistent=True)
@@ -83,3 +83,74 @@ def test_count_that_was_put_again_is_dropped_with_its_message(journal: Journal) 
     drop(journal, 5)
 
     assert taken(journal) == [DropMessage(QUEUE, 5)]
+
+
+# --- one message in several lines ---
+
+ONE, OTHER = "\0till\0one", "\0till\0other"
+
+
+def fan_out(journal: Journal, number: int, *lines: str, body: bytes = b"") -> Message:
+    """What a topic does with a message that several receive."""
+    sent = Message(HEAD, body, number, 0.0)
+    sent.shared = {}
+    for line in lines:
+        journal.put_message(line, sent)
+    return sent
+
+
+def test_message_of_several_lines_is_one_row_with_one_body(journal: Journal) -> None:
+    fan_out(journal, MANY + 1, ONE, OTHER, body=b"hello")
+
+    (put,) = taken(journal)
+    assert isinstance(put, PutShared)
+    assert (put.lines, put.message.number, put.message.body) == ((ONE, OTHER), MANY + 1, b"hello")
+    assert journal.is_empty
+
+
+def test_message_that_is_left_in_one_line_alone_is_a_row_as_any_other(journal: Journal) -> None:
+    both = fan_out(journal, MANY + 1, ONE, OTHER)
+    fan_out(journal, MANY + 2, ONE)
+    journal.drop_message(OTHER, both)
+
+    writes = taken(journal)
+    assert [type(write) for write in writes] == [PutMessage, PutMessage]
+    assert [write.line for write in writes if isinstance(write, PutMessage)] == [ONE, ONE]
+
+
+def test_message_that_left_all_its_lines_in_its_batch_leaves_no_row(journal: Journal) -> None:
+    gone = fan_out(journal, MANY + 1, ONE, OTHER)
+    for line in (ONE, OTHER):
+        journal.drop_message(line, gone)
+
+    assert taken(journal) == []
+    assert journal.backlog_bytes == 0
+
+
+def test_count_of_one_line_is_told_beside_the_shared_message(journal: Journal) -> None:
+    sent = fan_out(journal, MANY + 1, ONE, OTHER)
+    journal.put_again(OTHER, sent, 2)
+
+    put, attempts = taken(journal)
+    assert isinstance(put, PutShared)
+    assert put.message.attempts == 0
+    assert attempts == PutAttempts(OTHER, MANY + 1, 2)
+
+
+def test_message_of_a_durable_subscription_that_comes_back_later_is_told_without_its_body(
+    journal: Journal,
+) -> None:
+    journal.put_again(ONE, message(5), 1)
+    journal.put_again(ONE, message(5), 2)
+    journal.put_again(QUEUE, message(5), 2)
+
+    attempts, put = taken(journal)
+    assert attempts == PutAttempts(ONE, 5, 2)
+    assert isinstance(put, PutMessage)
+
+
+def test_message_of_a_durable_subscription_that_came_back_is_dropped_with_its_count(journal: Journal) -> None:
+    journal.put_again(ONE, message(5), 1)
+    journal.drop_message(ONE, message(5))
+
+    assert taken(journal) == [DropMessage(ONE, 5)]

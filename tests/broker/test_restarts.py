@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
 from nebula.broker.limits import Limits
+from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
@@ -250,6 +255,52 @@ def test_bound_queues_of_several_subscriptions_keep_apart(world: Restarting) -> 
     reader.subscribe("/topic/*", *DURABLE, id="2")
 
     assert reader.bodies() == ["m"]
+
+
+def test_message_to_many_durable_subscriptions_is_on_the_disk_once_until_the_last_has_settled_it(
+    tmp_path: Path,
+) -> None:
+    many, body = 30, "x" * 100_000
+    store = SqliteStore(tmp_path)
+    broker = BrokerHarness(store=store)
+    for number in range(many):
+        peer = broker.connect(client_id=f"c{number}")
+        peer.subscribe("/topic/t", *DURABLE)
+        peer.lose()
+    broker.connect().publish("/topic/t", body, "next", headers=PERSISTENT)
+    broker.commit()
+    assert stored(tmp_path) == (2 * many, [len(body), 4])
+    store.close()
+    assert (tmp_path / STORE_FILE).stat().st_size < 2 * len(body)
+
+    store = SqliteStore(tmp_path)
+    broker = BrokerHarness(store=store)
+    for number in range(many):
+        assert stored(tmp_path) == (2 * many - number, [len(body), 4])
+        peer = broker.connect(client_id=f"c{number}")
+        peer.subscribe("/topic/t", *DURABLE, "prefetch-count:1")
+        (frame,) = peer.received()
+        assert frame[2:] == (body,)
+        # Given back and counted, it has no body of its own; dead, it has, where it is dead.
+        peer.nack(frame, *(["requeue:false"] if number == 5 else []))
+        peer.lose()
+        broker.commit()
+        assert stored(tmp_path)[1] == [len(body), 4]
+        peer = broker.connect(client_id=f"c{number}")
+        peer.subscribe("/topic/t", *DURABLE, "prefetch-count:1")
+        if number != 5:
+            peer.ack(peer.received()[0])
+        broker.commit()
+    assert stored(tmp_path) == (many, [4])
+    store.close()
+
+
+def stored(folder: Path) -> tuple[int, list[int]]:
+    """How many messages refer to bodies, and how large these are."""
+    with closing(sqlite3.connect(folder / STORE_FILE)) as db:
+        ((count,),) = db.execute("SELECT COUNT(*) FROM shared_messages")
+        sizes = db.execute("SELECT LENGTH(body) FROM bodies ORDER BY number").fetchall()
+    return count, [size for (size,) in sizes]
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import stat
@@ -20,14 +21,20 @@ from hypothesis import strategies as st
 
 from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
 from nebula.broker.store import (
+    DropMessage,
+    DropMessages,
     PageRequest,
+    PutAttempts,
     PutDelayed,
     PutDuplicate,
     PutMessage,
+    PutShared,
     PutValue,
     Store,
     StoredMessage,
+    Write,
 )
+from nebula.broker.store_tools import open_store
 from nebula.errors import StoreError
 from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, lines, message, reloaded
 
@@ -46,6 +53,39 @@ def test_folder_and_file_are_for_one_user_alone(tmp_path: Path) -> None:
         "nebula.db-wal": 0o600,
         "nebula.db-shm": 0o600,
     }
+    store.close()
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077, 0o777])
+def test_files_and_folders_are_for_one_user_alone_with_any_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        store = SqliteStore(tmp_path / "state" / "nebula")
+        store.load()
+        store.apply([SESSION])
+        store.backup(tmp_path / "state" / "copy.db")
+    finally:
+        os.umask(before)
+
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert modes == {
+        **dict.fromkeys(("state", "nebula"), 0o700),
+        **dict.fromkeys(("lock", "nebula.db", "nebula.db-wal", "nebula.db-shm", "copy.db"), 0o600),
+    }
+    store.close()
+
+
+def test_files_that_others_could_read_are_theirs_no_more_after_a_start(tmp_path: Path) -> None:
+    _crash(tmp_path / "data", tmp_path / "crashed", [PutMessage("/queue/a", message(1))])
+    files = list((tmp_path / "crashed").iterdir())
+    for file in files:
+        file.chmod(0o644)
+
+    store = SqliteStore(tmp_path / "crashed")
+    found = store.load()
+    assert {file.name for file in files} == {"nebula.db", "nebula.db-wal", "nebula.db-shm", "lock"}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert lines(found) == {"/queue/a": [message(1)]}
     store.close()
 
 
@@ -140,8 +180,45 @@ CREATE TABLE pending (session TEXT NOT NULL, id TEXT NOT NULL, destinations TEXT
     PRIMARY KEY (session, id));
 PRAGMA user_version = 2;
 INSERT INTO broker VALUES ('0000feed', 4, 1, 0);
+INSERT INTO messages VALUES ('/queue/a', 8, '/queue/a', '[["sender","alice"]]', x'', 1.75e9, 0, 1);
+INSERT INTO messages SELECT CAST(x'00' || 'till-1' || x'00' || id AS TEXT), 9, '/topic/t', '[]', x'6869',
+    NULL, 3, 0 FROM (SELECT 's' AS id UNION SELECT 't');
+INSERT INTO delayed VALUES (7, '/queue/a', 2e9, '[]', x'00ff', NULL, 0, 0);
 INSERT INTO duplicates VALUES ('/queue/a', 'used', 2e9);
+INSERT INTO last_values VALUES ('X/a', 9, '[]', x'61', NULL, 0, 0);
+INSERT INTO sessions VALUES ('till-1', 'ab12', NULL);
+INSERT INTO subscriptions VALUES ('till-1', '0', 'X/*', 'client', 10, 77);
+INSERT INTO pending VALUES ('till-1', '0', '["X/a","X/ü"]');
 """
+
+
+def test_store_of_the_second_version_is_brought_up_to_date_with_all_it_holds(tmp_path: Path) -> None:
+    _write(tmp_path, VERSION_2)
+    lines_of_both = ("\0till-1\0s", "\0till-1\0t")
+    old = StoredMessage(9, "/topic/t", (), b"hi", None, 3)
+
+    found = reloaded(lambda: SqliteStore(tmp_path), [PutShared(lines_of_both, message(10))])
+    later = reloaded(lambda: SqliteStore(tmp_path), [DropMessages(lines_of_both[0], 0, 10)])
+
+    request = StoredMessage(8, "/queue/a", (("sender", "alice"),), b"", 1.75e9, 0, is_request=True)
+    assert lines(found) == {"/queue/a": [request], **{key: [old, message(10)] for key in lines_of_both}}
+    assert lines(later) == {"/queue/a": [request], lines_of_both[1]: [old, message(10)]}
+    assert found.delayed == [PutDelayed(StoredMessage(7, "/queue/a", (), b"\x00\xff"), 2e9)]
+    assert [row.id for row in found.duplicates] == ["used"]
+    assert found.values == [StoredMessage(9, "X/a", (), b"a")]
+    assert (found.sessions, found.subscriptions) == ([SESSION], [SUBSCRIPTION])
+    assert found.pending == {("till-1", "0"): ("X/a", "X/ü")}
+    assert (found.run, found.incarnation) == (5, "0000feed")
+
+
+def test_store_stays_of_the_second_version_when_it_cannot_all_be_changed(tmp_path: Path) -> None:
+    _write(tmp_path, VERSION_2)
+
+    with pytest.raises(StoreError, match="cannot be used, disk I/O error; see to the disk"):
+        SqliteStore(tmp_path, connect=_opener("CREATE TRIGGER")).load()
+    with closing(sqlite3.connect(tmp_path / STORE_FILE)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    assert set(reloaded(lambda: SqliteStore(tmp_path)).lines) > {"/queue/a"}
 
 
 def test_ids_of_the_second_version_are_kept_and_count_for_everybody(tmp_path: Path) -> None:
@@ -165,10 +242,16 @@ def test_store_stays_of_the_first_version_when_it_cannot_all_be_changed(tmp_path
     assert (again.run, set(again.lines)) == (5, {"/queue/DLQ", "/queue/a"})
 
 
-def test_migrated_store_has_the_columns_of_a_new_one(tmp_path: Path) -> None:
-    _write_version_1(tmp_path)
+@pytest.mark.parametrize("version", ["VERSION_1", "VERSION_2"])
+def test_migrated_store_is_declared_as_a_new_one(tmp_path: Path, version: str) -> None:
+    _write(tmp_path, globals()[version])
     reloaded(lambda: SqliteStore(tmp_path))
     reloaded(lambda: SqliteStore(tmp_path / "new"))
+
+    def others(folder: Path) -> list[str]:
+        with closing(sqlite3.connect(folder / STORE_FILE)) as db:
+            find = "SELECT sql FROM sqlite_master WHERE type <> 'table' AND sql IS NOT NULL ORDER BY name"
+            return [" ".join(sql.split()) for (sql,) in db.execute(find)]
 
     def columns(folder: Path) -> list[Any]:
         db = sqlite3.connect(folder / STORE_FILE)
@@ -179,6 +262,8 @@ def test_migrated_store_has_the_columns_of_a_new_one(tmp_path: Path) -> None:
             ).fetchall()
 
     assert columns(tmp_path) == columns(tmp_path / "new")
+    assert len(others(tmp_path)) == 2
+    assert others(tmp_path) == others(tmp_path / "new")
 
 
 def test_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
@@ -241,6 +326,66 @@ def test_broken_file_is_read_or_refused_in_our_words(
 
     refusal = _refusal(SqliteStore(folder))
     assert refusal is None or refusal.startswith(f"{file}: ")
+
+
+# --- one message in several lines ---
+
+
+DURABLES = tuple(f"\0till-1\0{number}" for number in range(300))
+
+
+def _bodies(folder: Path) -> list[int]:
+    """The numbers of the bodies that are kept for several lines."""
+    with closing(sqlite3.connect(folder / STORE_FILE)) as db:
+        return [number for (number,) in db.execute("SELECT number FROM bodies ORDER BY number")]
+
+
+def test_body_of_three_hundred_durable_subscriptions_is_on_the_disk_once(tmp_path: Path) -> None:
+    body = bytes(1_000_000)
+
+    found = reloaded(lambda: SqliteStore(tmp_path), [PutShared(DURABLES, message(1, body))])
+
+    assert {name: line.count for name, line in found.lines.items()} == dict.fromkeys(DURABLES, 1)
+    assert (tmp_path / STORE_FILE).stat().st_size < 1_200_000
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        [DropMessage(DURABLES[1], 1)],
+        [DropMessages(DURABLES[1], 0, 1)],
+        [PutAttempts(DURABLES[1], 1, 3), DropMessage(DURABLES[1], 1), PutMessage("/queue/DLQ", message(3))],
+    ],
+)
+def test_body_goes_with_the_last_line_that_it_is_in(tmp_path: Path, last: list[Write]) -> None:
+    puts: list[Write] = [PutShared(DURABLES[:2], message(number)) for number in (1, 2)]
+
+    reloaded(lambda: SqliteStore(tmp_path), puts, [DropMessage(DURABLES[0], 1)])
+    assert _bodies(tmp_path) == [1, 2]
+    reloaded(lambda: SqliteStore(tmp_path), last)
+    assert _bodies(tmp_path) == [2]
+
+
+def test_body_that_comes_and_goes_in_one_batch_is_not_kept(tmp_path: Path) -> None:
+    drops: list[Write] = [DropMessage(line, 1) for line in DURABLES[:2]]
+
+    reloaded(lambda: SqliteStore(tmp_path), [PutShared(DURABLES[:2], message(1)), *drops])
+
+    assert _bodies(tmp_path) == []
+
+
+@pytest.mark.parametrize("messages", [1, 5000])
+def test_message_without_its_body_is_found_at_the_start(tmp_path: Path, messages: int) -> None:
+    puts: list[Write] = [PutShared(DURABLES[:2], message(number)) for number in range(messages)]
+    reloaded(lambda: SqliteStore(tmp_path), puts)
+    _alter(tmp_path, "DELETE FROM bodies WHERE number = (SELECT MAX(number) FROM bodies)")
+
+    refusal = _refusal(SqliteStore(tmp_path))
+    assert refusal is not None
+    assert "nebula.db: cannot be used, a row makes no sense; restore the folder" in refusal
+
+
+# --- the disk fails ---
 
 
 def test_failed_write_leaves_what_was_there_and_no_clean_end(tmp_path: Path) -> None:
@@ -334,6 +479,105 @@ def test_start_tells_what_it_is_at_and_checks_only_after_a_bad_end(
 
     assert list(dict.fromkeys(step for step, _ in told)) == steps
     assert told[-1] == ("reading", 1.0)
+
+
+# --- a copy beside the log of another store ---
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> Path:
+    """What a broker that was killed has left: the last messages are in the log alone."""
+    folder = tmp_path / "crashed"
+    _crash(tmp_path / "data", folder, [PutMessage("/queue/a", message(number)) for number in (1, 2)])
+    assert (folder / "nebula.db-wal").stat().st_size
+    return folder
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A backup of another store."""
+    other = SqliteStore(tmp_path / "other")
+    other.load()
+    other.apply([PutMessage("/queue/b", message(7, b"x" * 3000))])
+    other.backup(tmp_path / "copy.db")
+    other.close()
+    return tmp_path / "copy.db"
+
+
+def _refuses(folder: Path) -> str:
+    """The sentence, after which everything is as it was."""
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    refusal = _refusal(SqliteStore(folder))
+    assert refusal is not None
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    return refusal
+
+
+def test_copy_beside_the_log_of_a_crashed_broker_is_refused_and_nothing_is_changed(
+    crashed: Path, copy: Path
+) -> None:
+    store = (crashed / STORE_FILE).read_bytes()
+    (crashed / STORE_FILE).write_bytes(copy.read_bytes())
+
+    refusal = _refuses(crashed)
+    assert refusal.startswith(f"{crashed / STORE_FILE}: is a copy, and nebula.db-wal beside it is the log of")
+    assert "move nebula.db-wal away and start again" in refusal
+    # What it says to do, done: the one way, and the other.
+    (crashed / "nebula.db-wal").rename(crashed / "away")
+    assert lines(reloaded(lambda: SqliteStore(crashed))) == {"/queue/b": [message(7, b"x" * 3000)]}
+    (crashed / "away").rename(crashed / "nebula.db-wal")
+    (crashed / STORE_FILE).write_bytes(store)
+    assert lines(reloaded(lambda: SqliteStore(crashed))) == {"/queue/a": [message(1), message(2)]}
+
+
+def test_copy_beside_another_stores_shared_memory_alone_is_used(crashed: Path, copy: Path) -> None:
+    (crashed / "nebula.db-wal").unlink()
+    (crashed / STORE_FILE).write_bytes(copy.read_bytes())
+    assert (crashed / "nebula.db-shm").exists()
+
+    assert lines(reloaded(lambda: SqliteStore(crashed))) == {"/queue/b": [message(7, b"x" * 3000)]}
+
+
+def test_copy_beside_an_empty_log_is_used(crashed: Path, copy: Path) -> None:
+    (crashed / "nebula.db-wal").write_bytes(b"")
+    (crashed / STORE_FILE).write_bytes(copy.read_bytes())
+
+    assert lines(reloaded(lambda: SqliteStore(crashed))) == {"/queue/b": [message(7, b"x" * 3000)]}
+
+
+def test_log_without_its_store_is_not_thrown_away(crashed: Path) -> None:
+    (crashed / STORE_FILE).unlink()
+
+    assert _refuses(crashed).startswith(
+        f"{crashed / 'nebula.db-wal'}: is the log of a store that is not here"
+    )
+
+
+def test_broker_that_was_killed_on_a_copy_finds_what_it_wrote(tmp_path: Path, copy: Path) -> None:
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    copy.rename(restored / STORE_FILE)
+    before = (restored / STORE_FILE).read_bytes()
+
+    _crash(restored, tmp_path / "again", [PutMessage("/queue/b", message(8))])
+
+    # Not one of its rows is in the file yet, which says nevertheless that there is a log.
+    assert len((tmp_path / "again" / STORE_FILE).read_bytes()) == len(before)
+    found = reloaded(lambda: SqliteStore(tmp_path / "again"))
+    assert [each.number for each in lines(found)["/queue/b"]] == [7, 8]
+
+
+def test_copy_on_which_a_broker_was_started_and_stopped_is_used_as_any_store(
+    tmp_path: Path, copy: Path
+) -> None:
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    copy.rename(restored / STORE_FILE)
+    reloaded(lambda: SqliteStore(restored))
+
+    _crash(restored, tmp_path / "again", [PutMessage("/queue/b", message(8))])
+    found = reloaded(lambda: SqliteStore(tmp_path / "again"))
+    assert [each.number for each in lines(found)["/queue/b"]] == [7, 8]
 
 
 # --- the disk fails while the broker runs ---
@@ -494,6 +738,50 @@ def test_what_was_applied_is_there_after_a_kill(tmp_path: Path) -> None:
     assert (found.run, found.is_clean) == (1, False)
 
 
+SHARING_CHILD = """
+import sys
+from pathlib import Path
+from nebula.broker.sqlite_store import SqliteStore
+from nebula.broker.store import DropMessage, DropMessages, PutAttempts, PutShared, StoredMessage
+
+LINES = ("\\0c\\0a", "\\0c\\0b", "\\0c\\0c")
+store = SqliteStore(Path(sys.argv[1]))
+store.load()
+for number in range(1, 1_000_000):
+    put = PutShared(LINES, StoredMessage(number, "/topic/t", (), b"x" * 9000))
+    drops = [DropMessage(LINES[0], number - 1), DropMessage(LINES[1], number - 3)]
+    drops.append(PutAttempts(LINES[1], number, 1))
+    if number % 5 == 0:
+        drops.append(DropMessages(LINES[2], number - 10, number - 5))
+    store.apply([put, *drops])
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("said", range(3, 23, 4))
+def test_references_are_right_after_a_kill(tmp_path: Path, said: int) -> None:
+    command = [sys.executable, "-c", SHARING_CHILD, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for _ in range(said):
+            next(child.stdout)
+        child.kill()
+        told = said + len(child.stdout.read().splitlines())
+
+    with open_store(tmp_path) as opened:
+        assert set(opened.check()) == {None}
+    found = lines(reloaded(lambda: SqliteStore(tmp_path)))
+    last = found["\0c\0a"][-1].number
+    numbers = {line: [each.number for each in kept] for line, kept in found.items()}
+    assert last in (told, told + 1)
+    assert numbers == {
+        "\0c\0a": [last],
+        "\0c\0b": [*range(max(1, last - 2), last + 1)],
+        "\0c\0c": [*range(max(1, last // 5 * 5 - 4), last + 1)],
+    }
+    assert _bodies(tmp_path) == sorted(set().union(*numbers.values()))
+
+
 def _opener(statement: str) -> Callable[..., sqlite3.Connection]:
     """Opens a disk that fails at such a statement, and says so as SQLite does."""
 
@@ -533,9 +821,22 @@ def _fill(folder: Path, *, messages: int) -> None:
     store.close()
 
 
+def _crash(folder: Path, image: Path, writes: list[Write]) -> None:
+    """Leave in `image` what a broker leaves that is killed after this."""
+    store = SqliteStore(folder)
+    store.load()
+    store.apply(writes)
+    shutil.copytree(folder, image)
+    store.close()
+
+
 def _write_version_1(folder: Path) -> None:
+    _write(folder, VERSION_1)
+
+
+def _write(folder: Path, script: str) -> None:
     with closing(sqlite3.connect(folder / STORE_FILE)) as db:
-        db.executescript(VERSION_1)
+        db.executescript(script)
 
 
 def _refusal(store: Store) -> str | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -18,11 +20,12 @@ from nebula.broker.store import (
     PutDelayed,
     PutDuplicate,
     PutMessage,
+    PutShared,
     PutValue,
     StoredMessage,
     Write,
 )
-from nebula.broker.store_tools import import_lines, open_store
+from nebula.broker.store_tools import back_up_store, import_lines, open_store
 from nebula.errors import StoreError
 from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, message, reloaded
 
@@ -45,7 +48,10 @@ ROWS: list[Write] = [
     SESSION,
     SUBSCRIPTION,
     PENDING,
+    PutShared(("\0till-1\0a", "\0till-1\0b"), message(12, b"\x00shared")),
 ]
+# A row for each but the last one, which is a body and its two lines.
+ROW_COUNT = len(ROWS) + 2
 
 
 @pytest.fixture
@@ -106,13 +112,71 @@ def test_store_of_another_version_is_refused(folder: Path, version: int, what: s
         _exported(folder)
 
 
+def test_files_that_others_could_read_are_theirs_no_more(folder: Path) -> None:
+    (folder / STORE_FILE).chmod(0o644)
+
+    assert _findings(folder) == []
+    assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
+
+
+def test_copy_of_a_store_that_others_could_read_leaves_it_private(folder: Path, tmp_path: Path) -> None:
+    (folder / STORE_FILE).chmod(0o644)
+    copy = tmp_path / "copy.db"
+
+    for _ in range(2):
+        back_up_store(folder, copy, lambda _: None)
+        modes = {stat.S_IMODE(file.stat().st_mode) for file in (*folder.iterdir(), copy)}
+        assert modes == {0o600}
+        copy.chmod(0o644)
+
+
+def test_tools_keep_away_from_a_copy_beside_the_log_of_another_store(folder: Path, tmp_path: Path) -> None:
+    exported = _exported(folder)
+    back_up_store(folder, tmp_path / "copy.db", lambda _: None)
+    running = SqliteStore(folder)
+    running.load()
+    log = (folder / f"{STORE_FILE}-wal").read_bytes()
+    running.close()
+    assert log
+    (tmp_path / "copy.db").replace(folder / STORE_FILE)
+    (folder / f"{STORE_FILE}-wal").write_bytes(log)
+    before = (folder / STORE_FILE).read_bytes()
+
+    for use in (
+        _findings,
+        _exported,
+        lambda folder: back_up_store(folder, tmp_path / "x.db", lambda _: None),
+    ):
+        with pytest.raises(
+            StoreError, match=r"nebula\.db: is a copy, and nebula\.db-wal beside it is the log"
+        ):
+            use(folder)
+    assert ((folder / STORE_FILE).read_bytes(), (folder / f"{STORE_FILE}-wal").read_bytes()) == (before, log)
+    (folder / STORE_FILE).unlink()
+    with pytest.raises(StoreError, match=r"nebula\.db-wal: is the log of a store that is not here"):
+        import_lines(folder, exported)
+    assert (folder / f"{STORE_FILE}-wal").read_bytes() == log
+
+
+def test_import_is_for_one_user_alone_with_any_umask(folder: Path, tmp_path: Path) -> None:
+    exported = _exported(folder)
+    before = os.umask(0)
+    try:
+        import_lines(tmp_path / "new", exported)
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "new").iterdir()} == {0o600}
+
+
 # --- check ---
 
 
 def test_sound_store_has_no_findings_and_each_row_is_looked_at(folder: Path) -> None:
     with open_store(folder) as store:
-        assert list(store.check()) == [None] * len(ROWS)
-        assert sum(store.counts().values()) == len(ROWS)
+        assert list(store.check()) == [None] * ROW_COUNT
+        assert sum(store.counts().values()) == ROW_COUNT
 
 
 @pytest.mark.parametrize(
@@ -137,6 +201,25 @@ def test_sound_store_has_no_findings_and_each_row_is_looked_at(folder: Path) -> 
         ("DELETE FROM sessions", "1 durable subscriptions without their session"),
         ("DELETE FROM subscriptions", "1 pending rows without their durable subscription"),
         ("DELETE FROM broker", "the table broker has 0 rows"),
+        ("DELETE FROM bodies", "2 shared messages without their body"),
+        (
+            "INSERT INTO bodies SELECT 13, destination, headers, body, expires_at, is_request FROM bodies",
+            "1 bodies that no shared message refers to",
+        ),
+        (
+            "UPDATE shared_messages SET line = '/queue/a' WHERE rowid = 2",
+            "1 shared messages in lines of queues, which share nothing",
+        ),
+        (
+            "INSERT INTO messages SELECT line, 12, '', '[]', x'', NULL, 0, 0 FROM shared_messages LIMIT 1",
+            "1 messages that are in their line twice",
+        ),
+        ("DROP TRIGGER unused_bodies", "1 missing trigger, which drops bodies with their last message"),
+        (
+            "UPDATE shared_messages SET attempts = 'x' WHERE rowid = 2",
+            "shared_messages, row 2: attempts is no",
+        ),
+        ("UPDATE bodies SET body = 'secret'", "bodies, row 12: body is no BLOB"),
     ],
 )
 def test_what_is_wrong_is_found_and_not_quoted(folder: Path, change: str, finding: str) -> None:
@@ -198,7 +281,7 @@ def test_compacting_gives_room_back_and_keeps_every_row(folder: Path) -> None:
 def test_export_of_an_imported_export_is_the_same(folder: Path, tmp_path: Path) -> None:
     exported = _exported(folder)
 
-    assert import_lines(tmp_path / "new", exported) == len(ROWS)
+    assert import_lines(tmp_path / "new", exported) == ROW_COUNT
     assert _exported(tmp_path / "new") == exported
     assert _findings(tmp_path / "new") == []
 
@@ -228,7 +311,7 @@ def test_export_is_readable(folder: Path) -> None:
         "runs": 1,
         "is_clean": 1,
     }
-    assert end == {"table": "end", "rows": len(ROWS)}
+    assert end == {"table": "end", "rows": ROW_COUNT}
     assert rows[1] == {
         "table": "messages",
         "line": "/queue/a",
@@ -285,7 +368,8 @@ def test_wrong_line_is_named_and_nothing_is_imported(
         ("{}", "it has to say first what it is an export of"),
         ("[]", "it has to say first what it is an export of"),
         ("{", "it is no JSON"),
-        ('{"table": "broker", "version": 99}', "it is of version 99"),
+        ('{"table": "broker", "version": 1}', "it is of version 1"),
+        ('{"table": "broker", "version": 4}', "it is of version 4"),
     ],
 )
 def test_wrong_head_is_refused(folder: Path, tmp_path: Path, head: str, fault: str) -> None:
@@ -300,7 +384,7 @@ def test_export_that_was_cut_is_refused(folder: Path, tmp_path: Path) -> None:
 
     with pytest.raises(StoreError, match="the export has no last line"):
         import_lines(tmp_path / "new", lines[:-1])
-    with pytest.raises(StoreError, match="it says that there are other than the 8 rows so far"):
+    with pytest.raises(StoreError, match="it says that there are other than the 11 rows so far"):
         import_lines(tmp_path / "new", [*lines[:3], *lines[4:]])
 
 
@@ -310,6 +394,26 @@ def test_export_whose_numbers_are_still_to_be_given_out_is_refused(folder: Path,
 
     with pytest.raises(StoreError, match="the export cannot be right, 3 in messages with a number"):
         import_lines(tmp_path / "new", lines)
+
+
+def test_export_of_the_version_before_is_imported(folder: Path, tmp_path: Path) -> None:
+    head, *rows, end = _exported(folder)
+    old = [row for row in rows if json.loads(row)["table"] not in ("shared_messages", "bodies")]
+    head, end = head.replace('"version":3', '"version":2'), end.replace(str(len(rows)), str(len(old)))
+
+    assert import_lines(tmp_path / "new", [head, *old, end]) == len(old)
+    assert _exported(tmp_path / "new")[1:-1] == old
+
+
+@pytest.mark.parametrize("table", ["bodies", "shared_messages"])
+def test_export_that_lacks_a_body_or_what_refers_to_it_is_refused(
+    folder: Path, tmp_path: Path, table: str
+) -> None:
+    head, *rows, end = _exported(folder)
+    left = [row for row in rows if json.loads(row)["table"] != table]
+
+    with pytest.raises(StoreError, match=r"the export cannot be right, . (bodies|shared messages)"):
+        import_lines(tmp_path / "new", [head, *left, end.replace(str(len(rows)), str(len(left)))])
 
 
 def test_nothing_is_imported_over_a_store(folder: Path) -> None:

@@ -6,7 +6,9 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -26,11 +28,13 @@ from nebula.broker.store import (
     DropSubscription,
     DropValue,
     PageRequest,
+    PutAttempts,
     PutDelayed,
     PutDuplicate,
     PutMessage,
     PutPending,
     PutSession,
+    PutShared,
     PutSubscription,
     PutValue,
     Snapshot,
@@ -38,6 +42,7 @@ from nebula.broker.store import (
     StoredMessage,
     Write,
 )
+from nebula.broker.store_tools import open_store
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, NewStore, lines, message, reloaded
 
@@ -251,6 +256,98 @@ def test_close_is_idempotent_and_needs_no_load(new_store: NewStore) -> None:
     assert new_store().load().is_clean
 
 
+# --- one message in several lines ---
+
+ONE, OTHER, THIRD = (f"\0till\0{name}" for name in ("one", "other", "third"))
+
+
+def test_shared_message_is_in_each_of_its_lines(new_store: NewStore) -> None:
+    odd = StoredMessage(
+        7, "/topic/ü", (("a", "twice"), ("a", "b")), bytes(range(256)), 1.75e9, is_request=True
+    )
+
+    found = reloaded(new_store, [PutShared((ONE, OTHER), odd), PutMessage(ONE, message(6))])
+
+    assert lines(found) == {ONE: [message(6), odd], OTHER: [odd]}
+    one = found.lines[ONE]
+    assert (one.count, one.body_bytes, one.last_number) == (2, 256 + len(message(6).body), 7)
+
+
+def test_shared_message_that_is_settled_in_one_line_stays_in_the_others(new_store: NewStore) -> None:
+    puts: list[Write] = [PutShared((ONE, OTHER, THIRD), message(number)) for number in (5, 6)]
+
+    found = reloaded(new_store, puts, [DropMessage(ONE, 5), DropMessages(OTHER, 4, 6)])
+
+    assert lines(found) == {ONE: [message(6)], THIRD: [message(5), message(6)]}
+
+
+def test_shared_message_is_put_and_dropped_in_one_batch(new_store: NewStore) -> None:
+    put = PutShared((ONE, OTHER), message(5))
+
+    found = reloaded(
+        new_store,
+        [put, DropMessage(ONE, 5), PutShared((ONE, OTHER), message(6)), PutAttempts(ONE, 6, 1)],
+        [PutShared((ONE, OTHER), message(7)), DropMessage(ONE, 7), DropMessage(OTHER, 7)],
+    )
+
+    assert lines(found) == {ONE: [message(6)._replace(attempts=1)], OTHER: [message(5), message(6)]}
+
+
+def test_failed_deliveries_are_counted_for_each_line(new_store: NewStore) -> None:
+    put: list[Write] = [PutShared((ONE, OTHER), message(5)), *(PutMessage(ONE, message(n)) for n in (6, 7))]
+
+    found = reloaded(
+        new_store,
+        [*put, PutAttempts(ONE, 7, 4)],
+        [PutAttempts(ONE, 5, 3), PutAttempts(ONE, 6, 2), PutAttempts(OTHER, 9, 1)],
+        [PutAttempts(ONE, 5, 4)],
+    )
+
+    kept = lines(found)
+    assert {line: [each.attempts for each in kept[line]] for line in kept} == {ONE: [4, 2, 4], OTHER: [0]}
+    assert kept[ONE][1:] == [message(6)._replace(attempts=2), message(7)._replace(attempts=4)]
+
+
+def test_page_has_shared_messages_and_others_in_order(new_store: NewStore) -> None:
+    store = new_store()
+    store.load()
+    store.apply([PutMessage(ONE, message(number, b"x" * number)) for number in (2, 4, 6)])
+    store.apply([PutShared((ONE, OTHER), message(number, b"y" * number)) for number in (1, 3, 5)])
+    expected = [message(number, (b"y" if number % 2 else b"x") * number) for number in range(1, 7)]
+
+    assert store.page(PageRequest(ONE, 0, 6, 100, 1000)) == expected
+    assert store.page(PageRequest(ONE, 1, 5, 2, 1000)) == expected[1:3]
+    assert store.page(PageRequest(ONE, 0, 6, 100, 6)) == expected[:3]
+    assert store.page(PageRequest(OTHER, 0, 6, 100, 1000)) == expected[::2]
+    assert store.page(PageRequest(THIRD, 0, 6, 100, 1000)) == []
+
+
+def test_lines_that_share_messages_and_are_deep_bring_a_page_each(tmp_path: Path) -> None:
+    names, body = [f"\0till\0{number}" for number in range(20)], bytes(10_000)
+    puts: list[Write] = [PutShared(tuple(names), message(number, body)) for number in range(1, 21)]
+    found = reloaded(partial(SqliteStore, tmp_path, most_first_bytes=1_000_000), puts)
+
+    assert {(line.count, line.body_bytes, line.last_number) for line in found.lines.values()} == {
+        (20, 200_000, 20)
+    }
+    first = [each for line in found.lines.values() for each in line.first]
+    assert len(names) <= len(first) < 100
+    assert [line.first[0] for line in found.lines.values()] == [message(1, body)] * len(names)
+
+
+@pytest.mark.parametrize("most_first_bytes", [1 << 30, 1_000_000])
+def test_body_of_several_lines_is_one_object_after_a_start(tmp_path: Path, most_first_bytes: int) -> None:
+    names = tuple(f"\0till\0{number}" for number in range(20))
+    puts: list[Write] = [
+        PutShared(names, message(1, bytes(10_000))),
+        PutShared(names, message(2, bytes(99_999))),
+    ]
+
+    found = reloaded(partial(SqliteStore, tmp_path, most_first_bytes=most_first_bytes), puts)
+
+    assert len({id(line.first[0].body) for line in found.lines.values()}) == 1
+
+
 # --- pages ---
 
 
@@ -324,6 +421,31 @@ WRITES: st.SearchStrategy[Write] = st.one_of(
 RANGES: st.SearchStrategy[Write] = st.builds(DropMessages, FEW_NAMES, FEW_NUMBERS, FEW_NUMBERS)
 
 
+DURABLE = st.sampled_from([ONE, OTHER, THIRD])
+SHARED_NUMBERS = st.integers(100, 106)
+SHARED_WRITES: st.SearchStrategy[Write] = st.one_of(
+    st.builds(PutShared, st.lists(DURABLE, min_size=1, unique=True).map(tuple), MESSAGES),
+    st.builds(PutMessage, DURABLE, MESSAGES.map(lambda each: each._replace(number=each.number % 7))),
+    st.builds(PutAttempts, DURABLE, st.integers(0, 6) | SHARED_NUMBERS, st.integers(0, 3)),
+    st.builds(DropMessage, DURABLE, st.integers(0, 6) | SHARED_NUMBERS),
+)
+SHARED_RANGES: st.SearchStrategy[Write] = st.builds(DropMessages, DURABLE, SHARED_NUMBERS, SHARED_NUMBERS)
+
+
+def numbered(batches: list[list[Write]]) -> list[list[Write]]:
+    """The same with a number of its own for each shared message, as the journal gives it."""
+    numbers = count(100)
+    return [
+        [
+            replace(write, message=write.message._replace(number=next(numbers)))
+            if isinstance(write, PutShared)
+            else write
+            for write in batch
+        ]
+        for batch in batches
+    ]
+
+
 def sorted_rows(snapshot: Snapshot) -> list[object]:
     """The snapshot, without the order that nobody promises."""
     return [
@@ -351,6 +473,22 @@ def test_store_on_disk_holds_what_the_one_in_memory_holds(batches: list[list[Wri
 
         assert sorted_rows(found) == sorted_rows(expected)
         assert [value.number for value in found.values] == [value.number for value in expected.values]
+
+
+@settings(deadline=None)
+@given(
+    batches=st.lists(st.lists(SHARED_WRITES, max_size=8) | st.lists(SHARED_RANGES, max_size=3), max_size=6)
+)
+def test_no_body_is_kept_too_long_or_too_briefly(batches: list[list[Write]]) -> None:
+    batches = numbered(batches)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        expected = reloaded(partial(MemoryStore, MemoryDisk()), *batches)
+        found = reloaded(partial(SqliteStore, folder), *batches)
+
+        assert found.lines == expected.lines
+        with open_store(folder) as opened:
+            assert set(opened.check()) <= {None}
 
 
 @settings(deadline=None, max_examples=50)

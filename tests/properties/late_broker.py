@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nebula.broker.limits import Limits
 from nebula.broker.policies import DestinationPolicy
@@ -28,12 +28,13 @@ class LateBroker(BrokerHarness):
         *,
         now: float = 0.0,
         page_messages: int | None = None,
+        new_store: Callable[..., MemoryStore] = MemoryStore,
     ) -> None:
         self.disk = disk
         self.told = self.kept = 0
         self.pages: list[tuple[PageRequest, list[StoredMessage] | None]] = []
         self._in_flight: list[Write] | None = None
-        store = MemoryStore(disk, page_messages=page_messages)
+        store = new_store(disk, page_messages=page_messages)
         super().__init__(limits, policies, store=store)
         self.now = now  # the wall goes on while a broker is down
 

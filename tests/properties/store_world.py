@@ -14,10 +14,10 @@ from nebula.broker.destinations.queue import Queue
 from nebula.broker.limits import Limits
 from nebula.broker.policies import DestinationPolicy, WhenFull
 from tests.broker.harness import Peer
-from tests.broker.memory_store import MemoryDisk
 from tests.broker.script import Received
 from tests.properties.kept import MAX_DELIVERIES, Entry, Kept, Model, Subscribed
 from tests.properties.late_broker import LateBroker
+from tests.properties.twin_store import TwinDisk, TwinStore
 
 PLAIN, RANKED, SHORT = "/queue/a", "/queue/ranked", "/queue/short"
 COPIED, RECORD = "/queue/copied", "/queue/record"
@@ -29,7 +29,7 @@ READ = (*QUEUES, RECORD, *SHEDDING)
 LIFE_SECONDS = 1.0
 TOPIC = "/topic/t"
 KEYS = ("X/a", "X/b", "X/copied")
-CLIENTS = ("c", "d")
+CLIENTS = ("c", "d", "e")
 TICK = 0.25
 DEDUP_SECONDS = 2.0
 LIMITS = Limits(max_deliveries=MAX_DELIVERIES, dedup_seconds=DEDUP_SECONDS)
@@ -73,7 +73,7 @@ class StoreWorld(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.disk = MemoryDisk()
+        self.disk = TwinDisk()
         self.model = Model()
         self.peers: list[Peer] = []
         self.subscribed: list[Subscribed] = []
@@ -87,7 +87,9 @@ class StoreWorld(RuleBasedStateMachine):
     def start(self, now: float = 0.0) -> None:
         page = 2 if self.is_narrow else None
         policies = [*POLICIES, DestinationPolicy(pattern=RANKED, has_priorities=self.is_ranked)]
-        self.broker = LateBroker(self.limits, policies, self.disk, now=now, page_messages=page)
+        self.broker = LateBroker(
+            self.limits, policies, self.disk, now=now, page_messages=page, new_store=TwinStore
+        )
         self.doomed.clear()
 
     # The broker's side

@@ -1,10 +1,11 @@
 """The broker and its store against a model: commits and pages are late, and it crashes at any moment.
 
 The model (`kept`) knows in which batch of the store each message came and went, and so what a crash has to
-leave. Checked after every step: the rows on disk are exactly those of unsettled persistent messages; no
-receipt is said before what it promises is on disk; nothing waits while a subscription has credit, unless a
-page is on its way or a commit is waited for; nothing is delivered that is not there, or twice, or out of
-order; and what is promised once not before its commit.
+leave. The store in memory has a twin on disk (`twin_store`), which has to hold the same. Checked after every
+step: the rows on disk are exactly those of unsettled persistent messages; no receipt is said before what it
+promises is on disk; nothing waits while a subscription has credit, unless a page is on its way or a commit is
+waited for; nothing is delivered that is not there, or twice, or out of order; and what is promised once not
+before its commit.
 """
 
 from __future__ import annotations
@@ -351,6 +352,8 @@ class StoreMachine(StorePeers):
         dead = Counter([*expired, *(entry.body for entry in self.model.dead)])
         self.broker.commit()  # what was read from the disk just now may have died at that
         assert Counter(self.drain(reader, DEAD_LETTER_QUEUE)) == dead, self.broker.transcript
+        self.broker.commit()
+        self.disk.close()
 
 
 TestStore = pytest.mark.timeout(SECONDS)(StoreMachine.TestCase)

@@ -20,11 +20,13 @@ from nebula.broker.store import (
     DropSession,
     DropSubscription,
     DropValue,
+    PutAttempts,
     PutDelayed,
     PutDuplicate,
     PutMessage,
     PutPending,
     PutSession,
+    PutShared,
     PutSubscription,
     PutValue,
     Snapshot,
@@ -43,6 +45,9 @@ def _message(number: int, destination: str = "/queue/a", size_bytes: int = 50) -
 def _puts(first: int, count: int, size_bytes: int = 50) -> list[Write]:
     numbers = range(first, first + count)
     return [PutMessage("/queue/a", _message(number, size_bytes=size_bytes)) for number in numbers]
+
+
+_DURABLE: Final = tuple(f"\0till\0{name}" for name in "tuv")
 
 
 BATCHES: Final[tuple[list[Write], ...]] = (
@@ -64,7 +69,16 @@ BATCHES: Final[tuple[list[Write], ...]] = (
     [DropMessages("/queue/a", 9, 30), PutMessage("/queue/DLQ", _message(70)), DropMessage("/queue/a", 3)],
     [PutValue(_message(71, "X/a")), DropValue("X/b"), DropDelayed(60), PutMessage("/queue/a", _message(60))],
     [DropSubscription("till", "t"), DropDuplicate("/queue/a", "alice", "id"), *_puts(80, 3)],
-    [DropSession("till"), DropMessages("/queue/a", 0, 79)],
+    # One message in several lines, some of many pages; and each of the ways in which it leaves one.
+    [PutShared(_DURABLE, _message(number, "/topic/t", 9000)) for number in range(100, 106)],
+    [DropMessage(_DURABLE[0], 100), PutAttempts(_DURABLE[1], 101, 2), DropMessages(_DURABLE[2], 101, 104)],
+    [
+        DropMessages(_DURABLE[0], 100, 105),
+        PutMessage(_DURABLE[0], _message(110)),
+        DropMessage(_DURABLE[1], 103),
+    ],
+    [DropMessage(_DURABLE[2], 105), DropMessage(_DURABLE[1], 102), PutMessage("/queue/DLQ", _message(111))],
+    [DropSession("till"), DropMessages("/queue/a", 0, 79), DropMessages(_DURABLE[1], 0, 106)],
 )
 
 

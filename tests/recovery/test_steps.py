@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from nebula.broker.sqlite_store import SqliteStore
+from nebula.broker.store_tools import open_store
 from nebula.errors import StoreError
 from tests.recovery.scripted import BATCHES, kept_in, states, write_all
 
@@ -68,8 +69,16 @@ class _Photographer:
         return self._images / str(step)
 
 
-def test_end_of_the_process_at_any_step_leaves_whole_batches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_end_of_the_process_at_any_step_leaves_whole_batches(tmp_path: Path, *, is_copy: bool) -> None:
     photographer = _Photographer(tmp_path / "data", tmp_path / "images")
+    if is_copy:
+        # On which no broker has started: its first log must not be taken for another store's.
+        with_nothing = SqliteStore(tmp_path / "empty")
+        with_nothing.load()
+        (tmp_path / "data").mkdir()
+        with_nothing.backup(tmp_path / "data")
+        with_nothing.close()
     store = _store(tmp_path / "data", photographer.on_step)
     write_all(store, photographer.on_written)
     steps = len(photographer.expected)
@@ -79,6 +88,12 @@ def test_end_of_the_process_at_any_step_leaves_whole_batches(tmp_path: Path) -> 
     assert steps > 4 * len(BATCHES)
     for step, count in enumerate(photographer.expected[:steps]):
         assert kept_in(photographer.image(step)) == _STATES[count], f"step {step}"
+        assert _faults(photographer.image(step)) == [], f"step {step}"
+
+
+def _faults(folder: Path) -> list[str]:
+    with open_store(folder) as store:
+        return [finding for finding in store.check() if finding is not None]
 
 
 # --- an error of the disk ---
@@ -104,6 +119,7 @@ def test_error_at_any_step_is_told_and_leaves_whole_batches(tmp_path: Path) -> N
         # What was reported as failed may be there all the same, but whole.
         allowed = _STATES[written : written + 1 + (steps[at] == "after COMMIT")]
         assert kept_in(folder) in allowed, f"{steps[at]}, {written} batches written"
+        assert _faults(folder) == [], steps[at]
 
 
 def _run_into(folder: Path, at: int) -> tuple[int, StoreError]:
