@@ -389,11 +389,11 @@ class Sending:
         if asker is None:
             return False
         requester, origin = asker
-        if owner is not None and queue is not None:
+        if owner is not None:
             if not isinstance(origin, int):
                 return owner.session.origin is origin
             # An inbox that was there when the request came has had one owner since.
-            return owner.session.principal == requester and queue.began_at < origin
+            return owner.session.principal == requester and owner.began_at < origin
         return self._access.rights_of(requester).may_subscribe(head.destination)
 
     def _places(self) -> int:

@@ -33,7 +33,6 @@ class Queue(Bounded):
         account, rules, bury, journal, keeps_all, has_levels: as `Holding`.
         auto_delete: goes with its last subscription, whatever it holds.
         is_inbox: lives by its exclusive subscription only (D.48).
-        began_at: of an inbox: what was sent later has a higher number.
         rights: of whom it belongs to, where it is bound to one subscription to topics; it gets what
             these let it.
 
@@ -58,7 +57,6 @@ class Queue(Bounded):
         has_levels: bool = False,
         auto_delete: bool = False,
         is_inbox: bool = False,
-        began_at: int = 0,
         rights: Rights | None = None,
     ) -> None:
         super().__init__(
@@ -66,7 +64,6 @@ class Queue(Bounded):
         )
         self.auto_delete = auto_delete
         self.is_inbox = is_inbox
-        self.began_at = began_at
         self.rights = rights
         self.is_stalled = False
         self.taken_count = 0
