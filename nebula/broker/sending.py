@@ -163,6 +163,10 @@ class Sending:
         consumers is judged there alone (D.24).
         """
         queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
+        if head.free_in == self.epoch and queue is not None and not self._account.is_disk_low:
+            size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
+            if exchange is None and queue.has_room_for(size_bytes):
+                return _ACCEPTED  # as mostly: with a margin, so there is no need to look closer
         verdict = self._judge(session, head, body, queue, exchange, now, is_held=True)
         if verdict is not _ACCEPTED or self._placing.knows(head, now):
             return verdict
@@ -414,11 +418,11 @@ class Sending:
         if asker is None:
             return False
         requester, origin = asker
-        if owner is not None and queue is not None:
+        if owner is not None:
             if not isinstance(origin, int):
                 return owner.session.origin is origin
             # An inbox that was there when the request came has had one owner since.
-            return owner.session.principal == requester and queue.began_at < origin
+            return owner.session.principal == requester and owner.began_at < origin
         return self._access.rights_of(requester).may_subscribe(head.destination)
 
     def _wait_or_refuse(

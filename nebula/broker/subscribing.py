@@ -386,6 +386,8 @@ class Subscribing:
         )
         if isinstance(source, ValueFeed):
             subscription.feed = source
+        elif isinstance(source, Queue) and source.is_inbox:
+            subscription.began_at = self._values.next_number()
         return subscription
 
     def _queue_for(self, session: Session, request: SubscribeRequest) -> Queue:

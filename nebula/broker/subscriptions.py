@@ -32,6 +32,7 @@ class Subscription:
         ack_mode: how its messages are settled.
         prefetch: how many of them may be un-ACKed; 0 while its principal may not receive them, and
             `window` otherwise.
+        began_at: of an inbox's: what was sent later has a higher number.
         exclusive: no other one may be beside it.
         feed: for last-value destinations: what it has still to be told of.
         in_turn: for its queue: whether it stands in line for the next message.
@@ -43,6 +44,7 @@ class Subscription:
 
     __slots__ = (
         "ack_mode",
+        "began_at",
         "destination",
         "exclusive",
         "feed",
@@ -75,6 +77,7 @@ class Subscription:
         self.ack_mode = ack_mode
         self.prefetch = self.window = prefetch
         self.exclusive = exclusive
+        self.began_at = 0
         self.feed: ValueFeed | None = None
         self.in_turn = False
         self.is_drained = False

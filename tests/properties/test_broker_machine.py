@@ -220,7 +220,8 @@ class BrokerMachine(RuleBasedStateMachine):
                 headers = [f"transaction:{opened.name}", f"receipt:held-{self.count}"]
                 opened.peer.publish(destination, f"m{self.count}", headers=headers)
             if opened.has_failed:
-                opened.actions = [(destination, "refused")]
+                # Of what it held nothing will happen; that it was for a queue is to be seen at the COMMIT.
+                opened.actions = [action for action in opened.actions if len(action) == 2]
                 self.part()
             self.collect()
 

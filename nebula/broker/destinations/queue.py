@@ -35,7 +35,6 @@ class Queue(Bounded):
         account, rules, bury, journal, keeps_all, has_levels, payer: as `Holding`.
         auto_delete: goes with its last subscription, whatever it holds.
         is_inbox: lives by its exclusive subscription only (D.48).
-        began_at: of an inbox: what was sent later has a higher number.
         rights: of whom it belongs to, where it is bound to one subscription to topics; it gets what
             these let it.
         owner: who made it, and pays for its place among the destinations.
@@ -61,7 +60,6 @@ class Queue(Bounded):
         has_levels: bool = False,
         auto_delete: bool = False,
         is_inbox: bool = False,
-        began_at: int = 0,
         rights: Rights | None = None,
         payer: Usage | None = None,
         owner: Usage | None = None,
@@ -79,7 +77,6 @@ class Queue(Bounded):
         self.owner = owner or account.own
         self.auto_delete = auto_delete
         self.is_inbox = is_inbox
-        self.began_at = began_at
         self.rights = rights
         self.is_stalled = False
         self.taken_count = 0

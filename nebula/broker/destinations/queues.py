@@ -114,7 +114,6 @@ class Queues:
             # D.48: an inbox exists through its subscription only, whatever that asked for.
             auto_delete=is_inbox or (auto_delete and not is_ours),
             is_inbox=is_inbox,
-            began_at=next(self._numbers) if is_inbox else 0,
             keeps_all=name in self._copies,
             # Operators' requests go before what anybody may send there.
             has_levels=has_levels or name == names.BROKER_QUEUE,
