@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Option
 
 from nebula.cli.options import DEFAULT_TIMEOUT, Service, Timeout, Url
 from nebula.cli.render import Output
+from nebula.cli.terminal import write_redirectable
 from nebula.errors import SettingsError
 
 _Out = Annotated[
@@ -105,7 +105,7 @@ def _put(text: str, output: Path | None, facts: Mapping[str, Any], *, as_json: b
         return
     if output is None:
         # As it is, also off a terminal: it is there to be redirected.
-        typer.echo(text, nl=False)
+        write_redirectable(text)
         return
     try:
         output.write_text(text, encoding="utf-8")

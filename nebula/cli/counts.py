@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from nebula.cli.instances import latency, looks
 from nebula.cli.live import screen
-from nebula.cli.render import Output, harmless
+from nebula.cli.render import Output
 from nebula.cli.tables import Column, number, table
+from nebula.cli.terminal import text
 from nebula.errors import NebulaError
 from nebula.rpc.statistics import merged, without_buckets
 
@@ -112,10 +112,10 @@ def draw_stats(shown: Mapping[str, Any], *, by_instance: bool) -> RenderableType
     ]
     first = (_INSTANCE,) if by_instance else ()
     parts: list[RenderableType] = [
-        Text(harmless(_title(shown)), style="italic"),
+        text(_title(shown), "italic", keep=""),
         table((*first, *_VERBS), verbs),
     ]
-    return Group(*parts, Text(), table((*first, *_LISTENS), listens)) if listens else Group(*parts)
+    return Group(*parts, text(""), table((*first, *_LISTENS), listens)) if listens else Group(*parts)
 
 
 def _title(shown: Mapping[str, Any]) -> str:

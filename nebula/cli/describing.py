@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from nebula.cli.instances import differences
 from nebula.cli.live import screen
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, table
+from nebula.cli.terminal import text
 from nebula.errors import CallTimeout, NoResponder, Refused
 from nebula.rpc.replies import reading
 
@@ -96,14 +96,14 @@ def draw(shown: tuple[Any, str]) -> RenderableType:
     """A line for each verb, and for each destination that the service listens to; then the note, if any."""
     answer, note = shown
     if answer is None:
-        return Text("nobody answers")
+        return text("nobody answers")
     with reading("what the service says of itself"):
         verbs = [summary(verb) for verb in answer["verbs"]]
         listens = [{**one, "description": _first_line(one)} for one in answer.get("listens", ())]
-    parts: list[RenderableType] = [table(_VERBS, verbs) if verbs else Text("no verbs")]
+    parts: list[RenderableType] = [table(_VERBS, verbs) if verbs else text("no verbs")]
     if listens:
-        parts += [Text(), table(_LISTENS, listens)]
-    return Group(*parts, Text(note)) if note else Group(*parts)
+        parts += [text(""), table(_LISTENS, listens)]
+    return Group(*parts, text(note)) if note else Group(*parts)
 
 
 def summary(verb: Mapping[str, Any]) -> dict[str, str]:

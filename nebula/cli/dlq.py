@@ -64,9 +64,9 @@ def list_(
     if not output.is_for_people:
         output.json_line(letters)
         return
-    output.console.print(table(_COLUMNS, rows) if rows else "no dead letters")
+    output.show(table(_COLUMNS, rows) if rows else "no dead letters")
     if letters["on_disk"]:
-        output.console.print(f"on disk, behind these: {letters['on_disk']:,}", highlight=False)
+        output.show(f"on disk, behind these: {letters['on_disk']:,}")
 
 
 @dlq.command()

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.text import Text
 from typer import Argument, Option
 from typer import Exit as Leave
 
@@ -78,7 +77,7 @@ def engines(
         output.json_line(rows)
         return
     shown = [_shown(row) for row in rows]
-    output.console.print(table(_COLUMNS, shown) if rows else Text(f"{service} has no jobs, and no engines"))
+    output.show(table(_COLUMNS, shown) if rows else f"{service} has no jobs, and no engines")
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def jobs(
     output = Output(as_json=as_json)
     output.rows(columns, answer["jobs"], none=f"{service} remembers no such jobs")
     if output.is_for_people and answer.get("next"):
-        output.console.print(f"older ones: --before {answer['next']}", markup=False, highlight=False)
+        output.show(f"older ones: --before {answer['next']}")
 
 
 def watch(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import typer
 from typer import Exit as Leave
 from typer import Option
 
 from nebula.cli.exits import Exit
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, table
+from nebula.cli.terminal import ask_yes, is_attended
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
@@ -87,10 +86,10 @@ def show_list(output: Output, columns: Sequence[Column], listed: Listed, what: s
     if not output.is_for_people:
         output.json_line({"rows": rows, "matched": matched})
         return
-    output.console.print(table(columns, rows) if rows else f"no {what}")
+    output.show(table(columns, rows) if rows else f"no {what}")
     if matched > len(rows):
         way = "--limit shows more" if listed.may_grow else "an order has no more, --order name shows all"
-        output.console.print(f"{len(rows):,} of {matched:,} {what}; {way}", highlight=False)
+        output.show(f"{len(rows):,} of {matched:,} {what}; {way}")
 
 
 def show_details(
@@ -102,15 +101,12 @@ def show_details(
         return
     output.value({fact.heading: text for fact in facts if (text := fact.text(details))})
     if details["subscriptions"]:
-        output.console.print()
-        output.console.print(table(subscriptions, details["subscriptions"]))
+        output.show("", table(subscriptions, details["subscriptions"]))
 
 
 def make_sure(question: str, *, is_sure: bool) -> None:
     """Ask a person; leave if the answer is no. Programs have made up their minds."""
-    if is_sure or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return
-    if not typer.confirm(question):
+    if not is_sure and is_attended() and not ask_yes(question):
         raise Leave(Exit.FAILED)
 
 

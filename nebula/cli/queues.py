@@ -18,8 +18,9 @@ from nebula.cli.operators import (
     tell,
 )
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
-from nebula.cli.render import Output, harmless
+from nebula.cli.render import Output
 from nebula.cli.tables import Column, duration, number, octets, table
+from nebula.cli.terminal import text
 
 Queue: TypeAlias = Annotated[str, Argument(metavar="QUEUE", help="`orders` is `/queue/orders`.")]
 
@@ -120,15 +121,13 @@ def show_messages(output: Output, messages: list[dict[str, Any]]) -> None:
         output.json_line(messages)
         return
     if not messages:
-        output.console.print("no message waits")
+        output.show("no message waits")
     for message in messages:
         headers = ({"name": name, "value": value} for name, value in message["headers"].items())
         what = f"{message['number']}  from {message['sender']}, {octets(message['body_bytes'])}"
-        output.console.print(harmless(what), style="bold", markup=False, highlight=False)
-        output.console.print(table((Column("", "name"), Column("", "value")), headers))
+        output.show(text(what, "bold", keep=""), table((Column("", "name"), Column("", "value")), headers))
         end = " …" if message["is_cut"] else ""
-        body = harmless(message["body"], keep="\n\t")
-        output.console.print(f"{body}{end}\n", markup=False, highlight=False)
+        output.show(f"{message['body']}{end}\n")
 
 
 def purge(

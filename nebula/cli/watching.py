@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from rich.console import Group
-from rich.text import Text
 
 from nebula.cli.live import screen
 from nebula.cli.operators import SERVICE
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, duration, number, octets, table
+from nebula.cli.terminal import text
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
@@ -144,10 +144,10 @@ async def _look(client: Client, limit: int) -> Sample:
 def draw(shown: Mapping[str, Any]) -> Group:
     """A view as people read it."""
     return Group(
-        Text("\n".join(_summary(shown))),
-        Text(),
+        text("\n".join(_summary(shown))),
+        text(""),
         table(_QUEUES, shown["queues"]),
-        Text(),
+        text(""),
         table(_CONNECTIONS, shown["connections"]),
     )
 
