@@ -34,7 +34,8 @@ def work_bar(screen: Screen) -> Progress:
         TaskProgressColumn(),
         TimeElapsedColumn(),
     )
-    return progress_of(screen, columns, transient=True, disable=not screen.is_terminal)
+    # What goes to stdout meanwhile is no part of the bar: its lines stay whole.
+    return progress_of(screen, columns, transient=True, redirect_stdout=False, disable=not screen.is_terminal)
 
 
 class StartView:
