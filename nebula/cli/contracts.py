@@ -52,7 +52,7 @@ def stubs(
     from nebula.rpc.stubs.module import write_stubs
 
     told = _told(service, broker, timeout)
-    with reading(f"what {service} says of itself"):
+    with reading(f"what {service} answers to describe"):
         text = write_stubs(told)
     _put(text, output, {"service": service, "verbs": len(told["verbs"])}, as_json=as_json)
 
@@ -77,7 +77,7 @@ def schema(
     from nebula.rpc.replies import reading
 
     told = _told(service, broker, timeout)
-    with reading(f"what {service} says of itself"):
+    with reading(f"what {service} answers to describe"):
         document = asyncapi_document(told, broker) if asyncapi else _by_verb(told)
     if as_json and output is None:
         # It is JSON anyway: on one line, as other commands have it.

@@ -56,12 +56,12 @@ class Described:
                 note = differences(await client.services(self.service, timeout=self.seconds))
             except Refused:  # it may be called all the same
                 note = ""
-        with screen(self.output, draw, is_live=False) as show:
+        with screen(self.output, self._draw, is_live=False) as show:
             show(self._view(answer, note))
 
     async def watch(self, client: Client) -> None:
         """Show it again whenever it may have changed, for ever."""
-        with screen(self.output, draw) as show:
+        with screen(self.output, self._draw) as show:
             async with client.watch_services(self.service, timeout=self.seconds) as presence:
                 async for instances in _whenever_others_are_there(presence):
                     try:
@@ -73,6 +73,10 @@ class Described:
     async def _ask(self, client: Client) -> Any:
         target = self.service if self.instance is None else f"{self.service}.{self.instance}"
         return await client.call(target, "describe", timeout=self.seconds)
+
+    def _draw(self, shown: tuple[Any, str]) -> RenderableType:
+        with reading(f"what {self.service} answers to describe"):
+            return draw(shown)
 
     def _view(self, answer: Any, note: str) -> Any:
         """What is shown: programs get the answer alone."""
@@ -97,9 +101,8 @@ def draw(shown: tuple[Any, str]) -> RenderableType:
     answer, note = shown
     if answer is None:
         return text("nobody answers")
-    with reading("what the service says of itself"):
-        verbs = [summary(verb) for verb in answer["verbs"]]
-        listens = [{**one, "description": _first_line(one)} for one in answer.get("listens", ())]
+    verbs = [summary(verb) for verb in answer["verbs"]]
+    listens = [{**one, "description": _first_line(one)} for one in answer.get("listens", ())]
     parts: list[RenderableType] = [table(_VERBS, verbs) if verbs else text("no verbs")]
     if listens:
         parts += [text(""), table(_LISTENS, listens)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer import Option
 
+from nebula.cli.answers import Job, checked
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, JobId, Timeout, Url
 from nebula.cli.render import Output
 from nebula.cli.results import show_preview
@@ -40,6 +41,10 @@ _STEPS: Final = (
     Column("took", "seconds", duration),
 )
 
+# As cells of a table: a service may tell any number.
+_MOMENT: Final = Column("", "at", moment)
+_DATE: Final = Column("", "at", date)
+
 
 @job.command()
 def show(
@@ -57,6 +62,7 @@ def show(
     from nebula.cli.asking import ask
 
     known = ask(broker, lambda client: client.with_options(timeout=timeout).job(job).show(lines))
+    checked(Job, known, job.rpartition("/")[0], "job.show")
     output = Output(as_json=as_json)
     if output.is_for_people:
         _show(output, known)
@@ -159,7 +165,7 @@ class LogView:
                 continue
             if gone > 0:
                 self._output.show(text(f"… {gone:,} lines are gone", "yellow"))
-            self._output.show(f"{moment(line.at)}  {line.text}")
+            self._output.show(f"{_MOMENT.text({'at': line.at})}  {line.text}")
 
 
 def _show(output: Output, known: Mapping[str, Any]) -> None:
@@ -181,7 +187,7 @@ def _times_ahead(known: Mapping[str, Any]) -> dict[str, str | None]:
     """The times that a job waits for, with their years; what has begun does not expire."""
     waits = known.get("state") == JobState.QUEUED
     times = {name: known.get(name) for name in ("not_before", "expires_at")}
-    return {name: date(at) if waits and at is not None else None for name, at in times.items()}
+    return {name: _DATE.text({"at": at}) if waits and at is not None else None for name, at in times.items()}
 
 
 def _seconds(step: Mapping[str, Any]) -> float | None:

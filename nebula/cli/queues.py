@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from typer import Argument, Option
 
+from nebula.cli.answers import Details, Messages
 from nebula.cli.operators import (
     Limit,
     Yes,
@@ -85,7 +86,7 @@ def queues(
     output = Output(as_json=as_json)
     name = name if name == "**" else queue_name(name)
     if not is_glob(name):
-        details = tell(broker, "queue.show", {"queue": name}, timeout)
+        details = tell(broker, "queue.show", {"queue": name}, timeout, Details)
         show_details(output, details, _FACTS, CONSUMERS)
         return
     wanted = {"pattern": name, "order": order.value}
@@ -111,7 +112,7 @@ def peek(
       nebula peek orders --after 17 --max-bytes 100000 | jq -r .[].body
     """
     wanted = {"queue": queue_name(queue), "after": after, "limit": limit, "max_bytes": max_bytes}
-    messages = tell(broker, "queue.peek", wanted, timeout)
+    messages = tell(broker, "queue.peek", wanted, timeout, Messages)
     show_messages(Output(as_json=as_json), messages)
 
 
@@ -144,5 +145,5 @@ def purge(
     """
     name = queue_name(queue)
     make_sure(f"Drop all messages that wait in {name}?", is_sure=yes)
-    count = tell(broker, "queue.purge", {"queue": name}, timeout)
+    count = tell(broker, "queue.purge", {"queue": name}, timeout, int)
     Output(as_json=as_json).event(f"{name}: messages dropped: {count:,}", queue=name, purged=count)

@@ -72,7 +72,7 @@ class Output:
         else:
             self.show(none)
 
-    def event(self, sentence: str, **facts: Any) -> None:
+    def event(self, sentence: str, /, **facts: Any) -> None:
         """Something that happened to the command: a sentence for people, an object for programs."""
         if self.is_for_people:
             self.show(sentence)
