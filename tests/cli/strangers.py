@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 import structlog
+from typer.main import get_command
 
 from nebula import cli
 from nebula.broker.server import Listener, Server
@@ -30,6 +31,8 @@ from nebula.testing import RunningBroker
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2066\u200f\u061c\u2028\x7f\r[red]:skull:"
 # What is to be seen of it, also in a narrow column.
 SEEN = ("\\x1b]0", "\\u001b]0")
+
+_COMMAND = get_command(cli.app)
 
 ULID = "01JD3Z7VTP5W0Q4YH2X8K6M9NB"
 JOB = f"shop/{ULID}"
@@ -198,6 +201,8 @@ def run(
             **env,
         }.items():
             patch.setenv(name, value)
+        # Made of the app anew each time, it takes longer than a command.
+        patch.setattr(cli, "app", _COMMAND)
         patch.setattr(sys, "argv", ["nebula", *words])
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(octets), encoding="utf-8"))
         patch.setattr(sys, "stdout", out)
