@@ -2,23 +2,32 @@
 
 Libraries never call this; programs do, once, before they start. Events are short phrases in the past
 tense with facts as fields. Times are UTC.
+
+Facts are often what a peer chose, such as a client-id or a destination: on a terminal they are shown by
+`nebula.visible`, and so are tracebacks. JSON is for machines and escapes what JSON has to.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 import structlog
+
+from nebula.visible import visible
 
 # Of one kind so many in a second are told whole.
 _MOST_OF_ONE: Final = 5
 _INTERVAL_SECONDS: Final = 1.0
+
+# Tracebacks, as structlog names them.
+_OF_MANY_LINES: Final = frozenset({"exception", "stack"})
 
 
 class Level(StrEnum):
@@ -64,9 +73,26 @@ class _Printer(structlog.PrintLogger):
 
 
 def _for_terminals() -> list[structlog.typing.Processor]:
+    return [_show_facts, structlog.dev.ConsoleRenderer(colors=True, exception_formatter=_write_traceback)]
+
+
+def _show_facts(_logger: Any, _method: str, facts: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Names and values as a terminal may have them; colours come later."""
+    return {visible(name): _shown(name, value) for name, value in facts.items()}
+
+
+def _shown(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value, keep="\n\t" if name in _OF_MANY_LINES else "")
+    # An exception goes to the formatter; numbers and the like cannot do any harm.
+    return value if name == "exc_info" or isinstance(value, int | float | None) else visible(repr(value))
+
+
+def _write_traceback(out: TextIO, exc_info: structlog.typing.ExcInfo) -> None:
     # The richer formatter shows local variables: bodies and passcodes among them.
-    plain = structlog.dev.plain_traceback
-    return [structlog.dev.ConsoleRenderer(colors=True, exception_formatter=plain)]
+    written = io.StringIO()
+    structlog.dev.plain_traceback(written, exc_info)
+    out.write(visible(written.getvalue(), keep="\n\t"))
 
 
 def _for_machines() -> list[structlog.typing.Processor]:

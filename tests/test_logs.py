@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -151,3 +152,67 @@ def test_what_strangers_cause_is_told_at_a_pace_and_the_rest_is_counted() -> Non
     ]
     assert logged[6]["what"] == "guessed"
     assert logged[6]["count"] == 995
+
+
+EVIL = "\x1b]0;owned\x07\x9b2J\u202e\u2066\u200f\u061c\u2028\x7f\r\n[red]\ud800"
+
+
+def evil_lines(stream: io.StringIO) -> str:
+    """What a terminal is told, without our own colours."""
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
+    assert all(each.isprintable() or each == "\n" for each in shown), shown
+    return shown
+
+
+def test_facts_that_strangers_chose_are_only_text_on_a_terminal() -> None:
+    stream = Terminal()
+    logs.configure(stream=stream)
+
+    structlog.get_logger().warning(
+        f"event {EVIL}",
+        principal=EVIL,
+        **{EVIL: 1},
+        several=[EVIL],
+        known={EVIL: EVIL},
+        error=ValueError(EVIL),
+    )
+
+    shown = evil_lines(stream)
+    assert shown.count("\n") == 1
+    assert shown.count("\\x1b]0;owned\\x07\\x9b2J\\u202e\\u2066\\u200f\\u061c\\u2028\\x7f\\r\\n[red]") >= 3
+
+
+def test_traceback_that_quotes_strangers_is_only_text_on_a_terminal() -> None:
+    stream = Terminal()
+    logs.configure(stream=stream)
+
+    try:
+        error = RuntimeError(EVIL)
+        error.add_note(EVIL)
+        raise ExceptionGroup(EVIL, [error])
+    except ExceptionGroup:
+        structlog.get_logger().exception("handler failed")
+
+    assert evil_lines(stream).count("\\x1b]0;owned") == 3
+
+
+def test_others_loggers_are_only_text_on_a_terminal() -> None:
+    stream = Terminal()
+    logs.configure(stream=stream)
+
+    try:
+        raise RuntimeError(EVIL)
+    except RuntimeError:
+        logging.getLogger(EVIL).exception("Task %s", EVIL, stack_info=True)
+
+    assert evil_lines(stream).count("\\x1b]0;owned") >= 3
+
+
+def test_facts_in_json_are_what_they_were() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+
+    structlog.get_logger().warning("event", principal=EVIL)
+
+    (line,) = lines(stream)
+    assert line["principal"] == EVIL

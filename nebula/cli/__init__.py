@@ -19,7 +19,7 @@ from nebula.cli.cert import cert, passcode
 from nebula.cli.contracts import schema, stubs
 from nebula.cli.dlq import dlq
 from nebula.cli.engines import engine, engines
-from nebula.cli.exits import Exit, exit_of, sentence_of, silence_stdout, unwrapped
+from nebula.cli.exits import Exit, exit_of, sentence_of, unwrapped
 from nebula.cli.job import job
 from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.named import contexts
@@ -31,6 +31,14 @@ from nebula.cli.service import run
 from nebula.cli.services import ping, services, stats
 from nebula.cli.store import store
 from nebula.cli.sub import sub
+from nebula.cli.terminal import (
+    UsageProblem,
+    complain,
+    complain_of_usage,
+    silence_stdout,
+    tracebacks_made_visible,
+    write_redirectable,
+)
 from nebula.cli.top import top
 from nebula.errors import NebulaError
 
@@ -59,7 +67,7 @@ app.add_typer(store)
 
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
-        typer.echo(f"nebula {__version__}")
+        write_redirectable(f"nebula {__version__}\n")
         raise typer.Exit
 
 
@@ -86,8 +94,16 @@ def nebula(
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    tracebacks_made_visible()
     try:
-        app(prog_name="nebula")
+        # Not standalone: typer would write what is wrong with the words itself, whatever they hold.
+        status = app(prog_name="nebula", standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else Exit.OK)
+    except UsageProblem as problem:
+        sys.exit(complain_of_usage(problem))
+    except typer.Abort:
+        complain("aborted")
+        sys.exit(Exit.FAILED)
     except (NebulaError, ExceptionGroup) as failure:
         error = unwrapped(failure)
         if isinstance(error, BrokenPipeError):
@@ -96,5 +112,5 @@ def main() -> None:
             sys.exit(Exit.FAILED)
         if not isinstance(error, NebulaError):
             raise
-        sys.stderr.writelines(f"nebula: {line}\n" for line in sentence_of(error).split("\n"))
+        complain(sentence_of(error))
         sys.exit(exit_of(error))

@@ -15,6 +15,8 @@ from typer import Exit as Leave
 from nebula.cli.exits import Exit
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
 from nebula.cli.render import Output
+from nebula.cli.terminal import stderr_screen
+from nebula.visible import visible
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
@@ -172,14 +174,13 @@ def _run(
 ) -> float:
     """Measure over a client of its own, with a bar on a terminal."""
     import anyio
-    from rich.console import Console
 
     from nebula.cli.asking import ask
     from nebula.cli.progress import work_bar
 
     async def shown(client: Client) -> float:
-        with work_bar(Console(stderr=True)) as bar:
-            task = bar.add_task(title, total=seconds)
+        with work_bar(stderr_screen()) as bar:
+            task = bar.add_task(visible(title), total=seconds)
 
             async def advance() -> None:
                 while True:

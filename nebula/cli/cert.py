@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from nebula.cli.options import AsJson
 from nebula.cli.render import Output
+from nebula.cli.terminal import ask_passcode, write_redirectable
 from nebula.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -102,11 +103,8 @@ def passcode(
     """
     from nebula.broker.identity import users_line
 
-    if sys.stdin.isatty():
-        # Asked on stderr: what goes to stdout may go into a file.
-        words = typer.prompt("Passcode", hide_input=True, confirmation_prompt=True, err=True)
-    else:
-        words = sys.stdin.readline().rstrip("\r\n")
+    is_typed = sys.stdin.isatty()
+    words = ask_passcode("Passcode") if is_typed else sys.stdin.readline().rstrip("\r\n")
     if not words:
         raise SettingsError("stdin holds no passcode")
     line = users_line(login, words)
@@ -114,7 +112,7 @@ def passcode(
         Output(as_json=True).json_line({"login": login, "line": line})
     else:
         # As it is, also off a terminal: it is there to be redirected.
-        typer.echo(line)
+        write_redirectable(f"{line}\n")
 
 
 def _check_free(folder: Path, stem: str, *, force: bool) -> None:

@@ -149,9 +149,12 @@ def find_broker(named: str | None) -> str | None:
 
 
 def complete_names(incomplete: str) -> list[str]:
-    """The contexts whose names begin so, for shells: where the file cannot be used, none."""
+    """The contexts whose names begin so, for shells: where the file cannot be used, none.
+
+    A name that is not printable cannot be typed, and a shell would write it to the terminal: it is left out.
+    """
     try:
         names = read_contexts(contexts_file()).contexts
     except SettingsError:
         return []
-    return sorted(name for name in names if name.startswith(incomplete))
+    return sorted(name for name in names if name.startswith(incomplete) and name.isprintable())

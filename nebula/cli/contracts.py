@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Option
 
 from nebula.cli.options import DEFAULT_TIMEOUT, Service, Timeout, Url
 from nebula.cli.render import Output
+from nebula.cli.terminal import write_redirectable
 from nebula.errors import SettingsError
 
 _Out = Annotated[
@@ -52,7 +52,7 @@ def stubs(
     from nebula.rpc.stubs.module import write_stubs
 
     told = _told(service, broker, timeout)
-    with reading(f"what {service} says of itself"):
+    with reading(f"what {service} answers to describe"):
         text = write_stubs(told)
     _put(text, output, {"service": service, "verbs": len(told["verbs"])}, as_json=as_json)
 
@@ -77,7 +77,7 @@ def schema(
     from nebula.rpc.replies import reading
 
     told = _told(service, broker, timeout)
-    with reading(f"what {service} says of itself"):
+    with reading(f"what {service} answers to describe"):
         document = asyncapi_document(told, broker) if asyncapi else _by_verb(told)
     if as_json and output is None:
         # It is JSON anyway: on one line, as other commands have it.
@@ -105,7 +105,7 @@ def _put(text: str, output: Path | None, facts: Mapping[str, Any], *, as_json: b
         return
     if output is None:
         # As it is, also off a terminal: it is there to be redirected.
-        typer.echo(text, nl=False)
+        write_redirectable(text)
         return
     try:
         output.write_text(text, encoding="utf-8")

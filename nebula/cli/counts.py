@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from nebula.cli.instances import latency, looks
 from nebula.cli.live import screen
-from nebula.cli.render import Output, harmless
+from nebula.cli.render import Output
 from nebula.cli.tables import Column, number, table
+from nebula.cli.terminal import text
 from nebula.errors import NebulaError
+from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.statistics import merged, without_buckets
 
 if TYPE_CHECKING:
@@ -71,18 +72,21 @@ async def _look(client: Client, service: str, seconds: float) -> dict[str, Any]:
     failed: dict[str, str] = {}
     for one in found.answers:
         try:
-            told[one.instance.name] = _checked(one.value)
+            told[one.instance.name] = _checked(service, one.value)
         except NebulaError as error:
             failed[one.instance.name] = str(error)
     if not found.answers and not found.missing:
         # One that does not make itself known is asked like any: whoever takes it answers.
-        told = {"": _checked(await client.call(service, "stats", timeout=seconds))}
+        told = {"": _checked(service, await client.call(service, "stats", timeout=seconds))}
     return _whole(service, told, failed, (one.name for one in found.missing))
 
 
-def _checked(reply: Any) -> dict[str, Any]:
+def _checked(service: str, reply: Any) -> dict[str, Any]:
     """One instance's answer with everything in it that is shown. Raises UnexpectedReply if it is none."""
-    known = merged([reply])
+    try:
+        known = merged([reply])
+    except UnexpectedReply as error:
+        raise UnexpectedReply(f"{service}: {error}") from error
     del known["instances"]
     return {**reply, **known}
 
@@ -112,10 +116,10 @@ def draw_stats(shown: Mapping[str, Any], *, by_instance: bool) -> RenderableType
     ]
     first = (_INSTANCE,) if by_instance else ()
     parts: list[RenderableType] = [
-        Text(harmless(_title(shown)), style="italic"),
+        text(_title(shown), "italic", keep=""),
         table((*first, *_VERBS), verbs),
     ]
-    return Group(*parts, Text(), table((*first, *_LISTENS), listens)) if listens else Group(*parts)
+    return Group(*parts, text(""), table((*first, *_LISTENS), listens)) if listens else Group(*parts)
 
 
 def _title(shown: Mapping[str, Any]) -> str:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from nebula.cli.instances import differences
 from nebula.cli.live import screen
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, table
+from nebula.cli.terminal import text
 from nebula.errors import CallTimeout, NoResponder, Refused
 from nebula.rpc.replies import reading
 
@@ -56,12 +56,12 @@ class Described:
                 note = differences(await client.services(self.service, timeout=self.seconds))
             except Refused:  # it may be called all the same
                 note = ""
-        with screen(self.output, draw, is_live=False) as show:
+        with screen(self.output, self._draw, is_live=False) as show:
             show(self._view(answer, note))
 
     async def watch(self, client: Client) -> None:
         """Show it again whenever it may have changed, for ever."""
-        with screen(self.output, draw) as show:
+        with screen(self.output, self._draw) as show:
             async with client.watch_services(self.service, timeout=self.seconds) as presence:
                 async for instances in _whenever_others_are_there(presence):
                     try:
@@ -73,6 +73,10 @@ class Described:
     async def _ask(self, client: Client) -> Any:
         target = self.service if self.instance is None else f"{self.service}.{self.instance}"
         return await client.call(target, "describe", timeout=self.seconds)
+
+    def _draw(self, shown: tuple[Any, str]) -> RenderableType:
+        with reading(f"what {self.service} answers to describe"):
+            return draw(shown)
 
     def _view(self, answer: Any, note: str) -> Any:
         """What is shown: programs get the answer alone."""
@@ -96,14 +100,13 @@ def draw(shown: tuple[Any, str]) -> RenderableType:
     """A line for each verb, and for each destination that the service listens to; then the note, if any."""
     answer, note = shown
     if answer is None:
-        return Text("nobody answers")
-    with reading("what the service says of itself"):
-        verbs = [summary(verb) for verb in answer["verbs"]]
-        listens = [{**one, "description": _first_line(one)} for one in answer.get("listens", ())]
-    parts: list[RenderableType] = [table(_VERBS, verbs) if verbs else Text("no verbs")]
+        return text("nobody answers")
+    verbs = [summary(verb) for verb in answer["verbs"]]
+    listens = [{**one, "description": _first_line(one)} for one in answer.get("listens", ())]
+    parts: list[RenderableType] = [table(_VERBS, verbs) if verbs else text("no verbs")]
     if listens:
-        parts += [Text(), table(_LISTENS, listens)]
-    return Group(*parts, Text(note)) if note else Group(*parts)
+        parts += [text(""), table(_LISTENS, listens)]
+    return Group(*parts, text(note)) if note else Group(*parts)
 
 
 def summary(verb: Mapping[str, Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 from typer import Argument, BadParameter, Option
 
+from nebula.cli.answers import DeadLetters, Message, Purged, Replayed
 from nebula.cli.operators import Yes, make_sure, queue_name, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
 from nebula.cli.queues import show_messages
@@ -58,15 +59,15 @@ def list_(
     Example: nebula dlq list --from /queue/orders
     """
     wanted = {"source": source, "reason": reason, "after": after, "limit": limit}
-    letters = tell(broker, "dlq.list", wanted, timeout)
+    letters = tell(broker, "dlq.list", wanted, timeout, DeadLetters)
     output = Output(as_json=as_json)
     rows = letters["rows"]
     if not output.is_for_people:
         output.json_line(letters)
         return
-    output.console.print(table(_COLUMNS, rows) if rows else "no dead letters")
+    output.show(table(_COLUMNS, rows) if rows else "no dead letters")
     if letters["on_disk"]:
-        output.console.print(f"on disk, behind these: {letters['on_disk']:,}", highlight=False)
+        output.show(f"on disk, behind these: {letters['on_disk']:,}")
 
 
 @dlq.command()
@@ -82,7 +83,7 @@ def show(
 
     Example: nebula dlq show 1207
     """
-    message = tell(broker, "dlq.show", {"number": letter, "max_bytes": max_bytes}, timeout)
+    message = tell(broker, "dlq.show", {"number": letter, "max_bytes": max_bytes}, timeout, Message)
     output = Output(as_json=as_json)
     if output.is_for_people:
         show_messages(output, [message])
@@ -118,7 +119,7 @@ def replay(
     """
     wanted = _wanted(numbers, source, reason, limit, everything=everything)
     target = None if to is None else queue_name(to)
-    outcome = tell(broker, "dlq.replay", wanted | {"to": target}, timeout)
+    outcome = tell(broker, "dlq.replay", wanted | {"to": target}, timeout, Replayed)
     Output(as_json=as_json).event(_outcome(outcome, limit), **outcome)
 
 
@@ -141,7 +142,7 @@ def purge(
     """
     wanted = _wanted(numbers, source, reason, limit, everything=everything)
     make_sure("Drop these dead letters for good?", is_sure=yes)
-    outcome = tell(broker, "dlq.purge", wanted, timeout)
+    outcome = tell(broker, "dlq.purge", wanted, timeout, Purged)
     parts = [f"dead letters dropped: {outcome['purged']:,}", *_left_on_disk(outcome)]
     Output(as_json=as_json).event("; ".join(parts), **outcome)
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.text import Text
 from typer import Argument, Option
 from typer import Exit as Leave
 
+from nebula.cli.answers import Engines, checked
 from nebula.cli.exits import Exit
 from nebula.cli.operators import Yes, make_sure
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
@@ -78,12 +78,12 @@ def engines(
         output.json_line(rows)
         return
     shown = [_shown(row) for row in rows]
-    output.console.print(table(_COLUMNS, shown) if rows else Text(f"{service} has no jobs, and no engines"))
+    output.show(table(_COLUMNS, shown) if rows else f"{service} has no jobs, and no engines")
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     isolated = row.get("isolated", [])
-    memory = [row.get("rss_bytes"), *(run["rss_bytes"] for run in isolated)]
+    memory = [row.get("rss_bytes"), *(run.get("rss_bytes") for run in isolated)]
     return {
         **row,
         "running": row.get("jobs", {}).get("open", 0) + len(isolated),
@@ -131,11 +131,16 @@ def restart(
 
 
 async def _rows(client: Client, service: str, instance: str | None, seconds: float) -> list[dict[str, Any]]:
-    told = await _tell(client, service, instance, "engine.status", {}, seconds)
+    verb = "engine.status"
+    told = await _tell(client, service, instance, verb, {}, seconds)
+    known = {
+        where: _SILENT if answer is _MISSING else checked(Engines, answer, service, verb)
+        for where, answer in told.items()
+    }
     return [
         {"instance": where, "engine": name, **status}
-        for where in sorted(told)
-        for name, status in sorted((_SILENT if told[where] is _MISSING else told[where]).items())
+        for where in sorted(known)
+        for name, status in sorted(known[where].items())
     ]
 
 

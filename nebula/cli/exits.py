@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from enum import IntEnum
 from ssl import SSLError
 
-from nebula.cli.render import harmless
 from nebula.errors import (
     CallTimeout,
     ConnectFailed,
@@ -20,6 +17,7 @@ from nebula.errors import (
     ServerError,
     SettingsError,
 )
+from nebula.visible import visible
 
 
 class Exit(IntEnum):
@@ -45,13 +43,6 @@ def unwrapped(failure: Exception) -> Exception:
     return failure
 
 
-def silence_stdout() -> None:
-    """Let what is still to be written go nowhere: whoever read it, such as `| head -1`, has had enough."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-
-
 def exit_of(error: NebulaError) -> Exit:
     """The status for a failure that was foreseen."""
     if isinstance(error, SettingsError):
@@ -61,7 +52,7 @@ def exit_of(error: NebulaError) -> Exit:
 
 def sentence_of(error: NebulaError) -> str:
     """What a person is told: never a traceback, and nothing of a peer's that a terminal would obey."""
-    return harmless(_sentence_of(error), keep="\n")
+    return visible(_sentence_of(error), keep="\n")
 
 
 def _sentence_of(error: NebulaError) -> str:

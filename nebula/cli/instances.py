@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 from rich.console import RenderableType
-from rich.text import Text
 
 from nebula.cli.live import screen
-from nebula.cli.render import Output, harmless
+from nebula.cli.render import Output
 from nebula.cli.tables import Column, duration, number, table
+from nebula.cli.terminal import text
 from nebula.errors import CallTimeout, NoResponder
+from nebula.visible import visible
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
@@ -53,7 +54,7 @@ async def show_services(
 
     def draw(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
         none = f"no instance of {service} is there" if service else "no services are there"
-        return table(_INSTANCES, rows) if rows else Text(none)
+        return table(_INSTANCES, rows) if rows else text(none)
 
     with screen(output, draw, is_live=is_live) as show:
         async with client.watch_services(service, timeout=seconds) as presence:
@@ -82,7 +83,7 @@ def differences(instances: Iterable[Instance]) -> str:
     """What is said of instances whose contracts are not all alike; nothing if they are."""
     alike: dict[str, list[str]] = {}
     for one in instances:
-        alike.setdefault(one.schemas, []).append(harmless(one.name))
+        alike.setdefault(one.schemas, []).append(visible(one.name))
     if len(alike) < 2:
         return ""
     groups = "; ".join(", ".join(names) for names in alike.values())
@@ -121,7 +122,7 @@ async def _ping(client: Client, service: str, seconds: float) -> list[dict[str, 
 def draw_pings(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Who answered, and after how long."""
     if not rows:
-        return Text("nobody answers")
+        return text("nobody answers")
     shown = [
         {**row, "answer": "none" if row["seconds"] is None else f"after {latency(row['seconds'])}"}
         for row in rows

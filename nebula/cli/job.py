@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.text import Text
 from typer import Option
 
+from nebula.cli.answers import Job, checked
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, JobId, Timeout, Url
-from nebula.cli.render import Output, harmless
+from nebula.cli.render import Output
 from nebula.cli.results import show_preview
 from nebula.cli.starting import NotBefore, Notify, Priority, start_options
 from nebula.cli.tables import Column, date, duration, moment, number, table
+from nebula.cli.terminal import text
 from nebula.rpc.jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ _STEPS: Final = (
     Column("took", "seconds", duration),
 )
 
+# As cells of a table: a service may tell any number.
+_MOMENT: Final = Column("", "at", moment)
+_DATE: Final = Column("", "at", date)
+
 
 @job.command()
 def show(
@@ -57,6 +62,7 @@ def show(
     from nebula.cli.asking import ask
 
     known = ask(broker, lambda client: client.with_options(timeout=timeout).job(job).show(lines))
+    checked(Job, known, job.rpartition("/")[0], "job.show")
     output = Output(as_json=as_json)
     if output.is_for_people:
         _show(output, known)
@@ -158,9 +164,8 @@ class LogView:
                 self._output.json_line(line._asdict())
                 continue
             if gone > 0:
-                self._output.console.print(f"… {gone:,} lines are gone", style="yellow", highlight=False)
-            text = f"{moment(line.at)}  {harmless(line.text, keep=chr(10))}"
-            self._output.console.print(text, markup=False, highlight=False)
+                self._output.show(text(f"… {gone:,} lines are gone", "yellow"))
+            self._output.show(f"{_MOMENT.text({'at': line.at})}  {line.text}")
 
 
 def _show(output: Output, known: Mapping[str, Any]) -> None:
@@ -170,11 +175,10 @@ def _show(output: Output, known: Mapping[str, Any]) -> None:
     output.value({name: value for name, value in facts.items() if value not in (None, "", {})})
     if steps := known.get("steps"):
         ended = [{**step, "seconds": _seconds(step)} for step in steps]
-        output.console.print()
-        output.console.print(table(_STEPS, ended))
+        output.show("", table(_STEPS, ended))
     show_preview(output, preview)
     if log := known.get("log"):
-        output.console.print(Text("\nlog", style="bold"))
+        output.show(text("\nlog", "bold"))
         view = LogView(output)
         view.show(_line(one) for one in log)
 
@@ -183,7 +187,7 @@ def _times_ahead(known: Mapping[str, Any]) -> dict[str, str | None]:
     """The times that a job waits for, with their years; what has begun does not expire."""
     waits = known.get("state") == JobState.QUEUED
     times = {name: known.get(name) for name in ("not_before", "expires_at")}
-    return {name: date(at) if waits and at is not None else None for name, at in times.items()}
+    return {name: _DATE.text({"at": at}) if waits and at is not None else None for name, at in times.items()}
 
 
 def _seconds(step: Mapping[str, Any]) -> float | None:

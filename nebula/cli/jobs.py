@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Exit as Leave
 from typer import Option
 
+from nebula.cli.answers import Jobs, checked
 from nebula.cli.exits import Exit
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, JobId, Service, Timeout, Url
 from nebula.cli.render import JobView, Output
@@ -61,11 +62,12 @@ def jobs(
     }  # fmt: skip
     given = {name: value for name, value in wanted.items() if value is not None}
     answer = ask(broker, lambda client: client.call(service, "job.list", given, timeout=timeout))
+    checked(Jobs, answer, service, "job.list")
     columns = ("job", "verb", "state", "progress", "accepted_at")
     output = Output(as_json=as_json)
     output.rows(columns, answer["jobs"], none=f"{service} remembers no such jobs")
     if output.is_for_people and answer.get("next"):
-        output.console.print(f"older ones: --before {answer['next']}", markup=False, highlight=False)
+        output.show(f"older ones: --before {answer['next']}")
 
 
 def watch(

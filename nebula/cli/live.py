@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import RenderableType
-from rich.live import Live
 
 from nebula.cli.render import Output
 
@@ -26,7 +25,7 @@ def screen(
     if not output.is_for_people:
         yield output.json_line
     elif not is_live:
-        yield lambda shown: output.console.print(draw(shown), highlight=False)
+        yield lambda shown: output.show(draw(shown))
     else:
-        with Live(console=output.console, auto_refresh=False) as live:
+        with output.console.live() as live:
             yield lambda shown: live.update(draw(shown), refresh=True)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import typer
 from typer import Exit as Leave
 from typer import Option
 
+from nebula.cli.answers import Page, checked
 from nebula.cli.exits import Exit
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, table
+from nebula.cli.terminal import ask_yes, is_attended
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
@@ -43,8 +43,11 @@ class Listed:
     may_grow: bool
 
 
-def tell(url: str | None, verb: str, parameters: Mapping[str, Any], timeout: float) -> Any:
+def tell(url: str | None, verb: str, parameters: Mapping[str, Any], timeout: float, form: Any = Any) -> Any:
     """What the broker answers to one of its verbs. Parameters that are None are left to it.
+
+    Args:
+        form: what the answer must be, see `checked`.
 
     Raises:
         NebulaError: there is no answer, or it is an error.
@@ -52,7 +55,8 @@ def tell(url: str | None, verb: str, parameters: Mapping[str, Any], timeout: flo
     from nebula.cli.asking import ask
 
     given = {name: value for name, value in parameters.items() if value is not None}
-    return ask(url, lambda client: client.call(SERVICE, verb, given, timeout=timeout))
+    answer = ask(url, lambda client: client.call(SERVICE, verb, given, timeout=timeout))
+    return checked(form, answer, SERVICE, verb)
 
 
 def list_all(url: str | None, verb: str, parameters: Mapping[str, Any], limit: int, timeout: float) -> Listed:
@@ -70,13 +74,15 @@ def list_all(url: str | None, verb: str, parameters: Mapping[str, Any], limit: i
         after: dict[str, str] = {}
         while True:
             wanted = given | after | {"limit": min(_PAGE, limit - len(rows))}
-            page = await client.call(SERVICE, verb, wanted, timeout=timeout)
+            page = checked(Page, await client.call(SERVICE, verb, wanted, timeout=timeout), SERVICE, verb)
             rows += page["rows"]
-            if page["after"] is None or len(rows) >= limit:
+            goes_on_after = page.get("after")
+            # A page without rows leads nowhere, whatever it says of a next one.
+            if goes_on_after is None or not page["rows"] or len(rows) >= limit:
                 has_more = page["matched"] > len(rows)
-                may_grow = has_more and len(rows) >= limit and (page["after"] is not None or limit < _PAGE)
+                may_grow = has_more and len(rows) >= limit and (goes_on_after is not None or limit < _PAGE)
                 return Listed(rows, page["matched"], may_grow=may_grow)
-            after = {"after": page["after"]}
+            after = {"after": goes_on_after}
 
     return ask(url, read)
 
@@ -87,10 +93,10 @@ def show_list(output: Output, columns: Sequence[Column], listed: Listed, what: s
     if not output.is_for_people:
         output.json_line({"rows": rows, "matched": matched})
         return
-    output.console.print(table(columns, rows) if rows else f"no {what}")
+    output.show(table(columns, rows) if rows else f"no {what}")
     if matched > len(rows):
         way = "--limit shows more" if listed.may_grow else "an order has no more, --order name shows all"
-        output.console.print(f"{len(rows):,} of {matched:,} {what}; {way}", highlight=False)
+        output.show(f"{len(rows):,} of {matched:,} {what}; {way}")
 
 
 def show_details(
@@ -102,15 +108,12 @@ def show_details(
         return
     output.value({fact.heading: text for fact in facts if (text := fact.text(details))})
     if details["subscriptions"]:
-        output.console.print()
-        output.console.print(table(subscriptions, details["subscriptions"]))
+        output.show("", table(subscriptions, details["subscriptions"]))
 
 
 def make_sure(question: str, *, is_sure: bool) -> None:
     """Ask a person; leave if the answer is no. Programs have made up their minds."""
-    if is_sure or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return
-    if not typer.confirm(question):
+    if not is_sure and is_attended() and not ask_yes(question):
         raise Leave(Exit.FAILED)
 
 

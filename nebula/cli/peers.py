@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from typer import Argument, Option
 
+from nebula.cli.answers import Details
 from nebula.cli.operators import Limit, Yes, list_all, make_sure, show_details, show_list, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
 from nebula.cli.render import Output
@@ -115,7 +116,7 @@ def connections(
 
     output = Output(as_json=as_json)
     if not is_glob(name):
-        details = tell(broker, "connection.show", {"session": name}, timeout)
+        details = tell(broker, "connection.show", {"session": name}, timeout, Details)
         show_details(output, details, _CONNECTION_FACTS, SUBSCRIPTIONS)
         return
     wanted = {"pattern": name, "principal": principal, "order": order.value}
@@ -159,7 +160,7 @@ def sessions(
 
     output = Output(as_json=as_json)
     if not is_glob(name):
-        details = tell(broker, "session.show", {"session": name}, timeout)
+        details = tell(broker, "session.show", {"session": name}, timeout, Details)
         facts = [Column(each.heading, f"summary.{each.field}", each.form) for each in SESSIONS]
         show_details(output, details, facts, DURABLES)
         return
@@ -189,7 +190,7 @@ def topics(
 
     output = Output(as_json=as_json)
     if not is_glob(name):
-        details = tell(broker, "topic.show", {"topic": name}, timeout)
+        details = tell(broker, "topic.show", {"topic": name}, timeout, Details)
         facts = [Column(each.heading, f"summary.{each.field}", each.form) for each in TOPICS]
         show_details(output, details, facts, _SUBSCRIBERS)
         return

@@ -26,6 +26,7 @@ from nebula.cli.exits import Exit
 from nebula.cli.hangups import note_hangups, take_hangup
 from nebula.cli.progress import StartView
 from nebula.cli.supervising import Supervisor
+from nebula.cli.terminal import flush_all
 from nebula.errors import SettingsError
 from nebula.host.apps import App, hosting
 from nebula.host.http_calls import http_calls
@@ -195,8 +196,7 @@ async def _stop(server: Server, seconds: float) -> None:
     except StoreStuck as error:
         _log.critical("store did not stop", error=str(error))
         # The interpreter would wait for the store's thread, and that waits for the disk.
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_all()
         os._exit(Exit.FAILED)
 
 

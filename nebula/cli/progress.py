@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Final
 
 import structlog
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
@@ -18,24 +17,25 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from nebula.cli.terminal import Screen, progress_of, stderr_screen
+
 _log = structlog.get_logger("nebula.broker")
 
 _PATIENCE_SECONDS: Final = 1.0
 _LINE_SECONDS: Final = 5.0
 
 
-def work_bar(console: Console) -> Progress:
+def work_bar(screen: Screen) -> Progress:
     """A bar, or a spinner where no total is known; gone when the work is done, and nothing off a terminal."""
-    return Progress(
+    columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
     )
+    # What goes to stdout meanwhile is no part of the bar: its lines stay whole.
+    return progress_of(screen, columns, transient=True, redirect_stdout=False, disable=not screen.is_terminal)
 
 
 class StartView:
@@ -46,8 +46,8 @@ class StartView:
         patience: so long nothing is shown.
     """
 
-    def __init__(self, console: Console | None = None, *, patience: float = _PATIENCE_SECONDS) -> None:
-        self._console = console or Console(stderr=True)
+    def __init__(self, console: Screen | None = None, *, patience: float = _PATIENCE_SECONDS) -> None:
+        self._console = console or stderr_screen()
         self._patience = patience
         self._bar = work_bar(self._console)
         self._task = self._bar.add_task("opening the store", total=None)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from typer import Argument, Option
 
+from nebula.cli.answers import Details, Messages
 from nebula.cli.operators import (
     Limit,
     Yes,
@@ -18,8 +19,9 @@ from nebula.cli.operators import (
     tell,
 )
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
-from nebula.cli.render import Output, harmless
+from nebula.cli.render import Output
 from nebula.cli.tables import Column, duration, number, octets, table
+from nebula.cli.terminal import text
 
 Queue: TypeAlias = Annotated[str, Argument(metavar="QUEUE", help="`orders` is `/queue/orders`.")]
 
@@ -84,7 +86,7 @@ def queues(
     output = Output(as_json=as_json)
     name = name if name == "**" else queue_name(name)
     if not is_glob(name):
-        details = tell(broker, "queue.show", {"queue": name}, timeout)
+        details = tell(broker, "queue.show", {"queue": name}, timeout, Details)
         show_details(output, details, _FACTS, CONSUMERS)
         return
     wanted = {"pattern": name, "order": order.value}
@@ -110,7 +112,7 @@ def peek(
       nebula peek orders --after 17 --max-bytes 100000 | jq -r .[].body
     """
     wanted = {"queue": queue_name(queue), "after": after, "limit": limit, "max_bytes": max_bytes}
-    messages = tell(broker, "queue.peek", wanted, timeout)
+    messages = tell(broker, "queue.peek", wanted, timeout, Messages)
     show_messages(Output(as_json=as_json), messages)
 
 
@@ -120,15 +122,13 @@ def show_messages(output: Output, messages: list[dict[str, Any]]) -> None:
         output.json_line(messages)
         return
     if not messages:
-        output.console.print("no message waits")
+        output.show("no message waits")
     for message in messages:
         headers = ({"name": name, "value": value} for name, value in message["headers"].items())
         what = f"{message['number']}  from {message['sender']}, {octets(message['body_bytes'])}"
-        output.console.print(harmless(what), style="bold", markup=False, highlight=False)
-        output.console.print(table((Column("", "name"), Column("", "value")), headers))
+        output.show(text(what, "bold", keep=""), table((Column("", "name"), Column("", "value")), headers))
         end = " …" if message["is_cut"] else ""
-        body = harmless(message["body"], keep="\n\t")
-        output.console.print(f"{body}{end}\n", markup=False, highlight=False)
+        output.show(f"{message['body']}{end}\n")
 
 
 def purge(
@@ -145,5 +145,5 @@ def purge(
     """
     name = queue_name(queue)
     make_sure(f"Drop all messages that wait in {name}?", is_sure=yes)
-    count = tell(broker, "queue.purge", {"queue": name}, timeout)
+    count = tell(broker, "queue.purge", {"queue": name}, timeout, int)
     Output(as_json=as_json).event(f"{name}: messages dropped: {count:,}", queue=name, purged=count)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from typer import Argument, BadParameter, Option
 
 from nebula.cli.options import AsJson, Url
-from nebula.cli.render import Output, harmless
+from nebula.cli.render import Output
+from nebula.cli.terminal import text
 from nebula.logs import Level
+from nebula.visible import visible
 
 if TYPE_CHECKING:
     from nebula.avro.schema import Schema
@@ -112,8 +114,8 @@ def record(
     notes = notes_on(destinations, durable)
 
     def announce() -> None:
-        text = "\n".join([f"recording {', '.join(destinations)} into {into}", *notes])
-        output.event(text, event="recording", destinations=destinations, into=str(into), notes=notes)
+        sentence = "\n".join([f"recording {', '.join(destinations)} into {into}", *notes])
+        output.event(sentence, event="recording", destinations=destinations, into=str(into), notes=notes)
 
     shown = _Shown(output)
     run_recorder(Recorder(recording, broker, on_status=shown.tell), log_level, announce)
@@ -125,7 +127,7 @@ class _Shown:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._line = output.console.status("connecting") if output.is_for_people else None
+        self._line = output.console.spinner("connecting") if output.is_for_people else None
         self._latest: RecorderStatus | None = None
         self._told = 0.0
 
@@ -133,7 +135,7 @@ class _Shown:
         self._latest = status
         if self._line is not None:
             self._line.start()
-            self._line.update(_sentence(status))
+            self._line.update(text(_sentence(status), keep=""))
         elif status.told - self._told >= _LINE_SECONDS:
             self._told = status.told
             with suppress(OSError):  # it may be on the disk that is full
@@ -144,16 +146,16 @@ class _Shown:
             self._line.stop()
         if (status := self._latest) is not None:
             files = "1 file" if status.files == 1 else f"{status.files} files"
-            text = f"recorded {status.messages:,} messages in {files}"
-            self._output.event(text, event="stopped", **status.as_dict())
+            sentence = f"recorded {status.messages:,} messages in {files}"
+            self._output.event(sentence, event="stopped", **status.as_dict())
 
 
 def _sentence(status: RecorderStatus) -> str:
-    text = f"{status.state}: {status.messages:,} messages, {status.rate:,.0f}/s, {status.files} files"
+    said = f"{status.state}: {status.messages:,} messages, {status.rate:,.0f}/s, {status.files} files"
     if status.doubles:
-        text += f", {status.doubles:,} doubles dropped"
+        said += f", {status.doubles:,} doubles dropped"
     # Of the broker, perhaps.
-    return f"{text} ({status.failure.replace('[', '(')})" if status.failure else text
+    return f"{said} ({status.failure})" if status.failure else said
 
 
 def _show_statuses(output: Output, into: Path) -> None:
@@ -174,7 +176,7 @@ def _show_statuses(output: Output, into: Path) -> None:
     output.rows(_COLUMNS, shown, none=f"no recorder has written into {into}")
     for row in rows if output.is_for_people else ():
         if row["failure"]:
-            output.console.print(harmless(f"{row['instance']}: {row['failure']}"), markup=False)
+            output.show(visible(f"{row['instance']}: {row['failure']}"))
 
 
 def _bare(given: list[str]) -> dict[str, Schema]:

@@ -5,17 +5,18 @@ One `Output` belongs to a command. Everything is said twice, once for each reade
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic_core import to_json
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.console import RenderableType
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
+
+from nebula.cli.terminal import Screen, cell_of, progress_of, text
+from nebula.visible import visible
 
 _ENDED_WELL = "done"
 _COLOURS = {
@@ -36,28 +37,30 @@ class Output:
         console: instead of stdout.
     """
 
-    def __init__(self, *, as_json: bool = False, console: Console | None = None) -> None:
-        self.console = console or Console()
+    def __init__(self, *, as_json: bool = False, console: Screen | None = None) -> None:
+        self.console = console or Screen()
         self.is_for_people = self.console.is_terminal and not as_json
 
     def json_line(self, value: Any) -> None:
         """One JSON value on one line, written at once: the reader may be a program that waits for it."""
-        self.console.file.write(_json(value) + "\n")
-        self.console.file.flush()
+        self.console.json_line(value)
+
+    def show(self, *parts: RenderableType) -> None:
+        """Tables and texts for people, one below the other."""
+        self.console.show(*parts)
 
     def value(self, value: Any) -> None:
         """A verb's result: a table if it is a list of objects, else as it reads best."""
         if not self.is_for_people:
             self.json_line(value)
         elif isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-            self.console.print(_table(list(dict.fromkeys(key for row in value for key in row)), value))
+            self.show(_table(list(dict.fromkeys(str(key) for row in value for key in row)), value))
         elif isinstance(value, dict):
-            self.console.print(_pairs(value))
+            self.show(_pairs(value))
         elif value is None or isinstance(value, str):
-            text = "success, with nothing to report" if value is None else harmless(value, keep="\n\t")
-            self.console.print(text, markup=False, highlight=False)
+            self.show("success, with nothing to report" if value is None else value)
         else:
-            self.console.print_json(_json(value))
+            self.console.pretty_json(value)
 
     def rows(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, none: str) -> None:
         """Records of one kind: chosen columns for people, all there is for programs."""
@@ -65,38 +68,16 @@ class Output:
         if not self.is_for_people:
             self.json_line(rows)
         elif rows:
-            self.console.print(_table(columns, rows))
+            self.show(_table(columns, rows))
         else:
-            self.console.print(none, markup=False, highlight=False)
+            self.show(none)
 
-    def event(self, text: str, **facts: Any) -> None:
+    def event(self, sentence: str, /, **facts: Any) -> None:
         """Something that happened to the command: a sentence for people, an object for programs."""
         if self.is_for_people:
-            self.console.print(text, markup=False, highlight=False)
+            self.show(sentence)
         else:
             self.json_line(facts)
-
-
-def _json(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
-    except ValueError:
-        # What a peer told may hold an infinity, for which JSON has no word and its readers no use.
-        return to_json(value, inf_nan_mode="null", fallback=str).decode()
-
-
-def harmless(text: str, *, keep: str = "") -> str:
-    """Text of a peer as a person may see it: a terminal would do what a stranger's control characters say.
-
-    Args:
-        keep: control characters that stay what they are; the others are shown by their codes.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode()
-        for each in text
-    )
 
 
 class JobView:
@@ -107,15 +88,14 @@ class JobView:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._bar = Progress(
-            TextColumn("{task.fields[state]}"),
+        columns = (
+            _StateColumn(),
             BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.percentage:>3.0f} %", markup=False),
             # Where there is no room for all of it, it is the note that has less of it.
             TextColumn("{task.fields[note]}", markup=False, table_column=Column()),
-            console=output.console,
-            disable=not output.is_for_people,
         )
+        self._bar = progress_of(output.console, columns, disable=not output.is_for_people)
         self._task = self._bar.add_task("job", total=1.0, state="", note="")
 
     def __enter__(self) -> JobView:
@@ -132,22 +112,33 @@ class JobView:
             return
         state = str(status.get("state", ""))
         # An ended job's bar is full or stays where it stood; a fraction of None means "not known yet".
-        fraction = 1.0 if state == _ENDED_WELL else status.get("progress") or 0.0
-        note = _note(status)
-        self._bar.update(self._task, completed=fraction, state=_state(state).markup, note=note)
+        fraction = 1.0 if state == _ENDED_WELL else _fraction(status.get("progress"))
+        self._bar.update(self._task, completed=fraction, state=state, note=_note(status))
+
+
+class _StateColumn(ProgressColumn):
+    """The state of a job, in its colour."""
+
+    def render(self, task: Task) -> Text:
+        return _state(task.fields["state"])
+
+
+def _fraction(told: Any) -> float:
+    """Of 1.0; what is no such fraction draws no bar."""
+    return float(told) if _is_number(told) and told is not None and 0 <= told <= 1 else 0.0
 
 
 def _note(status: Mapping[str, Any]) -> str:
     error = status.get("error")
     if isinstance(error, Mapping):
-        return harmless(f"{error.get('code', '')}: {error.get('message', '')}")
+        return visible(f"{error.get('code', '')}: {error.get('message', '')}")
     place = status.get("position")
     said = (None if place is None else f"place {place} in the queue", status.get("note"))
-    return harmless("; ".join(str(one) for one in said if one))
+    return visible("; ".join(str(one) for one in said if one))
 
 
 def _state(state: str) -> Text:
-    return Text(state, style=_COLOURS.get(state, "cyan"))
+    return text(state, _COLOURS.get(state, "cyan"), keep="")
 
 
 def _table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -157,7 +148,7 @@ def _table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
         numbers = all(_is_number(row.get(column)) for row in rows)
         # A job's id is there to be copied: it stays in one piece.
         table.add_column(
-            Text(harmless(column)),
+            text(column, keep=""),
             justify="right" if numbers else "left",
             overflow="fold",
             no_wrap=column == "job",
@@ -172,7 +163,7 @@ def _pairs(value: Mapping[str, Any]) -> Table:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for key, field in value.items():
-        table.add_row(Text(harmless(str(key))), _cell(str(key), field))
+        table.add_row(text(str(key), keep=""), _cell(str(key), field))
     return table
 
 
@@ -180,15 +171,15 @@ def _cell(column: str, value: Any) -> Text:
     if column == "state":
         return _state(str(value))
     if value is None:
-        return Text("")
+        return text("")
     if column == "progress" and _is_number(value):
-        return Text(f"{value:.0%}")
+        with suppress(OverflowError):
+            return text(f"{value:.0%}")
     if column.endswith("_at") and _is_number(value):
         # Services tell seconds since the epoch; people read their own clock. Others' milliseconds stay.
         with suppress(ValueError, OverflowError, OSError):
-            return Text(datetime.fromtimestamp(value, UTC).astimezone().strftime("%d %b %H:%M:%S"))
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return Text(harmless(text, keep="\n"))
+            return text(datetime.fromtimestamp(value, UTC).astimezone().strftime("%d %b %H:%M:%S"))
+    return text(cell_of(value), keep="\n")
 
 
 def _is_number(value: Any) -> bool:

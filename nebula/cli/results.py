@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.text import Text
-
 from nebula.cli.render import Output
+from nebula.cli.terminal import text
 from nebula.rpc.jobs.job_json import result_of
 from nebula.rpc.jobs.runner import JobOutput
 
@@ -27,5 +26,5 @@ def show_result(output: Output, value: Any) -> None:
 def show_preview(output: Output, preview: Any) -> None:
     """The first rows of a result, for people."""
     if preview:
-        output.console.print(Text("\npreview", style="bold"))
+        output.show(text("\npreview", "bold"))
         output.value(preview)

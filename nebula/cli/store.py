@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO, Annotated, Final
 
 import typer
-from rich.console import Console
 from typer import Argument
 
 from nebula.cli.broker import Config, Data
@@ -18,6 +17,7 @@ from nebula.cli.exits import Exit
 from nebula.cli.options import AsJson
 from nebula.cli.progress import work_bar
 from nebula.cli.render import Output
+from nebula.cli.terminal import flush_all, stderr_screen, write_json_octets
 from nebula.errors import SettingsError
 
 _STANDARD: Final = Path("-")
@@ -85,9 +85,9 @@ def export_(
 
     with open_store(_folder(data, config)) as opened:
         rows = sum(opened.counts().values())
-        with _output(file) as output, _bar("exporting", rows) as advance:
+        with _output(file) as write, _bar("exporting", rows) as advance:
             for line in opened.lines():
-                output.write(line.encode())
+                write(line.encode())
                 advance(1)
     if file != _STANDARD:
         Output(as_json=as_json).event(f"{file}: {rows} rows", file=str(file), rows=rows)
@@ -156,7 +156,7 @@ def _folder(data: Path | None, config: Path | None) -> Path:
 @contextmanager
 def _bar(what: str, total: float | None) -> Iterator[Callable[[float], None]]:
     """A progress bar on a terminal's stderr, to be advanced; a spinner where the total is not known."""
-    progress = work_bar(Console(stderr=True))
+    progress = work_bar(stderr_screen())
     with progress:
         task = progress.add_task(what, total=total)
         waiting = 0.0
@@ -173,11 +173,11 @@ def _bar(what: str, total: float | None) -> Iterator[Callable[[float], None]]:
 
 
 @contextmanager
-def _output(file: Path) -> Iterator[IO[bytes]]:
+def _output(file: Path) -> Iterator[Callable[[bytes], object]]:
     """A new file, which is gone again if it cannot be completed; or stdout."""
     if file == _STANDARD:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        yield write_json_octets
+        flush_all()
         return
     try:
         opened = os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
@@ -185,7 +185,7 @@ def _output(file: Path) -> Iterator[IO[bytes]]:
         raise SettingsError(f"{file}: cannot be written: {error.strerror}") from None
     try:
         with opened:
-            yield opened
+            yield opened.write
     except BaseException as error:
         file.unlink()
         if isinstance(error, OSError):

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ import anyio
 import structlog
 from anyio.abc import ByteReceiveStream, Process, TaskGroup
 
-from nebula.cli.exits import Exit, silence_stdout
+from nebula.cli.exits import Exit
+from nebula.cli.terminal import hand_on, silence_stdout
 from nebula.errors import SettingsError
 
 __all__ = ["Supervisor", "Worker", "check_can_watch"]
@@ -207,8 +207,7 @@ def _serving_facts(line: bytes) -> Mapping[str, Any] | None:
 
 def _write(octets: bytes) -> None:
     try:
-        sys.stdout.buffer.write(octets)
-        sys.stdout.flush()
+        hand_on(octets)
     except BrokenPipeError:
         # Whoever wanted the first line has it. The service goes on.
         silence_stdout()

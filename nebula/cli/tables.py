@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.table import Table
-from rich.text import Text
 
-from nebula.cli.render import harmless
+from nebula.cli.terminal import cell_of, text
+from nebula.visible import visible
 
 _STEPS: Final = (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0))
 
@@ -34,12 +34,14 @@ class Column:
         """What stands in this column."""
         value: Any = row
         for part in self.field.split("."):
-            value = None if value is None else value.get(part)
+            value = value.get(part) if isinstance(value, Mapping) else None
         if value is None:
             return ""
         if self.form is not None:
-            return self.form(value)
-        return harmless(value if isinstance(value, str) else json.dumps(value))
+            # A peer may tell anything: what is no such number is shown as what it is.
+            with suppress(ArithmeticError, OSError, TypeError, ValueError):
+                return self.form(value)
+        return visible(cell_of(value))
 
 
 def table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -55,8 +57,7 @@ def table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> Table
             no_wrap=not is_name,
         )
     for row in rows:
-        # Peers choose the names: no markup.
-        made.add_row(*(Text(column.text(row)) for column in columns))
+        made.add_row(*(text(column.text(row)) for column in columns))
     return made
 
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from rich.console import Group
-from rich.text import Text
 
+from nebula.cli.answers import Connections, Queues, Status, checked
 from nebula.cli.live import screen
 from nebula.cli.operators import SERVICE
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, duration, number, octets, table
+from nebula.cli.terminal import text
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
@@ -135,19 +136,23 @@ async def _pairs(client: Client, interval: float, limit: int) -> AsyncIterator[t
 
 async def _look(client: Client, limit: int) -> Sample:
     asking = client.with_options(timeout=_SLOWEST_ANSWER)
-    status = await asking.call(SERVICE, "broker.status")
-    queues = await asking.call(SERVICE, "queues.list", {"order": "depth", "limit": limit})
-    connections = await asking.call(SERVICE, "connections.list", {"order": "traffic", "limit": limit})
+
+    async def ask(form: Any, verb: str, parameters: Any = None) -> Any:
+        return checked(form, await asking.call(SERVICE, verb, parameters), SERVICE, verb)
+
+    status = await ask(Status, "broker.status")
+    queues = await ask(Queues, "queues.list", {"order": "depth", "limit": limit})
+    connections = await ask(Connections, "connections.list", {"order": "traffic", "limit": limit})
     return Sample(time.monotonic(), status, queues["rows"], connections["rows"])
 
 
 def draw(shown: Mapping[str, Any]) -> Group:
     """A view as people read it."""
     return Group(
-        Text("\n".join(_summary(shown))),
-        Text(),
+        text("\n".join(_summary(shown))),
+        text(""),
         table(_QUEUES, shown["queues"]),
-        Text(),
+        text(""),
         table(_CONNECTIONS, shown["connections"]),
     )
 

@@ -8,10 +8,10 @@ import subprocess
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from nebula.cli.job import LogView, _show
 from nebula.cli.render import Output
+from nebula.cli.terminal import Screen
 from nebula.cli.times import moment_of
 from nebula.errors import SettingsError
 from nebula.rpc.jobs.record import LogLine
@@ -146,7 +146,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 
 def terminal() -> Output:
-    return Output(console=Console(file=io.StringIO(), force_terminal=True, color_system=None, width=100))
+    return Output(console=Screen(file=io.StringIO(), force_terminal=True, color_system=None, width=100))
 
 
 def text_of(output: Output) -> str:

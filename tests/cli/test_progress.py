@@ -6,9 +6,9 @@ import io
 
 import anyio
 import pytest
-from rich.console import Console
 
 from nebula.cli.progress import StartView
+from nebula.cli.terminal import Screen
 from tests.own_logs import own_logs
 
 pytestmark = pytest.mark.anyio
@@ -19,11 +19,11 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def _console(*, terminal: bool) -> Console:
-    return Console(file=io.StringIO(), force_terminal=terminal, width=100)
+def _console(*, terminal: bool) -> Screen:
+    return Screen(file=io.StringIO(), force_terminal=terminal, width=100)
 
 
-def _text(console: Console) -> str:
+def _text(console: Screen) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

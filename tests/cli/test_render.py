@@ -11,22 +11,22 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from nebula.cli.queues import show_messages
 from nebula.cli.render import JobView, Output
 from nebula.cli.results import show_result
 from nebula.cli.tables import Column, table
+from nebula.cli.terminal import Screen
 from nebula.rpc.jobs.runner import JobOutput
 
 
 def terminal() -> Output:
     # dumb terminals get no control codes, so that the text can be compared.
-    return Output(console=Console(file=io.StringIO(), force_terminal=True, color_system=None, width=100))
+    return Output(console=Screen(file=io.StringIO(), force_terminal=True, color_system=None, width=100))
 
 
 def pipe() -> Output:
-    return Output(console=Console(file=io.StringIO(), force_terminal=False))
+    return Output(console=Screen(file=io.StringIO(), force_terminal=False))
 
 
 def text_of(output: Output) -> str:
@@ -71,7 +71,7 @@ def test_moment_that_is_none_stays_a_number() -> None:
 
 
 def test_json_can_be_had_on_a_terminal_too() -> None:
-    console = Console(file=io.StringIO(), force_terminal=True)
+    console = Screen(file=io.StringIO(), force_terminal=True)
     output = Output(as_json=True, console=console)
 
     output.value([{"a": 1}])
@@ -173,7 +173,7 @@ def test_waiting_job_shows_its_place_and_what_it_waits_for() -> None:
 
 
 def test_long_note_leaves_its_room_to_the_state_of_a_job() -> None:
-    output = Output(console=Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80))
+    output = Output(console=Screen(file=io.StringIO(), force_terminal=True, color_system=None, width=80))
 
     with JobView(output) as view:
         view.show({"state": "queued", "note": "waits for " + "reports " * 12})

@@ -12,11 +12,11 @@ from typing import IO, Any, TypeAlias
 import anyio
 import pytest
 from anyio.abc import TaskStatus
-from rich.console import Console
 
 from nebula import Client, Responder
 from nebula.cli import counts, instances
 from nebula.cli.render import Output
+from nebula.cli.terminal import Screen
 from nebula.rpc.discovery import Instance
 from nebula.testing import TestClient
 from tests.cli.conftest import state
@@ -35,7 +35,7 @@ def told(ended: subprocess.CompletedProcess[str]) -> Any:
 def drawn(shown: Any) -> str:
     """What a person reads."""
     out = StringIO()
-    Console(file=out, width=120).print(shown)
+    Screen(file=out, width=120).show(shown)
     return out.getvalue()
 
 
@@ -287,7 +287,7 @@ async def test_instances_that_answer_something_else_are_told_apart_from_those_th
                 await stranger.publish(asked["neb-reply-to"], answer, headers=about)
 
     file = StringIO()
-    output = Output(console=Console(file=file))
+    output = Output(console=Screen(file=file))
     error = {"code": "no-counts", "message": "I lost them", "retryable": False}
     async with TestClient(Responder("shop")) as client, anyio.create_task_group() as tasks:
         await tasks.start(be, "i1", {"verb": "statsresponse", "parameters": {"busy": 1}})
@@ -299,8 +299,8 @@ async def test_instances_that_answer_something_else_are_told_apart_from_those_th
     assert is_told
     assert (found["instances"], len(found["by_instance"]), found["missing"]) == (1, 1, [])
     assert sorted(found["failed"].values()) == [
-        "an instance's answer to stats cannot be read (KeyError)",
         "no-counts: I lost them",
+        "shop: an instance's answer to stats cannot be read (KeyError)",
     ]
 
 

@@ -1,0 +1,231 @@
+"""Forms of the answers that commands read: whoever answers may answer anything.
+
+An answer is checked before anything of it is shown, and then used as it came, since JSON shows all of it.
+Only what a command relies on is demanded; cells of tables show whatever there is, see `Column.text`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Any, Final, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from nebula.rpc.errors import UnexpectedReply
+
+__all__ = [
+    "Connections",
+    "DeadLetters",
+    "Details",
+    "Engines",
+    "Job",
+    "Jobs",
+    "Message",
+    "Messages",
+    "Number",
+    "Objects",
+    "Page",
+    "Purged",
+    "Queues",
+    "Replayed",
+    "Status",
+    "checked",
+]
+
+_MOST: Final = 2.0**63
+
+Number: TypeAlias = Annotated[float, Field(ge=-_MOST, le=_MOST, allow_inf_nan=False)]
+"""A number that can be reckoned with and written."""
+
+_Count: TypeAlias = Annotated[int, Field(ge=0, le=2**63)]
+_Object: TypeAlias = dict[str, Any]
+Objects: TypeAlias = list[_Object]
+"""Rows of which each cell is shown as it is."""
+
+
+class _Form(BaseModel):
+    # What is not named here is shown as it comes, and built are the few that a command needs.
+    model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
+
+
+class Page(_Form):
+    """A page of one of the broker's lists."""
+
+    rows: Objects
+    matched: _Count
+    after: str | None = None
+
+
+class Details(_Form):
+    """One thing of the broker's with its subscriptions."""
+
+    summary: _Object
+    subscriptions: Objects
+
+
+class Message(_Form):
+    """A message that waits, or a dead letter."""
+
+    number: int
+    sender: str
+    headers: dict[str, str]
+    body: str
+    body_bytes: Number
+    is_cut: bool
+
+
+Messages: TypeAlias = list[Message]
+"""Messages that wait."""
+
+
+class DeadLetters(_Form):
+    """The dead letters of the broker."""
+
+    rows: Objects
+    on_disk: _Count
+
+
+class Purged(_Form):
+    """How many dead letters were dropped."""
+
+    purged: _Count
+    on_disk: _Count
+
+
+class Replayed(_Form):
+    """What became of dead letters that were to be put back."""
+
+    replayed: _Count
+    full: _Count
+    without_queue: _Count
+    not_permitted: _Count
+    on_disk: _Count
+
+
+class _StoreStatus(_Form):
+    commits: Number
+    rows: Number
+    seconds: Number
+
+
+class _Kind(_Form):
+    destinations: Number
+
+
+class Status(_Form):
+    """A broker in numbers."""
+
+    version: str
+    not_ready: str | None
+    uptime_seconds: Number
+    received: Number
+    sent_frames: Number
+    read_bytes: Number
+    written_bytes: Number
+    connections: Number
+    held_back: Number
+    delayed: Number
+    dead_letters: Number
+    memory_bytes: Number
+    max_memory_bytes: Number
+    kinds: dict[str, _Kind]
+    dropped: dict[str, Number]
+    store: _StoreStatus | None
+
+
+class _Queue(_Form):
+    queue: str
+    taken: Number
+    depth: Number
+
+
+class Queues(_Form):
+    """Queues whose rates are reckoned."""
+
+    rows: list[_Queue]
+
+
+class _Link(_Form):
+    read_bytes: Number
+    written_bytes: Number
+    sent_frames: Number
+
+
+class _Connection(_Form):
+    session: str
+    link: _Link
+
+
+class Connections(_Form):
+    """Connections whose rates are reckoned."""
+
+    rows: list[_Connection]
+
+
+class Jobs(_Form):
+    """A page of the jobs of a service."""
+
+    jobs: Objects
+    next: str | None = None
+
+
+class _Step(_Form):
+    started_at: Number
+    ended_at: Number | None
+
+
+class _Line(_Form):
+    at: Number
+    text: str
+    number: int
+
+
+class Job(_Form):
+    """All that is known of a job."""
+
+    job: str
+    state: str
+    result: _Object | None = None
+    not_before: Number | None = None
+    expires_at: Number | None = None
+    steps: list[_Step] | None = None
+    log: list[_Line] | None = None
+
+
+class _Isolated(_Form):
+    rss_bytes: Number | None = None
+
+
+class _EngineJobs(_Form):
+    open: Number = 0
+
+
+class _Engine(_Form):
+    isolated: list[_Isolated] = []
+    jobs: _EngineJobs = _EngineJobs.model_construct()
+    rss_bytes: Number | None = None
+
+
+Engines: TypeAlias = dict[str, _Engine]
+"""The engines of an instance, by name."""
+
+
+def checked(form: Any, answer: Any, service: str, verb: str) -> Any:
+    """The answer, if it is of that form.
+
+    Raises:
+        UnexpectedReply: it is not; says whose answer, to what, where and why, and nothing of the value.
+    """
+    try:
+        _adapter(form).validate_python(answer)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        reason = f"{place}: {first['msg']}" if place else first["msg"]
+        raise UnexpectedReply(f"{service} answers {verb} with what cannot be used: {reason}") from None
+    return answer
+
+
+@lru_cache(maxsize=64)
+def _adapter(form: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(form)
