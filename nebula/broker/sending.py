@@ -165,7 +165,7 @@ class Sending:
         queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
         if head.free_in == self.epoch and queue is not None and not self._account.is_disk_low:
             size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
-            if exchange is None and queue.has_room_for(size_bytes):
+            if exchange is None and queue.has_room_for(size_bytes, session.usage):
                 return _ACCEPTED  # as mostly: with a margin, so there is no need to look closer
         verdict = self._judge(session, head, body, queue, exchange, now, is_held=True)
         if verdict is not _ACCEPTED or self._placing.knows(head, now):

@@ -261,6 +261,8 @@ def _put_lines(db: sqlite3.Connection, lines: Iterable[str]) -> int:
             if count < 0:
                 _put_head(db, fields)
             elif fields.get("table") != _END:
+                if fields.get("table") == "duplicates":
+                    fields.setdefault("principal", "")  # version 2 did not know whose they are
                 table, row = row_of(fields)
                 db.execute(f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
             elif fields.get("rows") == count:
