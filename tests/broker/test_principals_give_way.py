@@ -1,0 +1,101 @@
+"""What is shared out by principal outside of the core: places at the door, bytes in flight, turns."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from nebula.broker.doorway import Doorway
+from nebula.broker.transit import Load, Transit
+from nebula.broker.turns import Turns
+
+# --- places at the door
+
+
+def test_newcomer_takes_the_place_of_who_has_waited_longest_where_most_wait() -> None:
+    gone: list[object] = []
+    doorway = Doorway(4, 4, gone.append)
+    for guest, address in [("a", "192.0.2.1"), ("h1", "192.0.2.9"), ("h2", "192.0.2.9"), ("h3", "192.0.2.9")]:
+        assert doorway.enter(guest, address) is None
+
+    assert doorway.enter("b", "192.0.2.2") is None
+    assert gone == ["h1"]
+    assert len(doorway) == 4
+
+
+def test_who_has_said_who_it_is_makes_room_for_nobody() -> None:
+    gone: list[object] = []
+    doorway = Doorway(2, 2, gone.append)
+    for guest in ("a", "b"):
+        doorway.enter(guest, "192.0.2.1")
+        doorway.know(guest)
+
+    assert doorway.enter("c", "192.0.2.2") == "more than 2 connections"
+    assert gone == []
+
+
+# --- bytes in flight
+
+
+@dataclass(eq=False)
+class Peer:
+    """A connection and the way to its peer in one."""
+
+    payer: str
+    size_bytes: int = 0
+    turns: list[Peer] = field(default_factory=list)
+
+    @property
+    def link(self) -> Peer:
+        return self
+
+    @property
+    def most_transit_bytes(self) -> int:
+        return self.size_bytes
+
+    def load(self) -> Load:
+        return Load(self.size_bytes, {})
+
+    def take_turn(self) -> None:
+        self.turns.append(self)
+
+
+def test_many_small_connections_of_one_principal_give_way_before_a_larger_one_of_another() -> None:
+    transit: Transit[Peer] = Transit(1_000)
+    alice = Peer("alice", 200)
+    hogs = [Peer("hog", 100) for _ in range(9)]
+    for each in (alice, *hogs):
+        transit.touch(each)
+
+    ended = transit.excess(0.0)
+    assert 0 < len(ended) < 9
+    assert {each.payer for each in ended} == {"hog"}
+
+
+def test_largest_connection_of_the_principal_gives_way() -> None:
+    transit: Transit[Peer] = Transit(1_000)
+    small, large, other = Peer("hog", 300), Peer("hog", 500), Peer("alice", 400)
+    for each in (small, large, other):
+        transit.touch(each)
+
+    assert transit.excess(0.0) == [large]
+
+
+# --- turns
+
+
+def test_principals_are_read_in_rotation_however_many_connections_they_have() -> None:
+    order: list[Peer] = []
+    loop = asyncio.new_event_loop()
+    turns = Turns(loop, lambda _connection, _now: None, lambda: None)
+    hogs = [Peer("hog", turns=order) for _ in range(10)]
+    alice = Peer("alice", turns=order)
+    for each in (*hogs, alice):
+        turns.line_up(each)  # type: ignore[arg-type]
+    for _ in range(20):
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    loop.close()
+
+    assert len(order) == 11
+    assert order.index(alice) <= 1
