@@ -17,12 +17,14 @@ PAGE = TESTS.parent / "docs" / "explanation" / "reliability.md"
 
 _SETTINGS = {field.name for field in dataclasses.fields(Limits)} | set(IdentitySettings.model_fields)
 
+_HEADS = ("---", "what a peer does", "bound")
+
 
 def rows() -> Iterator[list[str]]:
-    """The cells of all tables of peers that misbehave, without their heads."""
+    """The cells of all tables of peers that misbehave and of bounds, without their heads."""
     for line in PAGE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if line.startswith("| ") and len(cells) == 4 and cells[0] not in ("---", "what a peer does"):
+        if line.startswith("| ") and len(cells) in (4, 5) and cells[0] not in _HEADS:
             yield cells
 
 
@@ -41,6 +43,7 @@ def known_tests() -> set[str]:
 
 def test_page_has_rows() -> None:
     assert len(list(rows())) > 20
+    assert len([row for row in rows() if len(row) == 5]) > 20
     assert len(list(promises())) > 20
 
 
@@ -54,7 +57,7 @@ def test_each_promise_has_tests_that_are_there(shown: str) -> None:
 
 @pytest.mark.parametrize("row", list(rows()), ids=lambda row: row[0][:50])
 def test_row_names_tests_that_are_there(row: list[str]) -> None:
-    shown = row[3]
+    shown = row[-1]
     files = {path.name for path in TESTS.rglob("test_*.py")}
     assert set(re.findall(r"(test_\w+\.py)", shown)) <= files
 
@@ -65,4 +68,4 @@ def test_row_names_tests_that_are_there(row: list[str]) -> None:
 
 @pytest.mark.parametrize("row", list(rows()), ids=lambda row: row[0][:50])
 def test_row_names_settings_that_are_there(row: list[str]) -> None:
-    assert set(re.findall(r"`(\w+)`", row[2])) - {"identity"} <= _SETTINGS
+    assert set(re.findall(r"`(\w+)`", row[-2])) - {"identity"} <= _SETTINGS
