@@ -22,7 +22,7 @@ _COLUMNS: Final = (
     Column("queue", "destination"),
     Column("principal", "principal"),
     Column("due in", "due_seconds", duration),
-    Column("size", "size_bytes", octets),
+    Column("memory", "size_bytes", octets),
     Column("persistent", "is_persistent"),
 )
 

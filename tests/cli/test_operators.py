@@ -14,6 +14,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import argon2
 import pytest
 from typer.testing import CliRunner
 
@@ -219,13 +220,28 @@ def test_connections_and_topics_and_sessions_are_listed(ask: Ask, url: str) -> N
     assert topic["summary"]["subscribers"] == 1
 
 
-def log_in(url: str, principal: str) -> str:
-    """The URL of a broker for a login."""
-    return url.replace("://", f"://{principal}@")
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker with logins, each of which is its own passcode."""
+    folder = tmp_path_factory.mktemp("site")
+    hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    lines = [f'{login} = "{hasher.hash(login)}"' for login in ("ops", "meter-1", "meter-2")]
+    (folder / "users.toml").write_text("\n".join(["[users]", *lines]))
+    (folder / "nebula.toml").write_text(f'[identity]\nusers = "{folder}/users.toml"\n')
+    words = ("--config", str(folder / "nebula.toml"), "--store", "memory")
+    with running("broker", "--port", "0", *words) as (_, line):
+        yield line["url"]
 
 
-def test_principals_are_listed_with_what_they_use(ask: Ask, url: str) -> None:
-    with Client(log_in(url, "meter-1")) as one, Client(log_in(url, "meter-2")):
+def log_in(site: str, login: str) -> str:
+    return site.replace("://", f"://{login}:{login}@")
+
+
+def test_principals_are_listed_with_what_they_use(site: str) -> None:
+    def ask(*words: str) -> CompletedProcess[str]:
+        return nebula(*words, env={"NEBULA_BROKER": log_in(site, "ops")})
+
+    with Client(log_in(site, "meter-1")) as one, Client(log_in(site, "meter-2")):
         one.publish("/queue/metered", "x" * 100_000)
 
         rows = told(ask("principals", "--pattern", "meter-*", "--order", "memory"))["rows"]
@@ -271,23 +287,25 @@ def test_principals_are_a_table_of_80_columns_with_a_mark_for_operators(
     assert legend == "* operator"
 
 
-def test_delayed_messages_are_listed_and_dropped(ask: Ask, client: Client, url: str) -> None:
-    client.publish("/queue/later.a", 1, headers={"delay": "3600000"})
-    client.publish("/queue/later.b", 2, headers={"delay": "3600000"})
-    with Client(log_in(url, "late")) as late:
-        late.publish("/queue/later.a", 3, headers={"delay": "3600000"})
+def test_delayed_messages_are_listed_and_dropped(site: str) -> None:
+    def ask(*words: str) -> CompletedProcess[str]:
+        return nebula(*words, env={"NEBULA_BROKER": log_in(site, "ops")})
+
+    for login, queue in (("meter-1", "a"), ("meter-1", "b"), ("meter-2", "a")):
+        with Client(log_in(site, login)) as client:
+            client.publish(f"/queue/later.{queue}", 1, headers={"delay": "3600000"})
 
     listed = told(ask("delayed", "list", "--pattern", "/queue/later.*"))
-    of_late = told(ask("delayed", "list", "--principal", "late"))["rows"]
-    dropped = told(ask("delayed", "purge", "--pattern", "/queue/later.a", "--principal", "late"))
+    of_late = told(ask("delayed", "list", "--principal", "meter-2"))["rows"]
+    dropped = told(ask("delayed", "purge", "--pattern", "/queue/later.a", "--principal", "meter-2"))
     left = told(ask("delayed", "list", "--pattern", "/queue/later.*"))["rows"]
 
     assert [row["destination"][-1] for row in listed["rows"]] == ["a", "b", "a"]
     assert 3500 < listed["rows"][0]["due_seconds"] <= 3600
-    assert [row["principal"] for row in of_late] == ["late"]
+    assert [row["principal"] for row in of_late] == ["meter-2"]
     assert dropped == {"purged": 1}
-    assert [row["principal"] for row in left] == ["anonymous", "anonymous"]
-    assert told(ask("delayed", "purge", "--pattern", "/queue/later.*")) == {"purged": 2}
+    assert [row["principal"] for row in left] == ["meter-1", "meter-1"]
+    assert told(ask("delayed", "purge", "--all")) == {"purged": 2}
 
 
 def test_delayed_messages_are_read_page_by_page(ask: Ask, client: Client) -> None:
@@ -299,7 +317,7 @@ def test_delayed_messages_are_read_page_by_page(ask: Ask, client: Client) -> Non
     numbers = [row["number"] for row in listed["rows"]]
     assert numbers == sorted(set(numbers))
     assert (len(numbers), listed["matched"]) == (1_001, 1_001)
-    assert told(ask("delayed", "purge", "--all")) == {"purged": 1_001}
+    assert told(ask("delayed", "purge", "--pattern", "/queue/late.page")) == {"purged": 1_001}
 
 
 def test_delayed_messages_are_a_table_for_people(url: str, client: Client) -> None:
@@ -309,8 +327,8 @@ def test_delayed_messages_are_a_table_for_people(url: str, client: Client) -> No
     text = terminal.read_until("/queue/late.table .*")
 
     assert terminal.end() == 0
-    assert re.search(r"number\s+queue\s+principal\s+due in\s+size\s+persistent", text)
-    assert re.search(r"anonymous\s+59 m \d+ s\s+\d+ B\s+false", text)
+    assert re.search(r"number\s+queue\s+principal\s+due in\s+memory\s+persistent", text)
+    assert re.search(r"anonymous\s+59 m \d+ s\s+\S+ K?B\s+true", text)
 
 
 @pytest.mark.parametrize("words", [[], ["--all", "--principal", "late"], ["--all", "--pattern", "**"]])
@@ -490,8 +508,9 @@ def test_top_writes_a_line_for_each_interval_off_a_terminal(ask: Ask, client: Cl
     assert {"session", "read_per_second"} <= shown["connections"][0].keys()
 
 
-def test_top_names_the_fullest_resource_and_who_used_most_of_its_share(url: str) -> None:
-    with Client(log_in(url, "greedy")) as greedy:
+def test_top_names_the_fullest_resource_and_who_used_most_of_its_share(site: str) -> None:
+    url = log_in(site, "ops")
+    with Client(log_in(site, "meter-1")) as greedy:
         for _ in range(4):
             greedy.publish("/queue/greedy", "x" * 8_000_000)
         shown = told(nebula("top", "--once", "--interval", "0.2", env={"NEBULA_BROKER": url}))
@@ -500,10 +519,10 @@ def test_top_names_the_fullest_resource_and_who_used_most_of_its_share(url: str)
         greedy.call("nebula.broker", "queue.purge", {"queue": "/queue/greedy"})
 
     assert terminal.end() == 0
-    assert shown["principals"][0]["principal"] == "greedy"
+    assert shown["principals"][0]["principal"] == "meter-1"
     pools = shown["status"]["pools"]
     assert max(pools, key=lambda name: pools[name]["used"] / pools[name]["limit"]) == "memory"
-    assert re.search(r"shares: fullest is memory, \d+ % used; greedy uses \d+ % of its share", text)
+    assert re.search(r"shares: fullest is memory, \d+ % used; meter-1 uses \d+ % of its share", text)
 
 
 def test_top_goes_without_principals_where_it_may_not_list_them(tmp_path: Path) -> None:
