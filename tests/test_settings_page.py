@@ -139,7 +139,8 @@ def field_rows(fields: dict[str, FieldInfo]) -> Iterator[str]:
 def default_of(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    default = field.default.value if isinstance(field.default, Enum) else field.default
+    told = field.get_default(call_default_factory=True)
+    default = told.value if isinstance(told, Enum) else told
     return "" if default is None else f"`{json.dumps(default, default=str)}`"
 
 

@@ -12,6 +12,7 @@ from heapq import nsmallest
 from itertools import chain, islice
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from nebula.broker.account import Account
 from nebula.broker.core import Broker
 from nebula.broker.destinations.queue import Queue
 from nebula.broker.destinations.topic import Topic
@@ -43,6 +44,7 @@ from nebula.broker.rows import (
     topic_details,
     topic_row,
     unacked_of,
+    used_fraction,
 )
 from nebula.broker.session import Session
 from nebula.broker.shares import Resource, Usage
@@ -91,7 +93,7 @@ class DelayedFilter:
     Attributes:
         pattern: a glob that their destinations have to match.
         principal: of their sender; None: any.
-        after: only those that came later than the message of this number.
+        after: of a list, only those that came later than the message of this number.
     """
 
     pattern: str = _EVERYTHING
@@ -144,12 +146,13 @@ CONNECTION_RANKS: Final[Mapping[str, Callable[[Session], float]]] = {
 
 
 # What principals can be ordered by, beside their names.
-PRINCIPAL_RANKS: Final[Mapping[str, Callable[[Usage], float]]] = {
-    "memory": lambda usage: usage.memory_bytes,
-    "disk": lambda usage: usage.disk_bytes,
-    "refusals": lambda usage: usage.refusals,
-    "connections": lambda usage: usage.used(Resource.CONNECTIONS),
-    "destinations": lambda usage: usage.used(Resource.DESTINATIONS),
+PRINCIPAL_RANKS: Final[Mapping[str, Callable[[Usage, Account], float]]] = {
+    "used": used_fraction,
+    "memory": lambda usage, _: usage.memory_bytes,
+    "disk": lambda usage, _: usage.disk_bytes,
+    "refusals": lambda usage, _: usage.refusals,
+    "connections": lambda usage, _: usage.used(Resource.CONNECTIONS),
+    "destinations": lambda usage, _: usage.used(Resource.DESTINATIONS),
 }
 
 
@@ -288,7 +291,8 @@ class Administration:
         """
         account = self._broker.account
         usages = {usage.name: usage for usage in account.usages.all}
-        rank = None if selection.rank is None else PRINCIPAL_RANKS[selection.rank]
+        order = None if selection.rank is None else PRINCIPAL_RANKS[selection.rank]
+        rank = None if order is None else lambda usage: order(usage, account)
         return choose(usages, selection, rank, lambda _, usage: principal_row(usage, account))
 
     def delayed(self, wanted: DelayedFilter, limit: int, now: float) -> Listing[DelayedRow]:
@@ -298,8 +302,9 @@ class Administration:
             Refused: a malformed glob.
         """
         found = self._delayed(wanted)
-        rows = [delayed_row(due, message, now) for due, message in found[: min(limit, MOST_ROWS)]]
-        return Listing(rows, len(found), str(rows[-1].number) if len(rows) < len(found) else None)
+        later = [each for each in found if each[1].number > wanted.after]
+        rows = [delayed_row(due, message, now) for due, message in later[: min(limit, MOST_ROWS)]]
+        return Listing(rows, len(found), str(rows[-1].number) if len(rows) < len(later) else None)
 
     def purge_delayed(self, wanted: DelayedFilter) -> int:
         """Drop messages that wait for their time, and count them as purged. Returns how many.
@@ -317,8 +322,7 @@ class Administration:
         return [
             (due, message)
             for due, message in self._broker.placing.delayed.waiting()
-            if message.number > wanted.after
-            and (wanted.principal is None or message.head.sender == wanted.principal)
+            if (wanted.principal is None or message.head.sender == wanted.principal)
             and (matches is None or matches(message.head.destination))
         ]
 

@@ -349,20 +349,25 @@ def subscription_rows(subscriptions: Iterable[Subscription]) -> list[Subscriptio
 
 def principal_row(usage: Usage, account: Account) -> PrincipalRow:
     """What a principal uses as a row."""
-    room = {resource: pool.room_for(usage) for resource, pool in account.pools.items()}
-    room[Resource.MEMORY] = account.room_bytes(usage)
-    fractions = [
-        used / (used + more) for resource, more in room.items() if (used := usage.used(resource)) > 0
-    ]
     return PrincipalRow(
         usage.name,
-        round(max(fractions, default=0.0), 4),
+        round(used_fraction(usage, account), 4),
         usage.refusals,
         usage.is_operator,
         usage.memory_bytes,
         usage.disk_bytes,
         *(usage.used(resource) for resource in _COUNTED),
     )
+
+
+def used_fraction(usage: Usage, account: Account) -> float:
+    """What a principal uses of what it may use now, for the resource of which it has used up most."""
+    room = {resource: pool.room_for(usage) for resource, pool in account.pools.items()}
+    room[Resource.MEMORY] = account.room_bytes(usage)
+    fractions = (
+        used / (used + more) for resource, more in room.items() if (used := usage.used(resource)) > 0
+    )
+    return max(fractions, default=0.0)
 
 
 # In the order of the fields of `PrincipalRow`.

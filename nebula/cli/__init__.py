@@ -17,6 +17,7 @@ from nebula.cli.broker import broker
 from nebula.cli.calls import call, describe
 from nebula.cli.cert import cert, passcode
 from nebula.cli.contracts import schema, stubs
+from nebula.cli.delayed import delayed
 from nebula.cli.dlq import dlq
 from nebula.cli.engines import engine, engines
 from nebula.cli.exits import Exit, exit_of, sentence_of, unwrapped
@@ -29,6 +30,8 @@ from nebula.cli.record import record
 from nebula.cli.sending import pub, send
 from nebula.cli.service import run
 from nebula.cli.services import ping, services, stats
+from nebula.cli.session import session
+from nebula.cli.shares import principals
 from nebula.cli.store import store
 from nebula.cli.sub import sub
 from nebula.cli.terminal import (
@@ -55,11 +58,13 @@ for command in (broker, run, call, send, services, describe, stubs, schema, ping
     app.command()(command)
 for other in (pub, sub, record, jobs, watch, cancel, engines, contexts, passcode):
     app.command()(other)
-for look in (top, queues, topics, connections, sessions, peek, purge, disconnect):
+for look in (top, queues, topics, connections, sessions, principals, peek, purge, disconnect):
     app.command()(look)
 app.add_typer(bench)
 app.add_typer(engine)
 app.add_typer(dlq)
+app.add_typer(delayed)
+app.add_typer(session)
 app.add_typer(job)
 app.add_typer(cert)
 app.add_typer(store)

@@ -25,6 +25,7 @@ __all__ = [
     "Number",
     "Objects",
     "Page",
+    "Principals",
     "Purged",
     "Queues",
     "Replayed",
@@ -112,6 +113,11 @@ class _Kind(_Form):
     destinations: Number
 
 
+class _Pool(_Form):
+    limit: Number
+    used: Number
+
+
 class Status(_Form):
     """A broker in numbers."""
 
@@ -130,6 +136,8 @@ class Status(_Form):
     max_memory_bytes: Number
     kinds: dict[str, _Kind]
     dropped: dict[str, Number]
+    # Older brokers do not tell.
+    pools: dict[str, _Pool] = {}
     store: _StoreStatus | None
 
 
@@ -160,6 +168,17 @@ class Connections(_Form):
     """Connections whose rates are reckoned."""
 
     rows: list[_Connection]
+
+
+class _Principal(_Form):
+    principal: str
+    used_fraction: Number
+
+
+class Principals(_Form):
+    """Principals of which the one is named that has used most of its share."""
+
+    rows: list[_Principal]
 
 
 class Jobs(_Form):

@@ -75,6 +75,11 @@ def octets(value: float) -> str:
     return f"{value:,.1f} TB"
 
 
+def percent(fraction: float) -> str:
+    """`74 %`."""
+    return f"{fraction:.0%}".replace("%", " %")
+
+
 def duration(seconds: float) -> str:
     """`250 ms`, `4.2 s`, `3 m 5 s`, `2 d 7 h`."""
     if seconds < 1:

@@ -20,6 +20,9 @@ def top(
 ) -> None:
     """Watch a broker: its rates, deepest queues and busiest connections, until q or Ctrl-C.
 
+    The line `shares` says of which resource the broker has least left, and which principal has used most of
+    its share; `nebula principals` tells more of them.
+
     Off a terminal there is one line of JSON for each interval.
 
     \b

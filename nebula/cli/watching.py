@@ -6,19 +6,20 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from rich.console import Group
 
-from nebula.cli.answers import Connections, Queues, Status, checked
+from nebula.cli.answers import Connections, Principals, Queues, Status, checked
 from nebula.cli.live import screen
 from nebula.cli.operators import SERVICE
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, duration, number, octets, table
+from nebula.cli.tables import Column, duration, number, octets, percent, table
 from nebula.cli.terminal import text
+from nebula.errors import RemoteError
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
@@ -53,12 +54,14 @@ class Sample:
 
     Attributes:
         at: seconds of any clock that does not jump.
+        principals: those that have used most of their shares; none where the broker does not tell.
     """
 
     at: float
     status: Mapping[str, Any]
     queues: list[dict[str, Any]]
     connections: list[dict[str, Any]]
+    principals: list[dict[str, Any]]
 
 
 async def watch(client: Client, output: Output, interval: float, limit: int, *, once: bool) -> None:
@@ -102,6 +105,7 @@ def view(before: Sample, after: Sample) -> dict[str, Any]:
         "connections": [
             row | _link_rates(row["link"], links.get(row["session"]), rate) for row in after.connections
         ],
+        "principals": after.principals,
     }
 
 
@@ -143,7 +147,20 @@ async def _look(client: Client, limit: int) -> Sample:
     status = await ask(Status, "broker.status")
     queues = await ask(Queues, "queues.list", {"order": "depth", "limit": limit})
     connections = await ask(Connections, "connections.list", {"order": "traffic", "limit": limit})
-    return Sample(time.monotonic(), status, queues["rows"], connections["rows"])
+    principals = await _principals(ask, limit)
+    return Sample(time.monotonic(), status, queues["rows"], connections["rows"], principals)
+
+
+async def _principals(ask: Callable[..., Awaitable[Any]], limit: int) -> list[dict[str, Any]]:
+    try:
+        answer = await ask(Principals, "principals.list", {"order": "used", "limit": limit})
+    except RemoteError as error:
+        # An older broker has no such verb, and rights may be given for the others alone.
+        if error.code not in ("unknown-verb", "not-allowed"):
+            raise
+        return []
+    rows: list[dict[str, Any]] = answer["rows"]
+    return rows
 
 
 def draw(shown: Mapping[str, Any]) -> Group:
@@ -170,6 +187,8 @@ def _summary(shown: Mapping[str, Any]) -> Iterator[str]:
         f" {number(status['delayed'])} delayed, {number(status['dead_letters'])} dead;"
         f" memory {octets(status['memory_bytes'])} of {octets(status['max_memory_bytes'])}"
     )
+    if shares := _shares(status.get("pools", {}), shown["principals"]):
+        yield shares
     kinds = ", ".join(f"{number(each['destinations'])} {kind}" for kind, each in status["kinds"].items())
     dropped = ", ".join(f"{number(count)} {why}" for why, count in status["dropped"].items())
     yield f"destinations: {kinds}; dropped: {dropped or 'nothing'}"
@@ -177,6 +196,19 @@ def _summary(shown: Mapping[str, Any]) -> Iterator[str]:
     if store is not None and store["commits"]:
         mean = duration(store["seconds"] / store["commits"])
         yield f"store: {number(store['commits'])} commits of {number(store['rows'])} rows, {mean} each"
+
+
+def _shares(pools: Mapping[str, Any], principals: Sequence[Mapping[str, Any]]) -> str:
+    """Which bound is nearest, and who is nearest to the end of its share."""
+    parts = []
+    fractions = {name: pool["used"] / pool["limit"] for name, pool in pools.items() if pool["limit"] > 0}
+    if fractions:
+        fullest = max(fractions, key=lambda name: fractions[name])
+        parts.append(f"fullest is {fullest}, {percent(fractions[fullest])} used")
+    if principals:
+        first = principals[0]
+        parts.append(f"{first['principal']} uses {percent(first['used_fraction'])} of its share")
+    return f"shares: {'; '.join(parts)}" if parts else ""
 
 
 async def _leave_at_q(scope: anyio.CancelScope) -> None:

@@ -251,7 +251,7 @@ def _add_shares(responder: Responder, desk: Desk, may_call: MayCall) -> None:
     def principals(
         request: Request,
         pattern: Pattern = "**",
-        order: Literal["name", "memory", "disk", "connections", "destinations", "refusals"] = "name",
+        order: Literal["name", "used", "memory", "disk", "connections", "destinations", "refusals"] = "name",
         after: str = "",
         limit: Limit = 100,
     ) -> Listing[PrincipalRow]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from nebula.broker.access import Capability, Grants
-from nebula.broker.administration import Administration, DelayedFilter, Steps
+from nebula.broker.administration import Administration, DelayedFilter, Selection, Steps
 from nebula.broker.limits import Limits
 from nebula.broker.shares import Pool, Resource, Share, Usage, Usages
 from nebula.headers import BROKER_QUEUE, INBOX_PREFIX
@@ -387,12 +387,27 @@ def test_delayed_messages_are_counted_again_after_a_restart_and_can_be_purged() 
     ]
     assert (rows.matched, rows.after) == (4, str(rows.rows[-1].number))
     assert rows.rows[0].due_seconds == pytest.approx(3600)
+    rest = administration.delayed(DelayedFilter(after=rows.rows[-1].number), 3, broker.now)
+    assert ([row.principal for row in rest.rows], rest.matched, rest.after) == (["alice"], 4, None)
     assert administration.purge_delayed(DelayedFilter(principal="hog")) == 2
     broker.commit()
 
     broker = tight(store=MemoryStore(disk))
     assert broker.broker.delayed_count == 2
     assert "hog" not in {each.name for each in broker.broker.account.usages.all}
+
+
+def test_principals_are_ordered_by_what_they_used_up_of_their_shares(broker: BrokerHarness) -> None:
+    alice, hog = (broker.connect(principal=each) for each in ("alice", "hog"))
+    alice.subscribe("/queue/a", id="1")
+    for number in range(20):
+        hog.subscribe(f"/queue/{number}", id=str(number))
+    administration = Administration(broker.broker, broker.now)
+
+    first, *others = result(administration.principals(Selection("**", "used", "", 10))).rows
+
+    assert first.principal == "hog"
+    assert first.used_fraction > max(each.used_fraction for each in others) > 0
 
 
 def test_durable_subscription_needs_a_grant_that_may_match() -> None:

@@ -261,6 +261,15 @@ _SESSION: dict[str, Any] = {
     "session": EVIL, "principal": EVIL, "away_seconds": 1.0, "subscriptions": 1, "waiting": 1,
     "stored_bytes": 1,
 }  # fmt: skip
+_PRINCIPAL: dict[str, Any] = {
+    "principal": EVIL, "used_fraction": 0.74, "refusals": 1, "is_operator": True, "memory_bytes": 1,
+    "disk_bytes": 1, "connections": 1, "destinations": 1, "subscriptions": 1, "globs": 1,
+    "durable_sessions": 1, "durable_subscriptions": 1, "delayed_messages": 1, "dedup_ids": 1,
+}  # fmt: skip
+_DELAYED: dict[str, Any] = {
+    "number": 1, "destination": EVIL, "principal": EVIL, "due_seconds": 1.0, "size_bytes": 1,
+    "is_persistent": True,
+}  # fmt: skip
 _MESSAGE: dict[str, Any] = {
     "number": 1, "destination": EVIL, "sender": EVIL, "headers": {EVIL: EVIL}, "body": f"{EVIL}\n{EVIL}",
     "encoding": EVIL, "body_bytes": 1, "is_cut": True, "is_persistent": True, "attempts": 0,
@@ -325,7 +334,8 @@ HOSTILE: Mapping[str, Any] = {
         "sessions": 1, "received": 1, "sent_frames": 1, "read_bytes": 1, "written_bytes": 1,
         "memory_bytes": 1, "max_memory_bytes": 1, "outbox_bytes": 1, "held_back": 1, "delayed": 1,
         "dead_letters": 1, "dropped": {EVIL: 1}, "events": {EVIL: 1}, "ended": {EVIL: 1},
-        "kinds": {EVIL: {"destinations": 1}},
+        "kinds": {EVIL: {"destinations": 1}}, "principals": 1,
+        "pools": {EVIL: {"limit": 1, "reserved": 1, "used": 1, "largest": 1, "refusals": 1}},
         "store": {"commits": 1, "rows": 1, "seconds": 1.0, "backlog": 1, "waiting": 1},
     },
     "queues.list": {"rows": [_QUEUE], "matched": 2, "after": None},
@@ -340,6 +350,11 @@ HOSTILE: Mapping[str, Any] = {
     "connection.end": None,
     "sessions.list": {"rows": [_SESSION], "matched": 2, "after": None},
     "session.show": {"summary": _SESSION, "subscriptions": [_SUBSCRIPTION]},
+    "session.end": None,
+    "session.purge": 1,
+    "principals.list": {"rows": [_PRINCIPAL], "matched": 2, "after": None},
+    "delayed.list": {"rows": [_DELAYED], "matched": 2, "after": None},
+    "delayed.purge": 1,
     "topics.list": {"rows": [_TOPIC], "matched": 2, "after": None},
     "topic.show": {"summary": _TOPIC, "subscriptions": [_SUBSCRIPTION]},
     "dlq.list": {

@@ -10,9 +10,11 @@ import select
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import argon2
 import pytest
 from typer.testing import CliRunner
 
@@ -20,11 +22,16 @@ from nebula.cli import app
 from nebula.stomp.client import AckMode
 from nebula.sync import Client
 from tests.cli.programs import DEADLINE, NEBULA, environment, nebula, running
+from tests.cli.strangers import run
+from tests.cli.test_nonsense import Answerer
 from tests.faults.served import Wire
 
 Ask = Callable[..., CompletedProcess[str]]
 
-OPERATORS = ("top", "queues", "topics", "connections", "sessions", "peek", "purge", "disconnect")
+OPERATORS = (
+    "top", "queues", "topics", "connections", "sessions", "principals", "peek", "purge", "disconnect",
+    "delayed list", "delayed purge", "session end", "session purge",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +220,125 @@ def test_connections_and_topics_and_sessions_are_listed(ask: Ask, url: str) -> N
     assert topic["summary"]["subscribers"] == 1
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker with logins, each of which is its own passcode."""
+    folder = tmp_path_factory.mktemp("site")
+    hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    lines = [f'{login} = "{hasher.hash(login)}"' for login in ("ops", "meter-1", "meter-2")]
+    (folder / "users.toml").write_text("\n".join(["[users]", *lines]))
+    (folder / "nebula.toml").write_text(f'[identity]\nusers = "{folder}/users.toml"\n')
+    words = ("--config", str(folder / "nebula.toml"), "--store", "memory")
+    with running("broker", "--port", "0", *words) as (_, line):
+        yield line["url"]
+
+
+def log_in(site: str, login: str) -> str:
+    return site.replace("://", f"://{login}:{login}@")
+
+
+def test_principals_are_listed_with_what_they_use(site: str) -> None:
+    def ask(*words: str) -> CompletedProcess[str]:
+        return nebula(*words, env={"NEBULA_BROKER": log_in(site, "ops")})
+
+    with Client(log_in(site, "meter-1")) as one, Client(log_in(site, "meter-2")):
+        one.publish("/queue/metered", "x" * 100_000)
+
+        rows = told(ask("principals", "--pattern", "meter-*", "--order", "memory"))["rows"]
+        first = told(ask("principals", "--order", "memory", "--limit", "1"))
+        alone = told(ask("principals", "--pattern", "meter-2"))
+
+    assert [row["principal"] for row in rows] == ["meter-1", "meter-2"]
+    assert rows[0]["memory_bytes"] > 100_000 > rows[1]["memory_bytes"]
+    assert (rows[0]["connections"], rows[0]["refusals"], rows[0]["is_operator"]) == (1, 0, False)
+    assert rows[0]["used_fraction"] > 0
+    assert [row["principal"] for row in first["rows"]] == ["meter-1"]
+    assert first["matched"] > 1
+    assert (alone["matched"], alone["rows"][0]["principal"]) == (1, "meter-2")
+
+
+def test_principals_are_a_table_of_80_columns_with_a_mark_for_operators(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    row = {
+        "used_fraction": 0.74, "memory_bytes": 123_400_000, "disk_bytes": 99_900_000, "connections": 12_345,
+        "destinations": 123_456, "refusals": 1_234_567,
+    }  # fmt: skip
+    answerer = Answerer()
+    answerer.otherwise = {
+        "rows": [
+            row | {"principal": "ada", "is_operator": True},
+            row | {"principal": "sensor-000001", "is_operator": False},
+        ],
+        "matched": 2,
+    }
+    monkeypatch.setattr("nebula.cli.asking.ask", answerer.ask)
+    env = {"NEBULA_STATE": str(tmp_path), "NEBULA_BROKER": "", "NEBULA_CONTEXTS": str(tmp_path / "none")}
+
+    ended = run(monkeypatch, "principals", env=env | {"COLUMNS": "80"})
+
+    head, first, second, legend = (line.rstrip() for line in ended.out.splitlines())
+    assert head.split() == [
+        "principal", "used", "memory", "disk", "connections", "destinations", "refusals",
+    ]  # fmt: skip
+    figures = ["74", "%", "123", "MB", "99.9", "MB", "12,345", "123,456", "1,234,567"]
+    assert first.split() == ["ada", "*", *figures]
+    assert second.split() == ["sensor-000001", *figures]
+    assert legend == "* operator"
+
+
+def test_delayed_messages_are_listed_and_dropped(site: str) -> None:
+    def ask(*words: str) -> CompletedProcess[str]:
+        return nebula(*words, env={"NEBULA_BROKER": log_in(site, "ops")})
+
+    for login, queue in (("meter-1", "a"), ("meter-1", "b"), ("meter-2", "a")):
+        with Client(log_in(site, login)) as client:
+            client.publish(f"/queue/later.{queue}", 1, headers={"delay": "3600000"})
+
+    listed = told(ask("delayed", "list", "--pattern", "/queue/later.*"))
+    of_late = told(ask("delayed", "list", "--principal", "meter-2"))["rows"]
+    dropped = told(ask("delayed", "purge", "--pattern", "/queue/later.a", "--principal", "meter-2"))
+    left = told(ask("delayed", "list", "--pattern", "/queue/later.*"))["rows"]
+
+    assert [row["destination"][-1] for row in listed["rows"]] == ["a", "b", "a"]
+    assert 3500 < listed["rows"][0]["due_seconds"] <= 3600
+    assert [row["principal"] for row in of_late] == ["meter-2"]
+    assert dropped == {"purged": 1}
+    assert [row["principal"] for row in left] == ["meter-1", "meter-1"]
+    assert told(ask("delayed", "purge", "--all")) == {"purged": 2}
+
+
+def test_delayed_messages_are_read_page_by_page(ask: Ask, client: Client) -> None:
+    for number in range(1_001):
+        client.publish("/queue/late.page", number, headers={"delay": "3600000"})
+
+    listed = told(ask("delayed", "list", "--pattern", "/queue/late.page", "--limit", "5000"))
+
+    numbers = [row["number"] for row in listed["rows"]]
+    assert numbers == sorted(set(numbers))
+    assert (len(numbers), listed["matched"]) == (1_001, 1_001)
+    assert told(ask("delayed", "purge", "--pattern", "/queue/late.page")) == {"purged": 1_001}
+
+
+def test_delayed_messages_are_a_table_for_people(url: str, client: Client) -> None:
+    client.publish("/queue/late.table", 1, headers={"delay": "3600000"})
+    terminal = Terminal(url, "delayed", "list", "--pattern", "/queue/late.table")
+
+    text = terminal.read_until("/queue/late.table .*")
+
+    assert terminal.end() == 0
+    assert re.search(r"number\s+queue\s+principal\s+due in\s+memory\s+persistent", text)
+    assert re.search(r"anonymous\s+59 m \d+ s\s+\S+ K?B\s+true", text)
+
+
+@pytest.mark.parametrize("words", [[], ["--all", "--principal", "late"], ["--all", "--pattern", "**"]])
+def test_nobody_means_all_delayed_messages_by_a_forgotten_word(ask: Ask, words: list[str]) -> None:
+    ended = ask("delayed", "purge", *words)
+
+    assert ended.returncode == 2
+    assert "--all alone" in ended.stderr
+
+
 # --- interfering ---
 
 
@@ -253,6 +379,64 @@ def test_disconnect_of_nobody_says_so(ask: Ask) -> None:
 
     assert ended.returncode == 1
     assert ended.stderr == "nebula: not-found: no session 'nobody' is connected\n"
+
+
+def leave_durable(url: str, name: str) -> None:
+    """Have a session of this name that is away, for which one message waits."""
+    topic = f"/topic/{name}"
+    with Client(url, client_id=name) as client, client.subscribe(topic, durable="d", ack=AckMode.CLIENT):
+        pass
+    with Client(url) as client:
+        client.publish(topic, "waits")
+
+
+def test_backlog_of_a_durable_session_is_dropped_and_its_subscriptions_stay(ask: Ask, url: str) -> None:
+    leave_durable(url, "backlog")
+    assert told(ask("sessions", "backlog"))["summary"]["waiting"] == 1
+
+    assert told(ask("session", "purge", "backlog")) == {"session": "backlog", "purged": 1}
+
+    summary = told(ask("sessions", "backlog"))["summary"]
+    assert (summary["subscriptions"], summary["waiting"]) == (1, 0)
+
+
+def test_durable_session_is_ended_for_good(ask: Ask, url: str) -> None:
+    leave_durable(url, "gone-1")
+
+    assert told(ask("session", "end", "gone-1")) == {"ended": "gone-1"}
+
+    assert told(ask("sessions", "gone-*"))["rows"] == []
+    again = ask("session", "end", "gone-1")
+    assert again.returncode == 1
+    assert again.stderr.startswith("nebula: not-found: ")
+
+
+@pytest.mark.parametrize(("key", "status"), [("n", 1), ("y", 0)])
+def test_end_of_a_session_and_purges_ask_a_person_first(
+    url: str, client: Client, key: str, status: int
+) -> None:
+    leave_durable(url, f"asked-{key}")
+    client.publish(f"/queue/late.{key}", 1, headers={"delay": "3600000"})
+
+    def waits() -> list[int]:
+        """What waits for the session, how many delayed messages there are, and how many sessions."""
+        sessions = client.call("nebula.broker", "sessions.list", {"pattern": f"asked-{key}"})
+        late = client.call("nebula.broker", "delayed.list", {"pattern": f"/queue/late.{key}"})
+        return [sum(row["waiting"] for row in sessions["rows"]), late["matched"], sessions["matched"]]
+
+    after = []
+    for words in (
+        ("session", "purge", f"asked-{key}"),
+        ("delayed", "purge", "--pattern", f"/queue/late.{key}"),
+        ("session", "end", f"asked-{key}"),
+    ):
+        terminal = Terminal(url, *words)
+        terminal.read_until(r"for good\? \[y/N\]")
+        terminal.press(f"{key}\n")
+        assert terminal.end() == status
+        after.append(waits())
+
+    assert after == ([[1, 1, 1]] * 3 if key == "n" else [[0, 1, 1], [0, 0, 1], [0, 0, 0]])
 
 
 # --- dead letters ---
@@ -322,6 +506,37 @@ def test_top_writes_a_line_for_each_interval_off_a_terminal(ask: Ask, client: Cl
     assert (row["depth"], row["in_per_second"]) == (1, 0.0)
     assert shown["rates"]["received"] > 0
     assert {"session", "read_per_second"} <= shown["connections"][0].keys()
+
+
+def test_top_names_the_fullest_resource_and_who_used_most_of_its_share(site: str) -> None:
+    url = log_in(site, "ops")
+    with Client(log_in(site, "meter-1")) as greedy:
+        for _ in range(4):
+            greedy.publish("/queue/greedy", "x" * 8_000_000)
+        shown = told(nebula("top", "--once", "--interval", "0.2", env={"NEBULA_BROKER": url}))
+        terminal = Terminal(url, "top", "--once", "--interval", "0.2")
+        text = terminal.read_until(r"shares: .*of its share")
+        greedy.call("nebula.broker", "queue.purge", {"queue": "/queue/greedy"})
+
+    assert terminal.end() == 0
+    assert shown["principals"][0]["principal"] == "meter-1"
+    pools = shown["status"]["pools"]
+    assert max(pools, key=lambda name: pools[name]["used"] / pools[name]["limit"]) == "memory"
+    assert re.search(r"shares: fullest is memory, \d+ % used; meter-1 uses \d+ % of its share", text)
+
+
+def test_top_goes_without_principals_where_it_may_not_list_them(tmp_path: Path) -> None:
+    rights = tmp_path / "rights.toml"
+    verbs = '"broker.status", "queues.list", "connections.list"'
+    rights.write_text(f'[capability.Look]\ncall = [{verbs}]\n[identity]\nanonymous = ["Look"]\n')
+    with running("broker", "--port", "0", "--store", "memory", "--rights", str(rights)) as (_, line):
+        shown = told(nebula("top", "--once", "--interval", "0.2", env={"NEBULA_BROKER": line["url"]}))
+        terminal = Terminal(line["url"], "top", "--once", "--interval", "0.2")
+        text = terminal.read_until(r"(?s)shares: .*session\s+principal")
+
+    assert terminal.end() == 0
+    assert shown["principals"] == []
+    assert re.search(r"shares: fullest is [a-z-]+, \d+ % used\s", text)
 
 
 def test_top_draws_on_a_terminal_until_q_is_pressed(url: str, client: Client) -> None:

@@ -1,0 +1,61 @@
+"""`nebula session end|purge`: interfering with what durable subscriptions keep."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import typer
+from typer import Argument
+
+from nebula.cli.operators import Yes, make_sure, tell
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
+from nebula.cli.render import Output
+
+Session: TypeAlias = Annotated[str, Argument(metavar="SESSION", help="As `nebula sessions` shows it.")]
+
+session = typer.Typer(
+    name="session",
+    help="End a session with durable subscriptions, or drop what waits for it.",
+    no_args_is_help=True,
+)
+
+
+@session.command()
+def end(
+    name: Session,
+    *,
+    yes: Yes = False,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """End a session's durable subscriptions with all that waits for them, and its connection.
+
+    For a reader that does not come back, whose subscriptions go on collecting messages. If it does come
+    back, it begins anew: what was sent in between does not reach it.
+
+    Example: nebula session end reader-7
+    """
+    make_sure(f"End the session {name}, and drop all that waits for it, for good?", is_sure=yes)
+    tell(broker, "session.end", {"session": name}, timeout)
+    Output(as_json=as_json).event(f"the session {name} has ended", ended=name)
+
+
+@session.command()
+def purge(
+    name: Session,
+    *,
+    yes: Yes = False,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+) -> None:
+    """Drop all that waits for a session's durable subscriptions.
+
+    The subscriptions stay and collect what comes next. What the reader has and did not ACK stays as well.
+
+    Example: nebula session purge reader-7 --yes
+    """
+    make_sure(f"Drop all that waits for the session {name}, for good?", is_sure=yes)
+    count = tell(broker, "session.purge", {"session": name}, timeout, int)
+    Output(as_json=as_json).event(f"{name}: messages dropped: {count:,}", session=name, purged=count)
