@@ -21,7 +21,7 @@ class Doorway:
     Args:
         most: how many there may be.
         most_of_one: how many of them may come from one address (IPv6: from one subnet), so that one
-            machine cannot keep all others out.
+            machine cannot keep all others out. Those whose principal has a share of its own do not count.
         evict: closes the connection of a guest that has not said who it is, to make room for a new one;
             None: nobody makes room.
     """
@@ -62,8 +62,19 @@ class Doorway:
             self._unknown.setdefault(place, {})[guest] = None
         return None
 
-    def know(self, guest: object) -> None:
-        """It has said who it is: it makes room for nobody any more."""
+    def know(self, guest: object, *, has_share: bool) -> None:
+        """It has said who it is: it makes room for nobody any more.
+
+        Args:
+            has_share: its principal has a share of its own, and so it does not count for its address.
+        """
+        self._forget_unknown(guest)
+        place = self._places.get(guest)
+        if has_share and place is not None:
+            self._places[guest] = None
+            self._count_out(place)
+
+    def _forget_unknown(self, guest: object) -> None:
         place = self._places.get(guest)
         unknown = None if place is None else self._unknown.get(place)
         if place is not None and unknown is not None:
@@ -83,12 +94,15 @@ class Doorway:
 
     def leave(self, guest: object) -> None:
         """Count it out, if it was in."""
-        self.know(guest)
+        self._forget_unknown(guest)
         place = self._places.pop(guest, None)
         if place is not None:
-            self._counts[place] -= 1
-            if not self._counts[place]:
-                del self._counts[place]
+            self._count_out(place)
+
+    def _count_out(self, place: str) -> None:
+        self._counts[place] -= 1
+        if not self._counts[place]:
+            del self._counts[place]
 
 
 def keep_alive(transport: asyncio.BaseTransport, seconds: float) -> str | None:

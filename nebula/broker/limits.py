@@ -66,7 +66,8 @@ class Limits:
     )
     max_connections_per_address: int = _limit(
         5_000,
-        "of one address, or one subnet (/64) of IPv6: half, so that others come in",
+        "of one address, or one subnet (/64) of IPv6, that are anonymous or have not said who they are: half,"
+        " so that others come in",
         "ERROR and close; before a TLS handshake, close",
     )
     max_http_requests: int = _limit(

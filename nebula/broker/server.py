@@ -22,7 +22,7 @@ from functools import partial
 import structlog
 
 from nebula import __version__
-from nebula.broker.access import AccessPolicy, Grants
+from nebula.broker.access import ANONYMOUS, AccessPolicy, Grants
 from nebula.broker.administration import Administration
 from nebula.broker.connection import Connection
 from nebula.broker.core import Broker
@@ -293,7 +293,7 @@ class Server:
 
     def note_known(self, connection: Connection) -> None:
         """It is known who the peer is: from now on the core counts its connections."""
-        self._doorway.know(connection)
+        self._doorway.know(connection, has_share=connection.principal != ANONYMOUS)
 
     def _evict(self, guest: object) -> None:
         """Close a connection whose peer has not said who it is: a new one needs its place."""

@@ -28,10 +28,24 @@ def test_who_has_said_who_it_is_makes_room_for_nobody() -> None:
     doorway = Doorway(2, 2, gone.append)
     for guest in ("a", "b"):
         doorway.enter(guest, "192.0.2.1")
-        doorway.know(guest)
+        doorway.know(guest, has_share=False)
 
     assert doorway.enter("c", "192.0.2.2") == "more than 2 connections"
     assert gone == []
+
+
+def test_principal_with_a_share_of_its_own_keeps_nobody_of_its_address_out() -> None:
+    doorway = Doorway(10, 2, lambda _: None)
+    for guest in ("a", "b"):
+        assert doorway.enter(guest, "192.0.2.1") is None
+    assert doorway.enter("c", "192.0.2.1") is not None
+
+    doorway.know("a", has_share=True)
+    assert doorway.enter("c", "192.0.2.1") is None
+    for guest in ("a", "b", "c"):
+        doorway.leave(guest)
+    assert len(doorway) == 0
+    assert doorway.enter("d", "192.0.2.1") is None
 
 
 # --- bytes in flight
