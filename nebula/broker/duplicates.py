@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from nebula.broker.account import Account
 from nebula.broker.journal import Journal
+from nebula.broker.shares import Resource, Usage, text_cost_bytes
+
+# What CPython takes for an id beside its texts.
+ID_COST_BYTES: Final = 350
 
 
 class DedupKey(NamedTuple):
@@ -20,20 +25,30 @@ class DedupKey(NamedTuple):
     id: str
 
 
+class _Known(NamedTuple):
+    """An id that counts: until when, whether the store knows it, and who pays for it."""
+
+    until: float
+    is_kept: bool
+    usage: Usage
+
+
 class Duplicates:
     """The `dedup-id`s that are not to be used again for a while.
 
+    A principal that has used up its share of them loses those of its own whose time is over first.
+
     Args:
-        max_ids: that are remembered; beyond it the one whose time is over first may be used again.
+        account: what all principals use.
         journal: is told of those that a crash must not forget.
     """
 
-    def __init__(self, max_ids: int, journal: Journal | None) -> None:
-        self._max_ids = max_ids
+    def __init__(self, account: Account, journal: Journal | None) -> None:
+        self._account = account
         self._journal = journal
-        # Until when, and whether the store knows it.
-        self._known: dict[DedupKey, tuple[float, bool]] = {}
-        self._ends: list[tuple[float, DedupKey]] = []
+        self._known: dict[DedupKey, _Known] = {}
+        # Of each principal by the time at which they end, as heaps.
+        self._ends: dict[Usage, list[tuple[float, DedupKey]]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -43,41 +58,68 @@ class Duplicates:
         everybodys = DedupKey(key.destination, "", key.id)
         return self._until(key, now) > now or self._until(everybodys, now) > now
 
-    def add(self, key: DedupKey, until: float, *, is_kept: bool) -> None:
+    def add(self, key: DedupKey, until: float, usage: Usage, *, is_kept: bool) -> None:
         """A message with this id was accepted.
 
         Args:
+            usage: who pays for it.
             is_kept: it is to be known after a crash.
         """
-        self._know(key, until, is_kept=is_kept)
+        if key not in self._known:
+            self._make_room(usage)
+        self._know(key, until, usage, is_kept=is_kept)
         if is_kept and self._journal is not None:
             self._journal.put_duplicate(*key, until)
-        while len(self._known) > self._max_ids:
-            self._forget_first()
 
-    def restore(self, key: DedupKey, until: float) -> None:
+    def restore(self, key: DedupKey, until: float, usage: Usage) -> None:
         """Know what an earlier run has known."""
-        self._know(key, until, is_kept=True)
+        self._know(key, until, usage, is_kept=True)
 
     def advance(self, now: float) -> None:
         """Forget those whose time is over."""
-        while self._ends and self._ends[0][0] <= now:
-            self._forget_first()
+        for usage, ends in list(self._ends.items()):
+            while ends and ends[0][0] <= now:
+                self._forget_first(usage)
+
+    def _make_room(self, usage: Usage) -> None:
+        account = self._account
+        while usage in self._ends and (
+            not account.has_room(Resource.DEDUP_IDS, usage) or account.is_overdrawn(usage)
+        ):
+            account.exceed(Resource.DEDUP_IDS, usage)
+            self._forget_first(usage)
 
     def _until(self, key: DedupKey, now: float) -> float:
-        return self._known.get(key, (now, False))[0]
+        known = self._known.get(key)
+        return now if known is None else known.until
 
-    def _know(self, key: DedupKey, until: float, *, is_kept: bool) -> None:
-        # The store may still have it from a time that is over, and is to be told when it is forgotten.
-        _, was_kept = self._known.get(key, (until, False))
-        self._known[key] = (until, is_kept or was_kept)
-        heappush(self._ends, (until, key))
+    def _know(self, key: DedupKey, until: float, usage: Usage, *, is_kept: bool) -> None:
+        former = self._known.get(key)
+        if former is None:
+            self._account.take(Resource.DEDUP_IDS, usage)
+            self._account.hold(_cost_bytes(key), usage)
+        else:
+            # The store may still have it from a time that is over, and is to be told when it is forgotten.
+            is_kept = is_kept or former.is_kept
+            usage = former.usage
+        self._known[key] = _Known(until, is_kept, usage)
+        heappush(self._ends.setdefault(usage, []), (until, key))
 
-    def _forget_first(self) -> None:
-        until, key = heappop(self._ends)
-        known_until, is_kept = self._known.get(key, (until, False))
+    def _forget_first(self, usage: Usage) -> None:
+        ends = self._ends[usage]
+        until, key = heappop(ends)
+        if not ends:
+            del self._ends[usage]
+        known = self._known.get(key)
         # It may have been used again since, before this was looked at.
-        if known_until <= until:
-            self._known.pop(key, None)
-            if is_kept and self._journal is not None:
-                self._journal.drop_duplicate(*key)
+        if known is None or known.until > until:
+            return
+        del self._known[key]
+        self._account.give_back(Resource.DEDUP_IDS, usage)
+        self._account.release(_cost_bytes(key), usage)
+        if known.is_kept and self._journal is not None:
+            self._journal.drop_duplicate(*key)
+
+
+def _cost_bytes(key: DedupKey) -> int:
+    return ID_COST_BYTES + text_cost_bytes(*key)

@@ -46,6 +46,7 @@ class Placing:
 
     Attributes:
         delayed: what is to be put into a queue later.
+        duplicates: ids that are not to be used again for a while.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Placing:
         self._policies = policies
         self._journal = journal
         self.delayed = Delayed(account, journal)
-        self._duplicates = Duplicates(limits.max_dedup_ids, journal)
+        self.duplicates = Duplicates(account, journal)
 
     def put(self, session: Session, message: Message, now: float) -> Queue | None:
         """Hand over a message that was judged, and its copy.
@@ -101,7 +102,7 @@ class Placing:
             )
             until = now + self._dedup_window(head.destination)
             key = DedupKey(head.destination, head.sender, head.wishes.dedup_id)
-            self._duplicates.add(key, until, is_kept=is_kept)
+            self.duplicates.add(key, until, head.usage, is_kept=is_kept)
         return full
 
     def _put_with_copy(self, session: Session, message: Message, copy: Message, now: float) -> Queue | None:
@@ -175,7 +176,7 @@ class Placing:
         wishes = head.wishes
         if wishes is None or wishes.dedup_id is None:
             return False
-        return self._duplicates.knows(DedupKey(head.destination, head.sender, wishes.dedup_id), now)
+        return self.duplicates.knows(DedupKey(head.destination, head.sender, wishes.dedup_id), now)
 
     def is_duplicate(self, head: Head, now: float) -> bool:
         """As `knows`, of a message that is sent now: a duplicate is counted."""
@@ -193,7 +194,7 @@ class Placing:
 
     def advance(self, now: float) -> None:
         """Let time pass: put what is due into its queue, as the newest there."""
-        self._duplicates.advance(now)
+        self.duplicates.advance(now)
         moved: dict[Head, Head] = {}
         for message in islice(self.delayed.take_due(now), _DUE_AT_ONCE):
             name = message.head.destination
@@ -217,7 +218,9 @@ class Placing:
         for message, deliver_at in delayed:
             self.delayed.restore(message, deliver_at - offset)
         for row in duplicates:
-            self._duplicates.restore(DedupKey(row.destination, row.principal, row.id), row.until - offset)
+            usage = self._account.own if self._journal is None else self._journal.usage_of(row.principal)
+            key = DedupKey(row.destination, row.principal, row.id)
+            self.duplicates.restore(key, row.until - offset, usage)
 
     def _publish(self, session: Session, message: Message, now: float) -> None:
         head = message.head

@@ -18,6 +18,7 @@ from nebula.broker.destinations.value_feed import (
     LastValueTopic,
     ValueFeed,
 )
+from nebula.broker.duplicates import ID_COST_BYTES
 from nebula.broker.durables import SESSION_COST_BYTES
 from nebula.broker.messages import Message
 from nebula.broker.policies import WhenFull
@@ -72,6 +73,8 @@ def _check_memory(broker: Broker, sessions: Collection[Session]) -> None:
         paid[feed.owner] += ENTRY_COST_BYTES * len(feed._states) + feed._walk_bytes
     for *_, message in broker.placing.delayed._heap:
         paid[message.head.usage] += message.size_bytes
+    for key, known in broker.placing.duplicates._known.items():
+        paid[known.usage] += ID_COST_BYTES + text_cost_bytes(*key)
     for session in sessions:
         for transaction_name, transaction in session.transactions.items():
             paid[session.usage] += transaction.size_bytes + HELD_COST_BYTES
@@ -124,6 +127,7 @@ def _check_counts(broker: Broker, sessions: Collection[Session]) -> None:
         Resource.DURABLES: sum(len(each.durables) for each in broker.standing.by_id.values()),
         Resource.DELAYED: len(broker.placing.delayed),
         Resource.CONNECTIONS: len(broker.sessions),
+        Resource.DEDUP_IDS: len(broker.placing.duplicates),
     }
     usages = {*broker.account.usages.all, broker.account.own}
     for resource, count in expected.items():

@@ -205,6 +205,15 @@ def delay(peer: Peer) -> bool:
     return send(peer, "/queue/later", "delay:5000") == "accepted"
 
 
+def use_dedup_ids(peer: Peer) -> bool:
+    harness = peer._harness
+    before = peer.session.usage.used(Resource.DEDUP_IDS)
+    harness.now += 0.001
+    if send(peer, f"/queue/{peer.session.principal}", f"dedup-id:{harness.now}") != "accepted":
+        return False
+    return peer.session.usage.used(Resource.DEDUP_IDS) > before
+
+
 def open_connections(peer: Peer) -> bool:
     other = peer._harness.accept(principal=peer.session.principal)
     other.feed(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0")
@@ -225,6 +234,7 @@ WAYS: list[Callable[[Peer], bool]] = [
     subscribe_durably,
     open_durable_sessions,
     delay,
+    use_dedup_ids,
     open_connections,
 ]
 
@@ -335,6 +345,18 @@ def test_what_is_on_disk_alone_is_paid_for_and_given_back() -> None:
 
 
 # --- what was found
+
+
+def test_ids_of_one_principal_push_out_none_of_another() -> None:
+    broker = tight()
+    hog, alice = broker.connect(principal="hog"), broker.connect(principal="alice")
+    assert send(alice, "/queue/a", "dedup-id:mine") == "accepted"
+    for number in range(200):
+        hog.publish("/queue/hog", "x", headers=[f"dedup-id:{number}"])
+
+    alice.publish("/queue/a", "again", headers=["dedup-id:mine", "receipt:r"])
+    assert alice.received()[0][1]["duplicate"] == "true"
+    assert broker.broker.usage_of("hog").used(Resource.DEDUP_IDS) < 40
 
 
 def test_delay_is_bounded_and_none_is_for_inboxes(broker: BrokerHarness) -> None:

@@ -14,6 +14,8 @@ from nebula.broker.store import PageRequest
 class Bounded(Holding):
     """The messages of a queue, within its limits and those of the broker."""
 
+    __slots__ = ()
+
     def has_room_for(self, size_bytes: int, sender: Usage) -> bool:
         """Whether a sender that waits may go on: with a margin, so that they do not flutter."""
         payer = self.payer or sender

@@ -46,6 +46,20 @@ class Queue(Bounded):
         exclusive_subscription: the one that lets no other in, if there is one.
     """
 
+    __slots__ = (
+        "_takers",
+        "_time_to_live",
+        "auto_delete",
+        "drained",
+        "exclusive_subscription",
+        "is_inbox",
+        "is_stalled",
+        "owner",
+        "rights",
+        "subscriptions",
+        "taken_count",
+    )
+
     takes_nacks = True
 
     def __init__(
