@@ -1,4 +1,4 @@
-"""A broker with rights, users, shares of little and a disk of little; who works there, and who looks after it."""
+"""A broker with rights, users and little of everything; who works there, and who intrudes."""
 
 from __future__ import annotations
 
@@ -235,9 +235,9 @@ class Worker:
             number = self.rounds
             self.order(number)
             self.request(number)
-            for id, destination in (("news", "/topic/work.news"), ("state", "X/work.state")):
+            for name, destination in (("news", "/topic/work.news"), ("state", "X/work.state")):
                 self._send(destination, number)
-                assert self._message(id)[1] == str(number)
+                assert self._message(name)[1] == str(number)
             self._take_a_little_of_all(number)
             if number % 10 == 0:
                 self._come_again(number)

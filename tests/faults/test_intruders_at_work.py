@@ -1,8 +1,8 @@
 """Intruders try to use up all of something, while somebody works and operators watch.
 
-What is asserted is what anybody would notice: nothing of the worker's is refused or lost, operators get in and
-are answered, and they can put an end to it without a restart. `test_shares.py` of the core's tests looks at
-the shares themselves.
+What is asserted is what anybody would notice: nothing of the worker's is refused or lost, operators get in
+and are answered, and they can put an end to it without a restart. `tests/broker/test_shares.py` looks at the
+shares themselves.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class Operator:
     def uses(self, principal: str) -> dict[str, Any]:
         """What a principal still uses. Ids of messages are kept for their window, whoever has sent them."""
         rows = self("principals.list", pattern=principal)["rows"]
-        told = ("principal", "used_fraction", "refusals", "is_operator", "dedup_ids")
+        told = ["principal", "used_fraction", "refusals", "is_operator", "dedup_ids"]
+        if any(row["dedup_ids"] for row in rows):
+            told.append("memory_bytes")
         return {name: used for row in rows for name, used in row.items() if used and name not in told}
 
 
