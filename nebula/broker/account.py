@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _MAX_REFUSALS: Final = 4
 
 _OWN_RIGHTS: Final = Rights(BROKERS_OWN, None, frozenset())
+_DEAD_RIGHTS: Final = Rights(f"{BROKERS_OWN}.dead-letters", None, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Account:
         watermark_bytes: as long as no more is held, nobody has exceeded a share of the memory, and no share
             is looked at.
         own: the broker itself, which pays for what is bounded otherwise.
+        dead: pays for dead letters, with a share like anybody's: they must not take what is reserved, nor all
+            of the disk.
         pools: all other resources.
         dropped: messages that were not delivered, by reason.
         is_disk_low: nothing more is to be written, save what ends things.
@@ -64,6 +67,7 @@ class Account:
         "_refusals",
         "_uncounted",
         "_unheard",
+        "dead",
         "disk_free_bytes",
         "dropped",
         "expiring",
@@ -89,6 +93,7 @@ class Account:
         self.usages = Usages(shares, limits.principal_share)
         self.watermark_bytes = self.usages.lowest(Resource.MEMORY, self.max_bytes - self.reserved_bytes)
         self.own = self.usages.of(_OWN_RIGHTS)
+        self.dead = self.usages.of(_DEAD_RIGHTS)
         self.pools = {
             resource: Pool(resource, limit, int(limit * limits.operator_reserve))
             for resource, limit in (

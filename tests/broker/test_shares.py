@@ -14,7 +14,7 @@ from nebula.broker.administration import Administration, DelayedFilter, Selectio
 from nebula.broker.limits import Limits
 from nebula.broker.shares import Pool, Resource, Share, Usage, Usages
 from nebula.headers import BROKER_QUEUE, INBOX_PREFIX
-from tests.broker.harness import BrokerHarness, Peer
+from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received
 
@@ -312,6 +312,44 @@ def test_disk_is_shared_out_by_what_is_free() -> None:
         assert [verdict(peer.received()) for peer in (hog, alice)] == ["rejected-full", "accepted"]
     assert send(hog, "/queue/held", "delay:5000", PERSISTENT) == "rejected-full"
     assert send(hog, "/queue/held") == "accepted", "what is not kept on disk needs no room there"
+
+
+@pytest.mark.parametrize("lifetime", [-1, 2], ids=["dead at once", "dead in its queue"])
+def test_dead_letters_have_a_share_of_the_disk_and_not_all_of_it(lifetime: int) -> None:
+    broker = tight(store=MemoryStore(MemoryDisk()))
+    hog, alice = broker.connect(principal="hog"), broker.connect(principal="alice")
+    dead = broker.broker.account.dead
+
+    def die(count: int) -> None:
+        expires = f"expires:{round((broker.now + WALL_OFFSET + lifetime) * 1000)}"
+        hog.publish("/queue/old", *["x" * 2_000] * count, headers=[expires, PERSISTENT])
+        broker.commit()
+        broker.advance(5)
+        broker.commit()
+
+    die(10)
+    used_bytes = dead.disk_bytes
+    assert used_bytes > 20_000
+    broker.broker.account.note_disk(used_bytes // 3, is_low=False)
+    die(10)
+
+    assert dead.disk_bytes == used_bytes
+    assert broker.broker.account.dropped["dead-letter-full"] == 10
+    alice.publish("/queue/orders", "x", headers=[PERSISTENT, "receipt:r"])
+    broker.commit()
+    assert verdict(alice.received()) == "accepted"
+
+
+def test_dead_letters_take_nothing_of_what_is_reserved_for_operators() -> None:
+    broker = tight()
+    hog = broker.connect(principal="hog")
+    for _ in range(300):
+        hog.publish("/queue/old", "x" * 2_000, headers=["expires:1"])
+    account = broker.broker.account
+
+    assert account.dead.memory_bytes > 100_000
+    assert account.stored_bytes < account.max_bytes - account.reserved_bytes
+    assert send(broker.connect(principal="alice"), "/queue/orders", body="x" * 2_000) == "accepted"
 
 
 def test_what_is_on_disk_alone_is_paid_for_and_given_back() -> None:

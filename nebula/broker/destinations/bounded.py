@@ -60,11 +60,14 @@ class Bounded(Holding):
 
     def could_keep(self, message: Message) -> bool:
         """Whether it may be written to the disk, if it is to be."""
-        if not (self._account.is_disk_low or (self.payer or message.head.usage).is_disk_full):
+        account, payer = self._account, self.payer or message.head.usage
+        if not (account.is_disk_low or payer.is_disk_full):
             return True
         if self._journal is None:
             return True
-        return message.head.is_moved or not self._keeps(message)
+        # What moves to another payer makes room in the share of its former one, which could go on for ever.
+        stays_paid = account.is_disk_low or payer is not account.dead
+        return (message.head.is_moved and stays_paid) or not self._keeps(message)
 
     def _has_room(self, messages: int, size_bytes: int) -> bool:
         return (

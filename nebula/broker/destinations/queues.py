@@ -102,7 +102,9 @@ class Queues:
         # What others rely on does not go with whoever happened to subscribe to it first.
         is_ours = is_dead_letter or is_reserved or name in self._copies
         # The two queues that everybody's messages may end in have bounds of their own.
-        payer = self._account.own if is_dead_letter or name == names.BROKER_QUEUE else None
+        payer = self._account.own if name == names.BROKER_QUEUE else None
+        if is_dead_letter:
+            payer = self._account.dead
         return Queue(
             name,
             self._account,
@@ -250,7 +252,7 @@ class Queues:
         self._account.notes.add(MESSAGES_DEAD, reason, principal=message.head.sender, destination=source)
         queue = self._by_name.get(self.dead_letter)
         if queue is None:
-            if not self._account.has_room_for(message.size_bytes, self._account.own):
+            if not self._account.has_room_for(message.size_bytes, self._account.dead):
                 # A flood of them must not make a queue for each.
                 self._account.dropped["dead-letter-full"] += 1
                 return
