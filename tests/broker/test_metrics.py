@@ -544,7 +544,7 @@ MEANINGS = {
     "rejected-invalid": "the SEND was refused: a header or the body was not what it has to be",
     "rejected-no-consumer": "the SEND was refused: nobody listened",
     "rejected-unauthorised": "the SEND was refused: its sender may not send there",
-    "share": "a durable subscription's owner had used up its share of the memory",
+    "share": "the owner of a durable subscription had used up its share of memory or disk",
     "unauthorised": "its receiver had lost the right to it",
     "other": "none of these",
 }
