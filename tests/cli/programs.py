@@ -15,6 +15,7 @@ from typing import Any
 
 NEBULA = [sys.executable, "-m", "nebula.cli"]
 DEADLINE = 20.0
+_PIPE_BYTES = 1024 * 1024
 
 _STATE = tempfile.TemporaryDirectory(prefix="nebula-tests-")
 _NUMBERS = count()
@@ -63,6 +64,8 @@ def running(
         stderr=subprocess.PIPE,
         text=True,
         stdin=subprocess.DEVNULL,
+        # Many tests share one broker, and nobody reads its log: a full pipe would stop it.
+        pipesize=_PIPE_BYTES,
     )
     try:
         assert process.stdout is not None
