@@ -9,7 +9,9 @@ _RECEIPT = ("RECEIPT", {"receipt-id": "settled"})
 
 
 def _settle(peer: Peer, broker: BrokerHarness) -> None:
-    """ACK what comes. The RECEIPT has to wait for the store: until then a crash brings the message back."""
+    """ACK what comes when it has moved. The RECEIPT waits too: until then a crash brings the message back."""
+    assert peer.received() == []
+    broker.commit()
     (message,) = peer.received()
     peer.ack(message, "receipt:settled")
     assert peer.received() == []
