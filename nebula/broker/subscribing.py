@@ -324,8 +324,8 @@ class Subscribing:
             raise Refused("too-many-destinations", f"the broker has {used}")
 
     def _need_glob(self, request: SubscribeRequest) -> None:
-        """A glob that means nothing is refused before anything is made; and one too many: each is tried on
-        each name that was not seen before."""
+        """A glob that means nothing is refused before anything is made; and one too many: each takes memory,
+        and may have to be tried on each name that was not seen before."""
         pattern = request.destination
         if not is_glob(pattern):
             return
