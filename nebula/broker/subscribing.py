@@ -462,8 +462,8 @@ class Subscribing:
             raise Refused(code, f"the broker has no room for more of your {what}")
 
     def _need_glob(self, session: Session, request: SubscribeRequest) -> None:
-        """A glob that means nothing is refused before anything is made; and one too many: each is tried on
-        each name that was not seen before."""
+        """A glob that means nothing is refused before anything is made; and one too many: each takes
+        memory, and may have to be tried on each name that was not seen before."""
         pattern = request.destination
         if not is_glob(pattern):
             return

@@ -19,10 +19,9 @@ from tests.broker.memory_store import MemoryDisk, MemoryStore
 _SECONDS = 10
 
 _CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
-_SUBSCRIBE = b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client-individual\nauto-delete:true\n\n\0"
+_SUBSCRIBE = b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client-individual\n\n\0"
 _SEND = b"SEND\ndestination:/queue/a\npersistent:true\nreceipt:sent\n\nbody\0"
 _SEND_ELSEWHERE = b"SEND\ndestination:/queue/b\npersistent:true\n\nbody\0"
-_UNSUBSCRIBE = b"UNSUBSCRIBE\nid:1\n\n\0"
 _SUBSCRIBE_ELSEWHERE = b"SUBSCRIBE\nid:2\ndestination:/queue/b\n\n\0"
 _PING = b"SEND\ndestination:/queue/c\nreceipt:ping\n\nping\0"
 
@@ -83,15 +82,27 @@ def _address(server: Server) -> tuple[str, int]:
     return address.hostname, address.port
 
 
-def test_receipt_of_a_message_that_went_with_its_queue_at_once_is_said() -> None:
+def _ack_of(message: bytes) -> bytes:
+    return next(line for line in message.splitlines() if line.startswith(b"ack:")).removeprefix(b"ack:")
+
+
+def test_receipt_of_a_message_that_was_acked_at_once_is_said() -> None:
     store = SlowStore()
     store.is_quick.set()
 
     async def main() -> None:
         async with peer_of(store) as peer:
-            peer.say(_SUBSCRIBE + _SEND + _UNSUBSCRIBE)
+            # The first one tells the number of the second, which is ACKed in the batch that it came in.
+            peer.say(_SUBSCRIBE + b"SEND\ndestination:/queue/a\n\nfirst\0")
+            number = int(_ack_of(await peer.hear(b"first\0")).rpartition(b"-")[2])
+            peer.say(_SEND + b"ACK\nid:1 0000feed-%d\n\n\0" % (number + 1))
 
-            assert b"disposition:accepted" in await peer.hear(b"receipt-id:sent\n") + await peer.hear(b"\0")
+            receipt = await peer.hear(b"receipt-id:sent\n") + await peer.hear(b"\0")
+            assert b"disposition:accepted" in receipt
+            assert b"durable" not in receipt
+            queue = peer.server.broker.queues.get("/queue/a")
+            assert queue is not None
+            assert queue.depth == 1
 
     asyncio.run(main())
 
@@ -105,9 +116,8 @@ def test_receipt_of_a_message_that_was_acked_while_another_batch_was_written_is_
             await asyncio.to_thread(store.has_begun.wait, _SECONDS)
             peer.say(_SUBSCRIBE + _SEND)
             message = await peer.hear(b"body\0")
-            ack = next(line for line in message.splitlines() if line.startswith(b"ack:"))
             # RECEIPTs wait behind each other, but a message does not: it tells that the ACK was read.
-            peer.say(b"ACK\nid:" + ack.removeprefix(b"ack:") + b"\n\n\0")
+            peer.say(b"ACK\nid:" + _ack_of(message) + b"\n\n\0")
             peer.say(b"SEND\ndestination:/queue/a\n\nsecond\0")
             await peer.hear(b"second\0")
             store.is_quick.set()
