@@ -213,17 +213,21 @@ class Account:
         self.disk_free_bytes = max(0, free_bytes)
         usages = self.usages.all
         used_bytes = sum(usage.disk_bytes for usage in usages)
+        self.usages.most_disk_bytes = self._most_disk_bytes(
+            self.usages.newcomer, used_bytes, self.disk_free_bytes
+        )
         for usage in usages:
-            is_full = not room(
-                Resource.DISK,
-                usage,
-                limit=used_bytes + self.disk_free_bytes,
-                reserved=0,
-                used=used_bytes,
-            )
-            if is_full and not usage.is_disk_full:
+            was_full = usage.is_disk_full
+            usage.most_disk_bytes = self._most_disk_bytes(usage, used_bytes, self.disk_free_bytes)
+            if usage.is_disk_full and not was_full:
                 self.exceed(Resource.DISK, usage)
-            usage.is_disk_full = is_full
+
+    @staticmethod
+    def _most_disk_bytes(usage: Usage, used_bytes: int, free_bytes: int) -> int:
+        limit = used_bytes + free_bytes
+        more = room(Resource.DISK, usage, limit=limit, reserved=0, used=used_bytes)
+        # Half of it until the next look: what is new is in the store's log, and then in its tables too.
+        return usage.disk_bytes + (more + 1) // 2
 
     # --- everything else ---
 

@@ -25,6 +25,9 @@ from nebula.broker.globs import compile_glob
 # What CPython takes for a text beside its characters, and for an entry of a dictionary that holds it.
 _TEXT_COST_BYTES: Final = 150
 
+# What may be written where nobody watches the disk.
+UNBOUNDED_BYTES: Final = 1 << 62
+
 
 class Resource(Enum):
     """What is bounded for the whole broker. Values are the words of the log, of metrics and of settings."""
@@ -69,7 +72,7 @@ class Usage:
         disk_bytes: messages that it pays for on disk.
         counts: of all other resources.
         refusals: how often it was refused something because its share was used up.
-        is_disk_full: it has used up its share of the disk.
+        most_disk_bytes: what it may pay for on disk, until that is looked at again.
         is_stalled: it waited for memory without success, and waits no more until some is free.
     """
 
@@ -77,9 +80,9 @@ class Usage:
         "__weakref__",
         "counts",
         "disk_bytes",
-        "is_disk_full",
         "is_stalled",
         "memory_bytes",
+        "most_disk_bytes",
         "name",
         "refusals",
         "rights",
@@ -94,8 +97,13 @@ class Usage:
         self.disk_bytes = 0
         self.counts: dict[Resource, int] = {}
         self.refusals = 0
-        self.is_disk_full = False
+        self.most_disk_bytes = UNBOUNDED_BYTES
         self.is_stalled = False
+
+    @property
+    def is_disk_full(self) -> bool:
+        """It has used up its share of the disk."""
+        return self.disk_bytes >= self.most_disk_bytes
 
     @property
     def is_operator(self) -> bool:
@@ -156,6 +164,10 @@ class Usages:
     def __init__(self, shares: Sequence[Share] = (), fraction: float = 1.0) -> None:
         self._shares = tuple((compile_glob(share.pattern), share) for share in shares)
         self._usual = Share(fraction=fraction)
+        self.newcomer = Usage("", None, self._usual)
+        """What a principal is that nothing is known of yet."""
+        self.most_disk_bytes = UNBOUNDED_BYTES
+        """What a newcomer may pay for on disk, until that is looked at again."""
         # Whoever uses nothing any more is forgotten, so that names which peers make up cost nothing.
         self._by_name: WeakValueDictionary[str, Usage] = WeakValueDictionary()
 
@@ -170,6 +182,7 @@ class Usages:
         usage = self._by_name.get(name)
         if usage is None:
             usage = self._by_name[name] = Usage(name, rights, self._share_of(name))
+            usage.most_disk_bytes = self.most_disk_bytes
         return usage
 
     @property

@@ -648,7 +648,7 @@ NEVER_REFUSED: Final = (
 # So often it goes on when it has been refused.
 _PRESSES: Final = 6
 # A row of the table of which there is no end is a defect.
-_MOST_STEPS: Final = 3_000
+_MOST_STEPS: Final = 20_000
 
 
 def press(me: Intruder, attack: Attack) -> int:
