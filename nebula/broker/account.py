@@ -54,7 +54,6 @@ class Account:
         pools: all other resources.
         dropped: messages that were not delivered, by reason.
         is_disk_low: nothing more is to be written, save what ends things.
-        disk_free_bytes: how much more may be written; None: that is not known.
         large: queues that hold much in memory: what the store has may leave it.
         expiring: queues with messages that will expire.
         pages: of deep queues, to be read now.
@@ -68,7 +67,6 @@ class Account:
         "_uncounted",
         "_unheard",
         "dead",
-        "disk_free_bytes",
         "dropped",
         "expiring",
         "is_disk_low",
@@ -110,7 +108,6 @@ class Account:
         self.refusals: Counter[Resource] = Counter()
         self.dropped: Counter[str] = Counter()
         self.is_disk_low = False
-        self.disk_free_bytes: int | None = None
         self.large: dict[Holding, None] = {}
         self.expiring: dict[Holding, None] = {}
         self.pages: list[PageRequest] = []
@@ -210,15 +207,13 @@ class Account:
             is_low: nothing more is to be written at all.
         """
         self.is_disk_low = is_low
-        self.disk_free_bytes = max(0, free_bytes)
+        free_bytes = max(0, free_bytes)
         usages = self.usages.all
         used_bytes = sum(usage.disk_bytes for usage in usages)
-        self.usages.most_disk_bytes = self._most_disk_bytes(
-            self.usages.newcomer, used_bytes, self.disk_free_bytes
-        )
+        self.usages.most_disk_bytes = self._most_disk_bytes(self.usages.newcomer, used_bytes, free_bytes)
         for usage in usages:
             was_full = usage.is_disk_full
-            usage.most_disk_bytes = self._most_disk_bytes(usage, used_bytes, self.disk_free_bytes)
+            usage.most_disk_bytes = self._most_disk_bytes(usage, used_bytes, free_bytes)
             if usage.is_disk_full and not was_full:
                 self.exceed(Resource.DISK, usage)
 
