@@ -103,10 +103,13 @@ class Journal:
         """Nothing waits to be taken."""
         return not self._rows and not self._runs
 
-    def put_message(self, queue: str, message: Message) -> None:
+    def put_message(self, queue: str, message: Message, payer: Usage) -> None:
         """A queue holds `message`, which is newer than all before it."""
         self.count += 1
-        self.backlog_bytes += message.size_bytes
+        size_bytes = message.size_bytes
+        self.backlog_bytes += size_bytes
+        # `Message.disk_bytes` written out, here and below: all that is kept passes here.
+        payer.disk_bytes += size_bytes + message.head.text_characters
         self._last_number = message.number
         self._rows["message", queue, message.number] = (queue, message, 0)
         if message.shared is not None:  # it has several receivers
@@ -124,10 +127,11 @@ class Journal:
         else:
             self._rows[key] = (queue, message, attempts)
 
-    def drop_message(self, queue: str, message: Message) -> None:
+    def drop_message(self, queue: str, message: Message, payer: Usage) -> None:
         """A queue holds it no more."""
         self.count += 1
         number = message.number
+        payer.disk_bytes -= message.size_bytes + message.head.text_characters
         # Older ones are in no row, unless with another count.
         if number > self.taken_number or self._again:
             key = ("message", queue, number)

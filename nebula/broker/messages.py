@@ -275,9 +275,7 @@ class Message:
     @property
     def disk_bytes(self) -> int:
         """What it takes on disk, about."""
-        exchange = self.exchange
-        exchange_characters = 0 if exchange is None else len(exchange[0]) + len(exchange[1])
-        return MESSAGE_COST_BYTES + self.head.text_characters + exchange_characters + len(self.body)
+        return self.size_bytes + self.head.text_characters
 
     @property
     def is_request(self) -> bool:

@@ -26,9 +26,9 @@ Asker: TypeAlias = tuple[str, object]
 """Whose request it is: the principal, and the `Session.origin` of its connection. That of what has come from
 the store is not known: then it is the number of the request."""
 
-_Right: TypeAlias = tuple[float, Asker, float | None]
-"""Until when, whose request it is, and, where it asked for a stream, for how many more seconds each part of
-that is a reason to expect the next."""
+_Right: TypeAlias = tuple[float, Asker, float | None, int]
+"""Until when; whose request it is; where it asked for a stream, for how many more seconds each part of that
+is a reason to expect the next; and what it costs to keep, in bytes."""
 
 
 class ReplyRights:
@@ -56,11 +56,11 @@ class ReplyRights:
 
     def grant(self, message: Message, now: float) -> None:
         """The connection receives a request: it may answer once where that asks for the answer."""
-        is_overdrawn = self._account.is_overdrawn(self._usage)
-        if self._rights and (is_overdrawn or self._count >= _MAX_RIGHTS):
+        if self._count >= _MAX_RIGHTS:
             self._take(next(iter(self._rights)))
-            if is_overdrawn:
-                self._account.exceed(Resource.MEMORY, self._usage)
+        elif self._rights and self._account.is_overdrawn(self._usage):
+            self._take(next(iter(self._rights)))
+            self._account.exceed(Resource.MEMORY, self._usage)
         head = message.head
         exchange = message.exchange
         if exchange is not None and exchange[0] == REPLY_ID:
@@ -72,7 +72,17 @@ class ReplyRights:
         more = None if not head.is_stream else _SECONDS if until is None else 0.0
         assert head.reply_to is not None
         asker = head.sender, message.number if head.origin is None else head.origin
-        self._add((head.reply_to, reply_id), (now + _SECONDS if until is None else until, asker, more))
+        cost_bytes = RIGHT_COST_BYTES + text_cost_bytes(head.reply_to, reply_id or "")
+        right = (now + _SECONDS if until is None else until, asker, more, cost_bytes)
+        key = (head.reply_to, reply_id)
+        held = self._rights.get(key)
+        if held is None:
+            self._rights[key] = right
+        elif isinstance(held, list):
+            held.append(right)
+        else:
+            self._rights[key] = [held, right]
+        self._count_in(right)
 
     def find(self, destination: str, reply_id: str | None, now: float) -> Asker | None:
         """Whose request may be answered at `destination` with this id; None: nobody's.
@@ -81,7 +91,7 @@ class ReplyRights:
         """
         key = (destination, reply_id)
         while (held := self._rights.get(key)) is not None:
-            until, asker, _ = _first(held)
+            until, asker, _, _ = _first(held)
             if until > now:
                 self._found = key
                 return asker
@@ -106,11 +116,11 @@ class ReplyRights:
         if not goes_on:
             return key, self._take(key)
         held = self._rights[key]
-        until, asker, more = _first(held)
+        until, asker, more, cost_bytes = _first(held)
         if more is None:
             # Nobody asked for a stream.
             return key, self._take(key)
-        right = (max(until, now + more), asker, more)
+        right = (max(until, now + more), asker, more, cost_bytes)
         if isinstance(held, list):
             held[0] = right
         else:
@@ -122,7 +132,7 @@ class ReplyRights:
         key, right = spent
         held = self._rights.pop(key, None)
         self._rights[key] = right if held is None else [right, *(held if isinstance(held, list) else [held])]
-        self._note_one_more(key)
+        self._count_in(right)
 
     def clear(self) -> None:
         """The connection has ended."""
@@ -130,38 +140,25 @@ class ReplyRights:
         self._rights.clear()
         self._count = self._size_bytes = 0
 
-    def _note_one_more(self, key: _Key) -> None:
-        cost_bytes = _cost_bytes(key)
+    def _count_in(self, right: _Right) -> None:
+        cost_bytes = right[3]
         self._count += 1
         self._size_bytes += cost_bytes
         self._account.hold(cost_bytes, self._usage)
 
-    def _add(self, key: _Key, right: _Right) -> None:
-        held = self._rights.get(key)
-        if held is None:
-            self._rights[key] = right
-        elif isinstance(held, list):
-            held.append(right)
-        else:
-            self._rights[key] = [held, right]
-        self._note_one_more(key)
-
     def _take(self, key: _Key) -> _Right:
-        self._count -= 1
-        cost_bytes = _cost_bytes(key)
-        self._size_bytes -= cost_bytes
-        self._account.release(cost_bytes, self._usage)
         held = self._rights[key]
         if isinstance(held, list) and len(held) > 1:
-            return held.pop(0)
-        del self._rights[key]
-        return held[0] if isinstance(held, list) else held
+            right = held.pop(0)
+        else:
+            del self._rights[key]
+            right = _first(held)
+        cost_bytes = right[3]
+        self._count -= 1
+        self._size_bytes -= cost_bytes
+        self._account.release(cost_bytes, self._usage)
+        return right
 
 
 def _first(held: _Right | list[_Right]) -> _Right:
     return held[0] if isinstance(held, list) else held
-
-
-def _cost_bytes(key: _Key) -> int:
-    destination, reply_id = key
-    return RIGHT_COST_BYTES + text_cost_bytes(destination, reply_id or "")

@@ -19,6 +19,7 @@ from nebula.broker.messages import (
     MESSAGE_COST_BYTES,
     PRIORITIES,
     Content,
+    ContentCheck,
     Head,
     Kind,
     Message,
@@ -288,7 +289,9 @@ class Sending:
                 return Verdict.NO_CONSUMER  # D.48: only its SUBSCRIBE creates it
             if not self._may_answer(session, head, queue, exchange, now):
                 return Verdict.UNAUTHORISED
-        if (not is_checked and self._is_invalid(head, body)) or self._is_too_late(head, now):
+        if head.check is not None and not is_checked and self._is_invalid(head.check, head.kind, body):
+            return Verdict.INVALID
+        if head.wishes is not None and self._is_too_late(head.destination, head.wishes.due(now) - now):
             return Verdict.INVALID
         if head.kind is Kind.LAST_VALUE:
             return self._judge_value(session, head, body)
@@ -308,20 +311,15 @@ class Sending:
         self._account.exceed(Resource.DESTINATIONS, session.usage, session.id)
         return Verdict.FULL
 
-    def _is_too_late(self, head: Head, now: float) -> bool:
+    def _is_too_late(self, destination: str, delay: float) -> bool:
         """A message may be delayed for so long, and not at all to an inbox, which goes with its peer."""
-        delay = 0.0 if head.wishes is None else head.wishes.due(now) - now
-        return delay > self._limits.max_delay_seconds or (
-            delay > 0 and head.destination.startswith(INBOX_PREFIX)
-        )
+        return delay > self._limits.max_delay_seconds or (delay > 0 and destination.startswith(INBOX_PREFIX))
 
-    def _is_invalid(self, head: Head, body: bytes) -> bool:
-        """Whether the check of its destination refuses a body."""
-        if head.check is None:
-            return False
+    def _is_invalid(self, check: ContentCheck, kind: Kind, body: bytes) -> bool:
+        """Whether the check of a destination refuses a body."""
         # An empty body deletes a last value. Elsewhere it is a body like any other.
-        is_judged = bool(body) or head.kind is not Kind.LAST_VALUE
-        return is_judged and head.check(body) is Content.INVALID
+        is_judged = bool(body) or kind is not Kind.LAST_VALUE
+        return is_judged and check(body) is Content.INVALID
 
     def _review(self, session: Session, head: Head) -> bool:
         """Find what is the same for all with this head, as long as the rights stay.

@@ -201,5 +201,8 @@ class Usages:
 
 def text_cost_bytes(*texts: str) -> int:
     """What it costs to keep these texts."""
-    # One rare character makes a text four times as wide.
-    return sum(_TEXT_COST_BYTES + len(text) * (1 if text.isascii() else 4) for text in texts)
+    cost_bytes = _TEXT_COST_BYTES * len(texts)
+    for text in texts:
+        # One rare character makes a text four times as wide.
+        cost_bytes += len(text) if text.isascii() else 4 * len(text)
+    return cost_bytes

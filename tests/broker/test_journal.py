@@ -11,6 +11,7 @@ from nebula.broker.store import DropMessage, DropMessages, PutAttempts, PutMessa
 QUEUE = "/queue/a"
 HEAD = Head(Kind.QUEUE, QUEUE, "alice", (), is_persistent=True)
 MANY = 500
+ALICE = HEAD.usage
 
 
 def message(number: int) -> Message:
@@ -27,7 +28,7 @@ def journal() -> Journal:
 
 def drop(journal: Journal, *numbers: int, queue: str = QUEUE) -> None:
     for number in numbers:
-        journal.drop_message(queue, message(number))
+        journal.drop_message(queue, message(number), ALICE)
 
 
 def taken(journal: Journal) -> list[Write]:
@@ -70,7 +71,7 @@ def test_what_is_put_again_after_a_run_stays(journal: Journal) -> None:
 
 def test_message_of_this_batch_leaves_no_row_and_the_run_goes_on_behind_it(journal: Journal) -> None:
     drop(journal, *range(1, 51))
-    journal.put_message(QUEUE, message(MANY + 1))
+    journal.put_message(QUEUE, message(MANY + 1), ALICE)
     drop(journal, MANY + 1)
     drop(journal, *range(51, 101))
 
@@ -95,7 +96,7 @@ def fan_out(journal: Journal, number: int, *lines: str, body: bytes = b"") -> Me
     sent = Message(HEAD, body, number, 0.0)
     sent.shared = {}
     for line in lines:
-        journal.put_message(line, sent)
+        journal.put_message(line, sent, ALICE)
     return sent
 
 
@@ -111,7 +112,7 @@ def test_message_of_several_lines_is_one_row_with_one_body(journal: Journal) -> 
 def test_message_that_is_left_in_one_line_alone_is_a_row_as_any_other(journal: Journal) -> None:
     both = fan_out(journal, MANY + 1, ONE, OTHER)
     fan_out(journal, MANY + 2, ONE)
-    journal.drop_message(OTHER, both)
+    journal.drop_message(OTHER, both, ALICE)
 
     writes = taken(journal)
     assert [type(write) for write in writes] == [PutMessage, PutMessage]
@@ -121,7 +122,7 @@ def test_message_that_is_left_in_one_line_alone_is_a_row_as_any_other(journal: J
 def test_message_that_left_all_its_lines_in_its_batch_leaves_no_row(journal: Journal) -> None:
     gone = fan_out(journal, MANY + 1, ONE, OTHER)
     for line in (ONE, OTHER):
-        journal.drop_message(line, gone)
+        journal.drop_message(line, gone, ALICE)
 
     assert taken(journal) == []
     assert journal.backlog_bytes == 0
@@ -151,6 +152,15 @@ def test_message_of_a_durable_subscription_that_comes_back_later_is_told_without
 
 def test_message_of_a_durable_subscription_that_came_back_is_dropped_with_its_count(journal: Journal) -> None:
     journal.put_again(ONE, message(5), 1)
-    journal.drop_message(ONE, message(5))
+    journal.drop_message(ONE, message(5), ALICE)
 
     assert taken(journal) == [DropMessage(ONE, 5)]
+
+
+def test_whoever_pays_does_so_from_put_to_drop(journal: Journal) -> None:
+    kept = message(MANY + 1)
+    before_bytes = ALICE.disk_bytes
+    journal.put_message(QUEUE, kept, ALICE)
+    assert ALICE.disk_bytes == before_bytes + kept.disk_bytes
+    journal.drop_message(QUEUE, kept, ALICE)
+    assert ALICE.disk_bytes == before_bytes

@@ -1,7 +1,7 @@
 """How fast somebody works alone, while an intruder presses a bound, and when that is used up.
 
-Not a test: `python -m tests.faults.intruder_rates [ROW ...]` prints a table. The worker is a process of its
-own; the intruder shares the broker's interpreter, so that what it computes itself counts against the worker.
+Not a test: `python -m tests.faults.intruder_rates [ROW ...]` prints a table. The broker, the worker and the
+intruder are processes of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -21,21 +21,52 @@ from statistics import median
 import structlog
 
 from nebula.broker import disk
-from tests.faults.intruders import ATTACKS, Attack, Broker, Intruder, Worker, watched_broker
+from tests.faults.intruders import ATTACKS, Attack, Broker, Figures, Intruder, Worker, watched_broker
 
 _SECONDS = 0.4
 _TIMES = 3
 
+_spawning = multiprocessing.get_context("spawn")
+
+
+class BrokerElsewhere(Broker):
+    """A broker in a process of its own.
+
+    Args:
+        port: where it listens.
+        questions: takes the name of a principal, and answers with its figures.
+    """
+
+    def __init__(self, port: int, questions: Connection | None = None) -> None:
+        self.port = port
+        self._questions = questions
+
+    def figures_of(self, principal: str) -> Figures:
+        assert self._questions is not None
+        self._questions.send(principal)
+        figures: Figures = self._questions.recv()
+        return figures
+
+
+def serve(questions: Connection) -> None:
+    """Run a broker until the other side of `questions` is closed."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    disk._LOOK_SECONDS = 0.1
+    with tempfile.TemporaryDirectory() as folder, watched_broker(Path(folder)) as broker:
+        questions.send(broker.port)
+        with contextlib.suppress(EOFError):
+            while True:
+                questions.send(broker.figures_of(questions.recv()))
+
 
 def work(port: int, orders: Connection) -> None:
-    """Measure whenever asked to, in a process of its own."""
-    broker = object.__new__(Broker)
-    broker.port = port
-    worker = Worker(broker)
+    """Measure whenever asked to, until the other side of `orders` is closed."""
+    worker = Worker(BrokerElsewhere(port))
     numbers = itertools.count()
     orders.send(None)
-    while orders.recv():
-        orders.send([_rate(kind, numbers) for kind in (worker.order, worker.request)])
+    with contextlib.suppress(EOFError):
+        while orders.recv():
+            orders.send([_rate(kind, numbers) for kind in (worker.order, worker.request)])
     worker.close()
 
 
@@ -50,47 +81,54 @@ def _rate(once: Callable[[int], None], numbers: itertools.count[int]) -> float:
     return median(rates)
 
 
+@contextlib.contextmanager
+def _process(target: Callable[..., None], *arguments: object) -> Iterator[Connection]:
+    ours, theirs = _spawning.Pipe()
+    process = _spawning.Process(target=target, args=(*arguments, theirs))
+    process.start()
+    theirs.close()
+    try:
+        yield ours
+    finally:
+        ours.close()
+        process.join(20)
+        process.kill()
+
+
 def measure(principal: str, attack: Attack) -> list[list[float]]:
     """Rates of persistent messages and of requests: alone, pressed, and when all is used up."""
-    context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder, watched_broker(Path(folder)) as broker:
-        ours, theirs = context.Pipe()
-        process = context.Process(target=work, args=(broker.port, theirs))
-        process.start()
-        ours.recv()
+    with _process(serve) as questions:
+        broker = BrokerElsewhere(questions.recv(), questions)
+        with _process(work, broker.port) as orders:
+            orders.recv()
 
-        def ask() -> list[float]:
-            ours.send(True)
-            rates: list[float] = ours.recv()
-            return rates
+            def ask() -> list[float]:
+                orders.send("measure")
+                rates: list[float] = orders.recv()
+                return rates
 
-        alone = ask()
-        is_over = threading.Event()
-        me = Intruder(broker, principal)
+            alone = ask()
+            is_over = threading.Event()
+            me = Intruder(broker, principal)
 
-        def press() -> None:
-            # It may be cut off, and comes again.
-            while not is_over.is_set():
-                with contextlib.suppress(AssertionError, OSError):
-                    for _ in attack(me):
-                        if is_over.is_set():
-                            return
+            def press() -> None:
+                # It may be cut off, and comes again.
+                while not is_over.is_set():
+                    with contextlib.suppress(AssertionError, OSError):
+                        for _ in attack(me):
+                            if is_over.is_set():
+                                return
 
-        thread = threading.Thread(target=press, daemon=True)
-        thread.start()
-        pressed = ask()
-        is_over.set()
-        thread.join(20)
-        used_up = ask()
-        ours.send(False)
-        process.join(20)
-        return [alone, pressed, used_up]
+            thread = threading.Thread(target=press, daemon=True)
+            thread.start()
+            pressed = ask()
+            is_over.set()
+            thread.join(20)
+            return [alone, pressed, ask()]
 
 
 def main() -> None:
     """Print the table."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    disk._LOOK_SECONDS = 0.1
     print("row: persistent alone/s, requests alone/s; ratios pressed; ratios used up")
     for principal, attack in ATTACKS:
         if len(sys.argv) == 1 or attack.__name__ in sys.argv[1:]:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import argon2
 
@@ -68,6 +68,14 @@ LIMITS: Final[dict[str, Any]] = {
 }
 
 
+class Figures(NamedTuple):
+    """How often a principal's share was used up, what it holds, and how many connections the broker ended."""
+
+    refusals: int
+    memory_bytes: int
+    cut_off: int
+
+
 class Broker(Served):
     """A broker as its settings describe it, on a thread of its own, with its own service."""
 
@@ -100,6 +108,13 @@ class Broker(Served):
         """What a principal uses."""
         usages = self.ask(lambda: self.server.broker.account.usages.all)
         return next((usage for usage in usages if usage.name == principal), None)
+
+    def figures_of(self, principal: str) -> Figures:
+        """What an intruder wants to know of itself."""
+        cut_off = int(self.ask(lambda: self.server.ended.total()))
+        if (usage := self.usage_of(principal)) is None:
+            return Figures(0, 0, cut_off)
+        return Figures(usage.refusals, usage.memory_bytes, cut_off)
 
 
 def users_of(folder: Path) -> Path:
@@ -349,19 +364,17 @@ class Intruder:
     @property
     def refusals(self) -> int:
         """How often its share was used up."""
-        usage = self.broker.usage_of(self.principal)
-        return 0 if usage is None else usage.refusals
+        return self.broker.figures_of(self.principal).refusals
 
     @property
     def memory_bytes(self) -> int:
         """What it holds."""
-        usage = self.broker.usage_of(self.principal)
-        return 0 if usage is None else usage.memory_bytes
+        return self.broker.figures_of(self.principal).memory_bytes
 
     @property
     def cut_off(self) -> int:
         """How many connections the broker has ended for what lies outside their frames."""
-        return int(self.broker.ask(lambda: self.broker.server.ended.total()))
+        return self.broker.figures_of(self.principal).cut_off
 
 
 Attack = Callable[[Intruder], Iterator[bool]]

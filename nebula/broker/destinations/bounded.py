@@ -61,9 +61,7 @@ class Bounded(Holding):
     def could_keep(self, message: Message) -> bool:
         """Whether it may be written to the disk, if it is to be."""
         account, payer = self._account, self.payer or message.head.usage
-        if not (account.is_disk_low or payer.is_disk_full):
-            return True
-        if self._journal is None:
+        if not (account.is_disk_low or payer.is_disk_full) or self._journal is None:
             return True
         # What moves to another payer makes room in the share of its former one, which could go on for ever.
         stays_paid = account.is_disk_low or payer is not account.dead
@@ -91,15 +89,21 @@ class Bounded(Holding):
 
     def _is_full(self, message: Message) -> bool:
         size_bytes = message.size_bytes
+        stored_bytes = self.stored_bytes + size_bytes
+        account, payer = self._account, self.payer or message.head.usage
         return (
-            self.stored_bytes + self.paged_bytes + size_bytes > self.max_bytes
-            or self.stored_bytes + size_bytes > self.rules.max_memory_bytes
+            stored_bytes + self.paged_bytes > self.max_bytes
+            or stored_bytes > self.rules.max_memory_bytes
             or (
-                self._account.stored_bytes + size_bytes > self._account.watermark_bytes
-                and not self._account.has_room_for(size_bytes, self.payer or message.head.usage)
+                account.stored_bytes + size_bytes > account.watermark_bytes
+                and not account.has_room_for(size_bytes, payer)
             )
             or len(self._line) + self._unacked_count >= self.max_messages
-            or not self.could_keep(message)
+            # `Usage.is_disk_full` written out: all that is sent passes here.
+            or (
+                (account.is_disk_low or payer.disk_bytes >= payer.most_disk_bytes)
+                and not self.could_keep(message)
+            )
         )
 
     def _make_room(self, message: Message, now: float) -> bool:

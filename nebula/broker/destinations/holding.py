@@ -264,10 +264,16 @@ class Holding:
             return
         for line in self.lines:
             gone = line.page_out(up_to, window_bytes // 2, self._may_go)
+            released_bytes = 0
             for message in gone:
-                self._let_go(message)
-                self._paged_by[self.payer or message.head.usage] += message.disk_bytes
-                self.paged_bytes += paged_bytes(1, len(message.body))
+                size_bytes, head = message.size_bytes, message.head
+                payer = self.payer or head.usage
+                payer.memory_bytes -= size_bytes
+                self._paged_by[payer] += size_bytes + head.text_characters
+                released_bytes += size_bytes
+            self.stored_bytes -= released_bytes
+            self._account.stored_bytes -= released_bytes
+            self.paged_bytes += paged_bytes(len(gone), sum(len(message.body) for message in gone))
         self._line.refresh()
         self._pages_at = self.stored_bytes + max(window_bytes // 4, self.stored_bytes // 8)
         self.is_deep = any(line.depot is not None for line in self.lines)
@@ -413,11 +419,12 @@ class Holding:
         for message in messages:
             size_bytes = message.size_bytes
             released_bytes += size_bytes
-            (payer or message.head.usage).memory_bytes -= size_bytes
+            who = payer or message.head.usage
+            who.memory_bytes -= size_bytes
             if attempts:
                 attempts.pop(message.number, None)
             if self._journal is not None and self._keeps(message):
-                self._drop_from_disk(message)
+                self._journal.drop_message(self._line.name_of(message), message, who)
         self.stored_bytes -= released_bytes
         self._account.stored_bytes -= released_bytes
 
@@ -442,17 +449,8 @@ class Holding:
         self._let_go(message)
         self._attempts.pop(message.number, None)
         if self._journal is not None and self._keeps(message):
-            self._drop_from_disk(message)
-
-    def _put_on_disk(self, message: Message) -> None:
-        assert self._journal is not None
-        self._journal.put_message(self._line.name_of(message), message)
-        (self.payer or message.head.usage).disk_bytes += message.disk_bytes
-
-    def _drop_from_disk(self, message: Message) -> None:
-        assert self._journal is not None
-        self._journal.drop_message(self._line.name_of(message), message)
-        (self.payer or message.head.usage).disk_bytes -= message.disk_bytes
+            payer = self.payer or message.head.usage
+            self._journal.drop_message(self._line.name_of(message), message, payer)
 
     def _note_expiry(self, message: Message) -> None:
         at = message.expires_at

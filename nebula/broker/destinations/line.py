@@ -222,7 +222,8 @@ class Line:
             kept_count += 1
         # The front ends where the first one goes. What is before that and may not go stays in it, however
         # much it is: behind the pages, what a consumer still holds would overtake it on its way back.
-        rest = list(dropwhile(lambda each: not _goes(each, up_to, may_go), islice(front, kept_count, None)))
+        beyond = islice(front, kept_count, None)
+        rest = list(dropwhile(lambda each: each.number > up_to or not may_go(each), beyond))
         depot = Depot(0, kept_count // 2)
         gone = self._let_go(depot, rest, up_to, may_go)
         if gone:
@@ -239,11 +240,11 @@ class Line:
         gone: list[Message] = []
         kept: list[Message] = []
         for message in messages:
-            (gone if _goes(message, up_to, may_go) else kept).append(message)
+            (gone if message.number <= up_to and may_go(message) else kept).append(message)
         if gone:
             depot.behind = deque(kept)
             depot.count += len(gone)
-            depot.size_bytes += sum(paged_bytes(1, len(message.body)) for message in gone)
+            depot.size_bytes += paged_bytes(len(gone), sum(len(message.body) for message in gone))
             depot.up_to = gone[-1].number
         return gone
 
@@ -401,10 +402,6 @@ def level_of(line: str) -> int:
 def queue_name(line: str) -> str:
     """The queue that a line belongs to, or itself if that is a durable subscription's."""
     return line if line.startswith("\0") else line.partition("\0")[0]
-
-
-def _goes(message: Message, up_to: int, may_go: Callable[[Message], bool]) -> bool:
-    return message.number <= up_to and may_go(message)
 
 
 def _by_number(message: Message) -> int:

@@ -151,8 +151,9 @@ class Queue(Bounded):
             return Verdict.FULL
         else:
             if self._journal is not None and self._keeps(message):
-                self._put_on_disk(message)
+                self._journal.put_message(line.name_of(message), message, self.payer or message.head.usage)
             if taker is not None:
+                self._hold(message)
                 self._dispatch(taker, message, None, now)
             else:
                 self._wait(message)
@@ -174,7 +175,7 @@ class Queue(Bounded):
             message.expire_at(now + self._time_to_live)
         if self._is_full(message) and not self._make_room(message, now):
             return Verdict.FULL
-        self._put_on_disk(message)
+        journal.put_message(self._line.name_of(message), message, self.payer or message.head.usage)
         # Two batches at most: the one that is being written, and the one that is being gathered. They are not
         # in the queue: CPython is slower with objects of more attributes than this one has.
         batches = self._account.uncommitted.setdefault(self, deque())
@@ -324,15 +325,20 @@ class Queue(Bounded):
             if not self.may_take(message.head.destination):
                 self._drop([message], "unauthorised")
                 continue
-            self._let_go(message)
-            if taker.ack_mode is AckMode.AUTO and self._journal is not None and self._keeps(message):
-                self._drop_from_disk(message)
+            if taker.ack_mode is AckMode.AUTO:
+                self._let_go(message)
+                if self._journal is not None and self._keeps(message):
+                    payer = self.payer or message.head.usage
+                    self._journal.drop_message(line.name_of(message), message, payer)
             self._dispatch(taker, message, self._attempts.get(message.number), now)
         if self.is_deep:
             self._refill()
 
     def _dispatch(self, taker: Subscription, message: Message, attempts: int | None, now: float) -> None:
-        """Deliver to the first of the takers, and put the next one in its place."""
+        """Deliver to the first of the takers, and put the next one in its place.
+
+        What is to be ACKed is held already, and what is not is held no more.
+        """
         takers = self._takers
         if message.head.reply_to is not None:
             taker.session.reply_rights.grant(message, now)
@@ -346,7 +352,6 @@ class Queue(Bounded):
         else:
             taker.unacked[message.number] = message
             self._unacked_count += 1
-            self._hold(message)
             if len(taker.unacked) >= taker.prefetch:
                 takers.popleft().in_turn = False
             elif len(takers) > 1:
