@@ -139,6 +139,31 @@ def test_delayed_message_that_finds_no_room_is_dead() -> None:
     assert (headers["dead-letter-reason"], body) == ("full", "later")
 
 
+def test_delayed_message_that_finds_no_room_leaves_no_empty_queue() -> None:
+    broker = BrokerHarness(policies=[DestinationPolicy(pattern=QUEUE, max_bytes=2_000)])
+    broker.connect().publish(QUEUE, "x" * 2_000, headers=["delay:5000"])
+    broker.advance(6)
+
+    assert list(broker.broker.destinations) == [DEAD_LETTER_QUEUE]
+
+
+def test_delayed_messages_for_many_queues_make_no_more_than_there_may_be() -> None:
+    broker = BrokerHarness(Limits(max_destinations=5))
+    alice = broker.connect()
+    for number in range(9):
+        alice.publish(f"/queue/{number}", "x", headers=["delay:5000"])
+    broker.advance(6)
+    bob = broker.connect()
+    bob.subscribe(DEAD_LETTER_QUEUE)
+
+    assert sorted(broker.broker.destinations) == sorted(
+        [*(f"/queue/{n}" for n in range(5)), DEAD_LETTER_QUEUE]
+    )
+    dead = [headers for _, headers, _ in bob.received()]
+    assert [headers["dead-letter-from"] for headers in dead] == [f"/queue/{number}" for number in range(5, 9)]
+    assert {headers["dead-letter-reason"] for headers in dead} == {"full"}
+
+
 def test_delay_in_a_transaction_counts_from_its_commit() -> None:
     broker = BrokerHarness()
     bob = broker.connect()
