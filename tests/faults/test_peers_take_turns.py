@@ -60,6 +60,14 @@ def test_very_many_frames_of_one_read_take_several_turns() -> None:
     assert seen[-1] == 4000
 
 
+def test_large_heads_of_one_message_of_a_websocket_take_several_turns() -> None:
+    large = "; ".join(f"{number}:{'x' * 15_000}" for number in range(4))
+    seen = portions(said(*[f"SEND destination:/queue/a; {large} | x"] * 40), depth)
+
+    assert max(now - before for before, now in pairwise([0, *seen])) < 10
+    assert seen[-1] == 40
+
+
 def test_who_is_read_beside_others_has_fewer_frames_a_turn() -> None:
     # The broker's clock stands still within a turn, so that it is told here.
     loop = asyncio.new_event_loop()
