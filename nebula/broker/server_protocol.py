@@ -34,8 +34,8 @@ _SLICE_BYTES: Final = 32 * 1024
 # After so many frames, some milliseconds of work, the others have their turn.
 MANY_FRAMES: Final = 1500
 
-# Or after so many slices with frames in them, as heads may be large: as much as is read from a socket at once.
-# A message of a WebSocket may be some megabytes.
+# Or after so many slices with frames in them, as heads may be large: so much is read from a socket at once,
+# but a message of a WebSocket may be some megabytes.
 _MANY_SLICES: Final = 8
 
 # An ERROR comes behind the RECEIPTs that wait for the store, but waits no longer than this: a disk that hangs
