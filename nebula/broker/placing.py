@@ -107,15 +107,19 @@ class Placing:
 
     def _put_with_copy(self, session: Session, message: Message, copy: Message, now: float) -> Queue | None:
         copies = self._queues.ensure(copy.head.destination, copy.head.usage)
-        if not copies.could_accept(copy, beside=message):
+        # Those of a transaction were judged together.
+        if message.head.transaction is None and not copies.could_accept(copy, beside=message):
             return copies
         full = self._put_when_due(session, message, now)
         if full is not None:
             self._queues.forget_if_idle(copies, now)
             return full
         send = copies.send_once if copy.head.is_once else copies.send
+        self._account.judged = copy
         if send(copy, now) is not _ACCEPTED:
             self._queues.bury(copy, copies.name, "full", 0, was_kept=True)
+            self._queues.forget_if_idle(copies, now)
+        self._account.judged = None
         return None
 
     def _put_when_due(self, session: Session, message: Message, now: float) -> Queue | None:
