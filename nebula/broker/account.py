@@ -57,8 +57,8 @@ class Account:
         large: queues that hold much in memory: what the store has may leave it.
         expiring: queues with messages that will expire.
         pages: of deep queues, to be read now.
-        judged: the message that a queue is to take now, since there was memory for it when it was judged. What
-            is done before may take more than was foreseen, such as a new queue, or a dead letter.
+        judged: the message that a queue is to take now, since there was memory for it when it was judged.
+            What is done before may take more than was foreseen, such as a new queue, or a dead letter.
         uncommitted: queues with messages that nobody gets before their batch is committed: of each such batch
             the first of their numbers, and the batch.
         notes: what the operator's log is to tell.
