@@ -112,6 +112,32 @@ def test_one_frame_that_is_much_work_is_followed_by_a_rest(much: str, lines: lis
     assert bob.bodies() == ["after"]
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        "ABORT transaction:t",
+        "COMMIT transaction:t",
+        "SEND destination:/queue/b; transaction:t; expires:soon | x",
+    ],
+)
+def test_end_of_a_transaction_that_others_are_looked_through_for_is_followed_by_a_rest(last: str) -> None:
+    broker = BrokerHarness()
+    alice, bob = broker.connect(), broker.connect()
+    alice.say("BEGIN transaction:much", *["SEND destination:/queue/b; transaction:much | x"] * 150)
+    alice.subscribe("/queue/c", "ack:client-individual")
+    alice.publish("/queue/c", "x")
+    (message,) = (frame for frame in alice.received() if frame[0] == "MESSAGE")
+    alice.say("BEGIN transaction:t")
+    alice.ack(message, "transaction:t")
+    alice.say("UNSUBSCRIBE id:s")
+
+    alice._protocol.receive_data(said(last, "SEND destination:/queue/a | after"), broker.now)
+    assert alice._protocol.is_resting
+    bob.subscribe("/queue/a")  # and all have had their turn
+
+    assert bob.bodies() == ["after"]
+
+
 def test_nack_is_followed_by_a_rest() -> None:
     broker = BrokerHarness()
     alice = broker.connect()
