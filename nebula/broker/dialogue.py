@@ -360,7 +360,7 @@ class Dialogue:
 
 
 def _has_much_open(session: Session) -> bool:
-    return any(len(transaction.actions) > _MUCH for transaction in session.transactions.values())
+    return sum(len(transaction.actions) for transaction in session.transactions.values()) > _MUCH
 
 
 def _holds_much(subscription: Subscription) -> bool:
