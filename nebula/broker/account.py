@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from nebula.broker.access import BROKERS_OWN, Rights
 from nebula.broker.limits import Limits
-from nebula.broker.messages import Head
+from nebula.broker.messages import Head, Message
 from nebula.broker.notes import MESSAGES_DROPPED, SHARE_EXCEEDED, Notes
 from nebula.broker.shares import Pool, Resource, Share, Usage, Usages, room
 
@@ -57,6 +57,8 @@ class Account:
         large: queues that hold much in memory: what the store has may leave it.
         expiring: queues with messages that will expire.
         pages: of deep queues, to be read now.
+        judged: the message that a queue is to take now, since there was memory for it when it was judged.
+            What is done before may take more than was foreseen, such as a new queue, or a dead letter.
         uncommitted: queues with messages that nobody gets before their batch is committed: of each such batch
             the first of their numbers, and the batch.
         notes: what the operator's log is to tell.
@@ -70,6 +72,7 @@ class Account:
         "dropped",
         "expiring",
         "is_disk_low",
+        "judged",
         "large",
         "max_bytes",
         "notes",
@@ -108,6 +111,7 @@ class Account:
         self.refusals: Counter[Resource] = Counter()
         self.dropped: Counter[str] = Counter()
         self.is_disk_low = False
+        self.judged: Message | None = None
         self.large: dict[Holding, None] = {}
         self.expiring: dict[Holding, None] = {}
         self.pages: list[PageRequest] = []

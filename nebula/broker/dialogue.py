@@ -132,8 +132,7 @@ class Dialogue:
             plan = Verdict.INVALID
         if type(plan) is Head:
             if plan.transaction is not None:
-                self._hold_send(frame, plan)
-                return None
+                return self._hold_send(frame, plan)
             verdict = self._broker.send(
                 self._session, plan, frame.body, self.now, exchange=exchange, may_wait=may_wait
             )
@@ -146,8 +145,7 @@ class Dialogue:
                         # Its sender would not hear of it (DESIGN 4).
                         self._broker.bury(plan, frame.body, exchange, self.now)
         elif "transaction" in fields:
-            self._hold_send(frame, plan)
-            return None
+            return self._hold_send(frame, plan)
         else:
             verdict = self._broker.refuse(plan, self._session, fields["destination"])
             if frame.receipt is None:
@@ -291,8 +289,9 @@ class Dialogue:
 
     # BEGIN, COMMIT, ABORT
 
-    def _hold_send(self, frame: Frame, plan: Head | Verdict) -> None:
+    def _hold_send(self, frame: Frame, plan: Head | Verdict) -> Then | None:
         """Do it at the COMMIT, if it may be done. Its RECEIPT does not tell: the COMMIT's does (D.24)."""
+        is_much = self._is_much_to_part()
         self._need_transactions(frame)
         name, receipt = frame.headers["transaction"], frame.receipt
         if receipt is not None and len(receipt) > self._max_identifier:
@@ -305,6 +304,7 @@ class Dialogue:
             why, destination = Outcome(plan, receipt), frame.headers["destination"]
             self._broker.refuse_send(self._session, name, why, destination, self.now)
         self.say_receipt(frame)
+        return Then.REST if is_much else None
 
     def _hold_settlement(self, frame: Frame, settlement: HeldSettlement) -> None:
         """Do it at the COMMIT. Its RECEIPT means that it is held (D.24)."""
@@ -319,24 +319,32 @@ class Dialogue:
         self._broker.begin_transaction(self._session, required(frame, "transaction"))
         self.say_receipt(frame)
 
-    def abort(self, frame: Frame) -> None:
+    def abort(self, frame: Frame) -> Then | None:
         """ABORT."""
         self._need_transactions(frame)
+        is_much = self._is_much_to_part()
         self._broker.abort(self._session, required(frame, "transaction"), self.now)
         self.say_receipt(frame)
+        return Then.REST if is_much else None
 
     def commit(self, frame: Frame) -> Then | None:
         """COMMIT. Refused without a receipt to say so, it ends the connection."""
         self._need_transactions(frame)
         name = required(frame, "transaction")
         transaction = self._session.transactions.get(name)
-        is_much = transaction is not None and len(transaction.actions) > _MUCH
+        is_large = transaction is not None and len(transaction.actions) > _MUCH
+        is_much = is_large or self._is_much_to_part()
         outcome = self._broker.commit(self._session, name, self.now)
         if frame.receipt is not None:
             self._answer(self._encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt))
         elif outcome.verdict is not Verdict.ACCEPTED:
             raise RemoteProtocolError(f"the transaction is refused: {outcome.verdict.value}")
         return Then.REST if is_much else None
+
+    def _is_much_to_part(self) -> bool:
+        """Whether at the end of a transaction much is looked through for what others have of the
+        subscriptions that have ended."""
+        return bool(self._session.parted) and _has_much_open(self._session)
 
     def _need_transactions(self, frame: Frame) -> None:
         if not self._session.profile.has_transactions:
@@ -352,7 +360,7 @@ class Dialogue:
 
 
 def _has_much_open(session: Session) -> bool:
-    return any(len(transaction.actions) > _MUCH for transaction in session.transactions.values())
+    return sum(len(transaction.actions) for transaction in session.transactions.values()) > _MUCH
 
 
 def _holds_much(subscription: Subscription) -> bool:

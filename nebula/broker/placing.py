@@ -107,15 +107,19 @@ class Placing:
 
     def _put_with_copy(self, session: Session, message: Message, copy: Message, now: float) -> Queue | None:
         copies = self._queues.ensure(copy.head.destination, copy.head.usage)
-        if not copies.could_accept(copy, beside=message):
+        # Those of a transaction were judged together.
+        if message.head.transaction is None and not copies.could_accept(copy, beside=message):
             return copies
         full = self._put_when_due(session, message, now)
         if full is not None:
             self._queues.forget_if_idle(copies, now)
             return full
         send = copies.send_once if copy.head.is_once else copies.send
+        self._account.judged = copy
         if send(copy, now) is not _ACCEPTED:
             self._queues.bury(copy, copies.name, "full", 0, was_kept=True)
+            self._queues.forget_if_idle(copies, now)
+        self._account.judged = None
         return None
 
     def _put_when_due(self, session: Session, message: Message, now: float) -> Queue | None:
@@ -203,14 +207,28 @@ class Placing:
                 # It is on the disk, in another place: there it takes no more room than it did.
                 head = message.head
                 message.head = moved.get(head) or moved.setdefault(head, head.as_moved())
-            queue = self._queues.get(name)
             if message.has_expired(now):
                 self._expire_at_once(message, is_moved=True)
-            elif queue is None and name.startswith(INBOX_PREFIX):
+            elif name.startswith(INBOX_PREFIX) and self._queues.get(name) is None:
                 self._account.drop(message.head, Verdict.NO_CONSUMER.value)
-            # A crash before this is committed leaves it among the delayed ones.
-            elif self._queues.ensure(name, message.head.usage).send_once(message, now) is not _ACCEPTED:
+            elif not self._takes_due(message, now):
                 self._queues.bury(message, name, "full", 0, is_moved=True)
+
+    def _takes_due(self, message: Message, now: float) -> bool:
+        """Put a message that is due into its queue; False: there is no room for it, or for the queue."""
+        name, usage = message.head.destination, message.head.usage
+        queue = self._queues.get(name)
+        if queue is None:
+            # When it was sent there was: but many may wait for queues that are not there.
+            if not self._account.has_room(Resource.DESTINATIONS, usage):
+                self._account.exceed(Resource.DESTINATIONS, usage)
+                return False
+            queue = self._queues.create(name, usage)
+        # A crash before this is committed leaves it among the delayed ones.
+        is_taken = queue.send_once(message, now) is _ACCEPTED
+        if not is_taken:
+            self._queues.forget_if_idle(queue, now)
+        return is_taken
 
     def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[PutDuplicate]) -> None:
         """Take up what an earlier run has left. Times are those of the wall clock."""

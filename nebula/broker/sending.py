@@ -217,7 +217,10 @@ class Sending:
             return
         # Others may have got numbers since it was judged, and each line must rise.
         message.number = self._next_number()
+        if head.kind is _QUEUE:
+            self._account.judged = message
         full = self._placing.put(session, message, now)
+        self._account.judged = None
         if full is not None:
             # What the transaction itself has caused elsewhere took the room.
             self._queues.bury(message, head.destination, "full", 0)

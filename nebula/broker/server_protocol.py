@@ -34,6 +34,9 @@ _SLICE_BYTES: Final = 32 * 1024
 # After so many frames, some milliseconds of work, the others have their turn.
 MANY_FRAMES: Final = 1500
 
+# Or after so many slices with frames in them, as heads may be large: so much is read from a socket at once,
+# but a message of a WebSocket may be some megabytes.
+_MANY_SLICES: Final = 8
 
 # An ERROR comes behind the RECEIPTs that wait for the store, but waits no longer than this: a disk that hangs
 # must not keep the connection of a faulty peer.
@@ -215,7 +218,7 @@ class ServerProtocol:
         return self._encoder.outbox(self.session.take_outbox(), now)
 
     def _receive(self, data: bytes) -> None:
-        count = 0
+        count = slices = 0
         for begin in range(0, len(data), _SLICE_BYTES) or (0,):
             if self.is_finished:
                 return
@@ -223,8 +226,10 @@ class ServerProtocol:
                 self._unread = data[begin:]
                 return
             end = begin + _SLICE_BYTES
-            count += self._receive_slice(data[begin:end])
-            if count >= self.many_frames and end < len(data):
+            frames = self._receive_slice(data[begin:end])
+            count += frames
+            slices += frames > 0
+            if (count >= self.many_frames or slices >= _MANY_SLICES) and end < len(data):
                 self._rest([])
         if not self.is_held_back:
             self._frame_clock.note(self._now, is_within_frame=self._parser.is_within_frame)

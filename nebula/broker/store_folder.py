@@ -132,7 +132,8 @@ def refuse_foreign_log(file: Path) -> None:
     # In this order: where a broker is just starting, its file says so before it has a log.
     if not log.exists() or not log.stat().st_size:
         return
-    if not file.exists():
+    # Beside an empty file SQLite would delete it as well.
+    if not file.exists() or not file.stat().st_size:
         raise StoreError(
             f"{log}: is the log of a store that is not here, with messages in it; "
             f"put its {file.name} back, or move the log away"

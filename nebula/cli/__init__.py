@@ -6,6 +6,8 @@ lines. `main` is the only place where an error becomes a sentence and an exit st
 
 from __future__ import annotations
 
+from nebula.cli import hangups as hangups  # isort: split
+
 import sys
 from typing import Annotated
 

@@ -5,7 +5,9 @@ Its default is to end the process. A program that reloads by it must not depend 
 
 from __future__ import annotations
 
+import atexit
 import signal
+import sys
 from types import FrameType
 
 
@@ -18,6 +20,8 @@ class _Noted:
 def note_hangups() -> None:
     """From now on SIGHUP ends nothing: it is noted, for `take_hangup`. Call it on the main thread."""
     signal.signal(signal.SIGHUP, _note)
+    # At its end Python sets the default again where there is a handler, and takes a tenth of a second more.
+    atexit.register(signal.signal, signal.SIGHUP, signal.SIG_IGN)
 
 
 def take_hangup() -> bool:
@@ -28,3 +32,8 @@ def take_hangup() -> bool:
 
 def _note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     _Noted.has_come = True
+
+
+# The command line imports this first: the rest of it takes a second.
+if sys.argv[1:2] == ["broker"]:
+    note_hangups()

@@ -85,7 +85,9 @@ class Screen(Console):
     def json_line(self, value: Any) -> None:
         """One JSON value on one line, written at once: the reader may be a program that waits for it."""
         written = json_of(value)
-        self.file.write((visible_json(written) if self.is_terminal else written) + "\n")
+        # rich may take a terminal for none (TTY_COMPATIBLE=0), which obeys what it is sent all the same.
+        is_terminal = self.is_terminal or self.file.isatty()
+        self.file.write((visible_json(written) if is_terminal else written) + "\n")
         self.file.flush()
 
     def pretty_json(self, value: Any) -> None:

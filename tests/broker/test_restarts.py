@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from nebula.broker.limits import Limits
+from nebula.broker.policies import DestinationPolicy
 from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
@@ -24,13 +26,14 @@ GOES = ("ack:client-individual", "auto-delete:true")
 class Restarting:
     """A broker that is stopped, or crashes, and starts again with what it has kept."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, policies: Sequence[DestinationPolicy] = ()) -> None:
         self.disk = MemoryDisk()
         self.limits = limits
+        self.policies = policies
         self.broker = self.started()
 
     def started(self) -> BrokerHarness:
-        return BrokerHarness(self.limits, store=MemoryStore(self.disk))
+        return BrokerHarness(self.limits, self.policies, store=MemoryStore(self.disk))
 
     def restart(self, *, clean: bool = True) -> BrokerHarness:
         if clean:
@@ -493,6 +496,21 @@ def test_dead_letter_of_an_auto_delete_queue_is_on_disk(world: Restarting) -> No
     world.restart(clean=False)
     carol = world.broker.connect()
     carol.subscribe(DEAD_LETTER_QUEUE)
+
+    assert carol.bodies() == ["1"]
+
+
+@pytest.mark.parametrize("name", [DEAD_LETTER_QUEUE, "/queue/record"])
+def test_queue_that_others_rely_on_is_on_disk_whoever_subscribes_to_it_first(name: str) -> None:
+    world = Restarting(policies=[DestinationPolicy(pattern="/queue/orders", copy_to="/queue/record")])
+    world.broker.connect().subscribe(name, *GOES)
+    alice, bob = world.broker.connect(), world.broker.connect()
+    bob.subscribe("/queue/orders", "ack:client-individual")
+    alice.publish("/queue/orders", "1", headers=PERSISTENT)
+    bob.nack(bob.received()[0], "requeue:false")
+    world.restart(clean=False)
+    carol = world.broker.connect()
+    carol.subscribe(name)
 
     assert carol.bodies() == ["1"]
 

@@ -545,8 +545,11 @@ def test_copy_beside_an_empty_log_is_used(crashed: Path, copy: Path) -> None:
     assert lines(reloaded(lambda: SqliteStore(crashed))) == {"/queue/b": [message(7, b"x" * 3000)]}
 
 
-def test_log_without_its_store_is_not_thrown_away(crashed: Path) -> None:
+@pytest.mark.parametrize("is_there", [False, True])
+def test_log_without_its_store_is_not_thrown_away(crashed: Path, *, is_there: bool) -> None:
     (crashed / STORE_FILE).unlink()
+    if is_there:
+        (crashed / STORE_FILE).touch()  # as where a copy did not fit on the disk
 
     assert _refuses(crashed).startswith(
         f"{crashed / 'nebula.db-wal'}: is the log of a store that is not here"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from nebula.broker.access import Capability, Grants, Rights
+from nebula.broker.globs import compile_glob, is_glob
 from nebula.broker.limits import Limits
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import BrokerHarness, Peer
@@ -354,3 +358,77 @@ def test_send_to_a_topic_without_a_durable_subscription_is_not_kept() -> None:
         "RECEIPT",
         {"receipt-id": "r", "disposition": "accepted", "durable": "false"},
     )
+
+
+# --- who may receive nothing costs nothing ---
+
+GRANTS = Grants(
+    {
+        "all": Capability(publish=("/topic/**",), subscribe=("/topic/**",)),
+        "news": Capability(subscribe=("/topic/news.*",)),
+    },
+    {"alice": ("all",), "bob": ("news",)},
+)
+
+
+def test_globs_of_who_may_receive_nothing_of_it_cost_a_warm_destination_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = BrokerHarness(grants=GRANTS)
+    alice, bob, mallory = (broker.connect(principal=name) for name in ("alice", "bob", "mallory"))
+    bob.subscribe("/topic/news.*")
+    for number in range(100):
+        mallory.subscribe(f"/topic/[!{chr(0x4E00 + number)}]*", id=str(number))
+    alice.publish(TOPIC, "1")
+    asked: list[str] = []
+    may_receive = Rights.may_receive
+
+    def counted(rights: Rights, name: str) -> bool:
+        asked.append(name)
+        return may_receive(rights, name)
+
+    monkeypatch.setattr(Rights, "may_receive", counted)
+    alice.publish(TOPIC, "2")
+    mallory.subscribe("/topic/*", id="one more")
+    alice.publish(TOPIC, "3")
+
+    assert bob.bodies() == ["1", "2", "3"]
+    assert mallory.bodies() == []
+    assert len(asked) < 10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_receives_is_the_same_whatever_is_remembered(seed: int) -> None:
+    chance = random.Random(seed)
+    broker = BrokerHarness(grants=GRANTS)
+    alice = broker.connect(principal="alice")
+    patterns = ("/topic/*", "/topic/news.*", TOPIC, "/topic/[!x]*", "/topic/news.?k", "/topic/sport")
+    readers: list[tuple[Peer, str, dict[str, str]]] = [
+        (broker.connect(principal=name), name, {}) for name in ("alice", "bob", "bob", "mallory")
+    ]
+    for number in range(150):
+        reader, name, theirs = chance.choice(readers)
+        what = chance.random()
+        if what < 0.4:
+            pattern = chance.choice(patterns)
+            if is_glob(pattern) or broker.broker.access.rights_of(name).may_subscribe(pattern):
+                reader.subscribe(pattern, chance.choice(["ack:auto", "ack:client"]), id=str(number))
+                theirs[str(number)] = pattern
+        elif what < 0.6 and theirs:
+            gone = chance.choice(sorted(theirs))
+            del theirs[gone]
+            reader.say(f"UNSUBSCRIBE id:{gone}")
+        elif what < 0.65:
+            identities = {**GRANTS.identities, "mallory": chance.choice([(), ("news",)])}
+            broker.broker.review(Grants(GRANTS.capabilities, identities), broker.now)
+        destination = chance.choice([TOPIC, "/topic/sport", "/topic/news.us"])
+        alice.publish(destination, str(number))
+        for each, owner, patterns_of in readers:
+            rights = broker.broker.access.rights_of(owner)
+            expected = [
+                id_
+                for id_, pattern in patterns_of.items()
+                if compile_glob(pattern)(destination) and rights.may_receive(destination)
+            ]
+            got = [frame[1]["subscription"] for frame in each.received()]
+            assert sorted(got) == sorted(expected)

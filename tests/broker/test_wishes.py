@@ -139,6 +139,31 @@ def test_delayed_message_that_finds_no_room_is_dead() -> None:
     assert (headers["dead-letter-reason"], body) == ("full", "later")
 
 
+def test_delayed_message_that_finds_no_room_leaves_no_empty_queue() -> None:
+    broker = BrokerHarness(policies=[DestinationPolicy(pattern=QUEUE, max_bytes=2_000)])
+    broker.connect().publish(QUEUE, "x" * 2_000, headers=["delay:5000"])
+    broker.advance(6)
+
+    assert list(broker.broker.destinations) == [DEAD_LETTER_QUEUE]
+
+
+def test_delayed_messages_for_many_queues_make_no_more_than_there_may_be() -> None:
+    broker = BrokerHarness(Limits(max_destinations=5))
+    alice = broker.connect()
+    for number in range(9):
+        alice.publish(f"/queue/{number}", "x", headers=["delay:5000"])
+    broker.advance(6)
+    bob = broker.connect()
+    bob.subscribe(DEAD_LETTER_QUEUE)
+
+    assert sorted(broker.broker.destinations) == sorted(
+        [*(f"/queue/{n}" for n in range(5)), DEAD_LETTER_QUEUE]
+    )
+    dead = [headers for _, headers, *_ in bob.received()]
+    assert [headers["dead-letter-from"] for headers in dead] == [f"/queue/{number}" for number in range(5, 9)]
+    assert {headers["dead-letter-reason"] for headers in dead} == {"full"}
+
+
 def test_delay_in_a_transaction_counts_from_its_commit() -> None:
     broker = BrokerHarness()
     bob = broker.connect()
@@ -502,3 +527,48 @@ def test_transaction_that_has_no_room_for_a_copy_does_nothing() -> None:
     assert receipts["c"]["disposition"] == "rejected-full"
     assert receipts["c"]["failed-receipt"] == "2"
     assert broker.broker.destinations == {}
+
+
+def leave_room(broker: BrokerHarness, size_bytes: int) -> None:
+    """So much more may be held."""
+    account = broker.broker.account
+    account.watermark_bytes = 0
+    account.max_bytes = account.stored_bytes + size_bytes
+
+
+def bodies_in(broker: BrokerHarness, queue: str) -> list[str]:
+    held = broker.broker.queues.get(queue)
+    return [] if held is None else [message.body.decode() for message in held.waiting]
+
+
+@pytest.mark.parametrize("room_bytes", range(1000, 8000, 200))
+def test_accepted_message_has_its_copy_though_what_that_pushes_out_takes_more_memory(
+    disk: MemoryDisk, room_bytes: int
+) -> None:
+    policies = [
+        DestinationPolicy(pattern=QUEUE, copy_to=RECORD),
+        DestinationPolicy(pattern=RECORD, max_messages=1, when_full=WhenFull.DEAD_LETTER),
+    ]
+    broker = start(disk, policies)
+    alice = broker.connect()
+    alice.publish(QUEUE, "1")
+    leave_room(broker, room_bytes)
+    alice.publish(QUEUE, "2" * 1000, headers=["receipt:r"])
+    if alice.is_held_back:
+        broker.advance(40)
+    broker.commit()
+
+    is_accepted = verdicts(alice) == [("accepted", False)]
+    assert bodies_in(broker, RECORD) == (["2" * 1000] if is_accepted else ["1"])
+
+
+def test_commit_that_was_judged_is_done_though_its_queues_take_more_memory(disk: MemoryDisk) -> None:
+    broker = start(disk, [DestinationPolicy(pattern=QUEUE, copy_to=RECORD)])
+    alice = broker.connect()
+    alice.say("BEGIN transaction:t", f"SEND destination:{QUEUE}; transaction:t | x")
+    leave_room(broker, 4000)
+    alice.say("COMMIT transaction:t; receipt:r")
+    broker.commit()
+
+    assert alice.received() == [("RECEIPT", {"receipt-id": "r"})]
+    assert (bodies_in(broker, QUEUE), bodies_in(broker, RECORD)) == (["x"], ["x"])

@@ -56,6 +56,14 @@ def test_signal_ends_it_cleanly_though_clients_are_connected(number: signal.Sign
 
 # Where a SIGHUP comes that the broker sends itself: it takes no luck to meet the moment.
 HANGUPS = {
+    "while modules are imported": (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer':\n"
+        "            hang_up()\n"
+        "sys.meta_path.insert(0, Finder())"
+    ),
     "before there is a loop": "from nebula.cli import programs\nprograms._raise_file_limit = hang_up",
     "before it listens": (
         "from nebula.broker.server import Server\n"
@@ -80,8 +88,16 @@ def test_hangup_during_the_start_leads_to_a_reload_after_it(tmp_path: Path, patc
     assert [line for line in log.splitlines() if "files reloaded" in line]
 
 
-def test_hangup_when_the_broker_is_at_its_end_changes_no_status(tmp_path: Path) -> None:
-    with started_with(tmp_path, "import atexit\natexit.register(hang_up)") as process:
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "import atexit\natexit.register(hang_up)",
+        "class Last:\n    __del__ = hang_up\nlast = Last()",  # when Python has reset its handlers
+    ],
+    ids=["at exit", "after that"],
+)
+def test_hangup_when_the_broker_is_at_its_end_changes_no_status(tmp_path: Path, patch: str) -> None:
+    with started_with(tmp_path, patch) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["event"] == "listening"
         process.terminate()
@@ -96,10 +112,10 @@ def started_with(folder: Path, patch: str) -> Iterator[subprocess.Popen[str]]:
     program = folder / "program.py"
     program.write_text(
         "import os, signal\n"
-        "from nebula.cli import main\n"
-        "def hang_up(*_):\n"
-        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "def hang_up(*_, kill=os.kill, id=os.getpid(), number=signal.SIGHUP):\n"
+        "    kill(id, number)\n"
         f"{patch}\n"
+        "from nebula.cli import main\n"
         "main()\n"
     )
     process = subprocess.Popen(

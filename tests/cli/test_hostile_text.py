@@ -200,6 +200,13 @@ def test_answer_in_json_on_a_terminal_is_only_text_and_the_same_value(ask: Run, 
         ]
 
 
+def test_terminal_that_shall_not_be_taken_for_one_is_shown_only_text(ask: Run, env: dict[str, str]) -> None:
+    ended = ask("call", "shop", "quote", env={**env, "TTY_COMPATIBLE": "0"})
+
+    check_harmless(ended.out, ended.err)
+    assert is_seen(ended.out)
+
+
 @pytest.mark.parametrize("case", [each for each in ALL if "--watch" not in str(each.id)])
 def test_error_is_only_text(ask: Run, stranger: Stranger, case: Asking) -> None:
     details = [{"field": EVIL, "message": EVIL}, EVIL]

@@ -60,6 +60,14 @@ def test_very_many_frames_of_one_read_take_several_turns() -> None:
     assert seen[-1] == 4000
 
 
+def test_large_heads_of_one_message_of_a_websocket_take_several_turns() -> None:
+    large = "; ".join(f"{number}:{'x' * 15_000}" for number in range(4))
+    seen = portions(said(*[f"SEND destination:/queue/a; {large} | x"] * 40), depth)
+
+    assert max(now - before for before, now in pairwise([0, *seen])) < 10
+    assert seen[-1] == 40
+
+
 def test_who_is_read_beside_others_has_fewer_frames_a_turn() -> None:
     # The broker's clock stands still within a turn, so that it is told here.
     loop = asyncio.new_event_loop()
@@ -96,6 +104,33 @@ def test_one_frame_that_is_much_work_is_followed_by_a_rest(much: str, lines: lis
     alice, bob = broker.connect(), broker.connect()
     alice.say(much, *lines)
     last = "COMMIT transaction:t" if "BEGIN" in much else "UNSUBSCRIBE id:s"
+
+    alice._protocol.receive_data(said(last, "SEND destination:/queue/a | after"), broker.now)
+    assert alice._protocol.is_resting
+    bob.subscribe("/queue/a")  # and all have had their turn
+
+    assert bob.bodies() == ["after"]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "ABORT transaction:t",
+        "COMMIT transaction:t",
+        "SEND destination:/queue/b; transaction:t; expires:soon | x",
+    ],
+)
+def test_end_of_a_transaction_that_others_are_looked_through_for_is_followed_by_a_rest(last: str) -> None:
+    broker = BrokerHarness()
+    alice, bob = broker.connect(), broker.connect()
+    for much in ("much", "more"):  # together
+        alice.say(f"BEGIN transaction:{much}", *[f"SEND destination:/queue/b; transaction:{much} | x"] * 75)
+    alice.subscribe("/queue/c", "ack:client-individual")
+    alice.publish("/queue/c", "x")
+    (message,) = (frame for frame in alice.received() if frame[0] == "MESSAGE")
+    alice.say("BEGIN transaction:t")
+    alice.ack(message, "transaction:t")
+    alice.say("UNSUBSCRIBE id:s")
 
     alice._protocol.receive_data(said(last, "SEND destination:/queue/a | after"), broker.now)
     assert alice._protocol.is_resting

@@ -96,7 +96,7 @@ class Bounded(Holding):
             or stored_bytes > self.rules.max_memory_bytes
             or (
                 account.stored_bytes + size_bytes > account.watermark_bytes
-                and not account.has_room_for(size_bytes, payer)
+                and not self._has_memory_for(message)
             )
             or len(self._line) + self._unacked_count >= self.max_messages
             # `Usage.is_disk_full` written out: all that is sent passes here.
@@ -121,24 +121,26 @@ class Bounded(Holding):
             self._refill()
         # What waits longest may be on disk: it is lost when it comes from there.
         return not self._is_full(message) or (
-            self.is_deep
-            and self._account.has_room_for(message.size_bytes, self.payer or message.head.usage)
-            and not self._account.is_disk_low
+            self.is_deep and self._has_memory_for(message) and not self._account.is_disk_low
         )
 
     def _may_push_out(self, message: Message) -> bool:
         """Whether the oldest may go for it: a sender whose share is used up pushes out its own alone."""
         payer = self.payer or message.head.usage
-        return (
-            self._account.has_room_for(message.size_bytes, payer)
-            or (self.payer or self._line.front[0].head.usage) is payer
-        )
+        return self._has_memory_for(message) or (self.payer or self._line.front[0].head.usage) is payer
 
     def _could_free(self, message: Message) -> bool:
         """Whether the broker's memory would have room if this queue lost what it holds."""
         # What is dead is still held, by another queue.
         freed_bytes = self.stored_bytes if self.rules.when_full is WhenFull.DROP_OLDEST else 0
-        return self._account.has_room_for(message.size_bytes - freed_bytes, self.payer or message.head.usage)
+        return self._has_memory_for(message, freed_bytes)
+
+    def _has_memory_for(self, message: Message, freed_bytes: int = 0) -> bool:
+        """Whether its payer has room for it in the broker's memory; it has if that was said before."""
+        account = self._account
+        return message is account.judged or account.has_room_for(
+            message.size_bytes - freed_bytes, self.payer or message.head.usage
+        )
 
     def _trim(self, now: float) -> None:
         """Lose what was kept beyond the limits while it was on disk, where that is the way of this queue.

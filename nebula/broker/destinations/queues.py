@@ -101,6 +101,7 @@ class Queues:
         is_dead_letter = name == self.dead_letter
         # What others rely on does not go with whoever happened to subscribe to it first.
         is_ours = is_dead_letter or is_reserved or name in self._copies
+        auto_delete = auto_delete and not is_ours
         # The two queues that everybody's messages may end in have bounds of their own.
         payer = self._account.own if name == names.BROKER_QUEUE else None
         if is_dead_letter:
@@ -114,7 +115,7 @@ class Queues:
             # A crash ends the last subscription, and with that the queue: it need not touch the disk.
             journal=None if auto_delete or is_inbox else self._journal,
             # D.48: an inbox exists through its subscription only, whatever that asked for.
-            auto_delete=is_inbox or (auto_delete and not is_ours),
+            auto_delete=auto_delete or is_inbox,
             is_inbox=is_inbox,
             keeps_all=name in self._copies,
             # Operators' requests go before what anybody may send there.
