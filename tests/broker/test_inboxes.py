@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.harness import BrokerHarness
+from nebula.broker.destinations import queues
+from nebula.broker.limits import Limits
+from nebula.headers import INBOX_PREFIX
+from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
 
 INBOX = "/queue/nebula.inbox.1"
@@ -75,6 +78,53 @@ def test_name_of_an_inbox_is_not_given_out_again_for_an_hour(broker: BrokerHarne
     bob.subscribe(INBOX, "exclusive:true", "receipt:r")
 
     assert bob.received() == [("RECEIPT", {"receipt-id": "r"})]
+
+
+def come_and_go(peer: Peer, count: int, name: str = "hog") -> None:
+    """Subscribe to so many inboxes, one after the other."""
+    for number in range(count):
+        peer.subscribe(f"{INBOX_PREFIX}{name}.{number}", "exclusive:true")
+        peer.say("UNSUBSCRIBE id:s")
+
+
+def test_names_of_inboxes_that_are_gone_push_out_those_of_whoever_has_most(
+    broker: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "_MAX_RETIRED_INBOXES", 10)
+    alice, hog = broker.connect(principal="alice"), broker.connect(principal="hog")
+    alice.subscribe(INBOX, "exclusive:true")
+    alice.lose()
+    come_and_go(hog, 30)
+    hog.subscribe(INBOX, "exclusive:true", "receipt:r")
+
+    assert hog.received() == [IGNORED]
+    hog.subscribe(f"{INBOX_PREFIX}hog.0", "exclusive:true", "receipt:r", id="t")
+    assert hog.received() == [("RECEIPT", {"receipt-id": "r"})]
+
+
+def test_names_of_inboxes_that_are_gone_take_no_more_memory_than_a_share() -> None:
+    limits = Limits(max_body_bytes=2_000, max_memory_bytes=100_000, max_queue_bytes=100_000)
+    broker = BrokerHarness(limits, shares=())
+    alice, hog = broker.connect(principal="alice"), broker.connect(principal="hog")
+    come_and_go(hog, 200, name="x" * 900)
+
+    assert 60_000 < broker.broker.usage_of("hog").memory_bytes < 80_000
+    alice.say(f"SEND destination:/queue/a; receipt:r | {'x' * 2_000}")
+    assert alice.received()[0][1]["disposition"] == "accepted"
+
+
+def test_name_of_an_inbox_that_is_used_again_after_its_hour_is_remembered_again(
+    broker: BrokerHarness,
+) -> None:
+    alice = broker.connect()
+    for _ in range(3):
+        alice.subscribe(INBOX, "exclusive:true", "receipt:r")
+        assert alice.received() == [("RECEIPT", {"receipt-id": "r"})]
+        alice.say("UNSUBSCRIBE id:s")
+        broker.now += 3600  # nobody has looked at the clock meanwhile
+    broker.advance(1)
+
+    assert broker.broker.account.stored_bytes == 0
 
 
 def test_other_reserved_queues_are_nobodys(broker: BrokerHarness) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Final
@@ -18,9 +19,12 @@ from nebula.broker.policies import DestinationPolicy, PolicyTable, QueueRules, W
 from nebula.broker.shares import Resource, Usage, text_cost_bytes
 
 # PROTOCOL G: the name of an inbox that is gone is not given out again for an hour. So many
-# names are remembered at most; the oldest are forgotten first.
+# names are remembered at most; the oldest of the principal that has most are forgotten first.
 _RETIRED_INBOX_SECONDS = 3600.0
 _MAX_RETIRED_INBOXES = 100_000
+
+# What CPython takes for the name of an inbox that is gone, beside its text.
+RETIRED_COST_BYTES: Final = 150
 
 # What CPython takes for an empty queue. Measured by tests/broker/test_costs.py.
 QUEUE_COST_BYTES: Final = 3_200
@@ -62,7 +66,9 @@ class Queues:
         self._copies = policies.copies
         self._wall_offset = wall_offset
         self._by_name: dict[str, Queue] = {}
+        # Until when; and whose they were, oldest first.
         self._retired_inboxes: dict[str, float] = {}
+        self._retired_by: dict[Usage, deque[str]] = {}
         self.get: Callable[[str], Queue | None] = self._by_name.get
         self._now = 0.0
 
@@ -196,9 +202,33 @@ class Queues:
         self._account.give_back(Resource.DESTINATIONS, queue.owner)
         self._account.release(QUEUE_COST_BYTES + text_cost_bytes(queue.name), queue.owner)
         if queue.is_inbox:
-            self._retired_inboxes[queue.name] = now + _RETIRED_INBOX_SECONDS
-            if len(self._retired_inboxes) > _MAX_RETIRED_INBOXES:
-                del self._retired_inboxes[next(iter(self._retired_inboxes))]
+            self._retire(queue, now)
+
+    def _retire(self, inbox: Queue, now: float) -> None:
+        """Remember its name for a while. Whoever has no room for that, or has most, forgets its oldest."""
+        if inbox.name in self._retired_inboxes:
+            self._forget_expired(now)  # its hour is over, and nobody has looked since
+        owner = inbox.owner
+        self._retired_inboxes[inbox.name] = now + _RETIRED_INBOX_SECONDS
+        self._retired_by.setdefault(owner, deque()).append(inbox.name)
+        self._account.hold(retired_cost_bytes(inbox.name), owner)
+        if self._account.is_overdrawn(owner):
+            self._forget_retired(owner)
+        if len(self._retired_inboxes) > _MAX_RETIRED_INBOXES:
+            self._forget_retired(max(self._retired_by, key=lambda each: len(self._retired_by[each])))
+
+    def _forget_expired(self, now: float) -> None:
+        for owner, retired in list(self._retired_by.items()):
+            while retired and self._retired_inboxes[retired[0]] <= now:
+                self._forget_retired(owner)
+
+    def _forget_retired(self, owner: Usage) -> None:
+        retired = self._retired_by[owner]
+        name = retired.popleft()
+        if not retired:
+            del self._retired_by[owner]
+        del self._retired_inboxes[name]
+        self._account.release(retired_cost_bytes(name), owner)
 
     def advance(self, now: float) -> None:
         """Let time pass: drop what has expired."""
@@ -217,10 +247,7 @@ class Queues:
             queue = self._by_name.get(holding.name)
             if queue is holding:
                 self.forget_if_idle(queue, now)
-        for name, until in list(self._retired_inboxes.items()):
-            if until > now:
-                break
-            del self._retired_inboxes[name]
+        self._forget_expired(now)
 
     def page_out(self, up_to: int) -> None:
         """Let large queues go what the store has.
@@ -305,3 +332,8 @@ class Queues:
             usage=message.head.usage,
         )
         return Message(head, message.body, next(self._numbers), self._now)
+
+
+def retired_cost_bytes(name: str) -> int:
+    """What it costs to remember the name of an inbox that is gone."""
+    return RETIRED_COST_BYTES + text_cost_bytes(name)
