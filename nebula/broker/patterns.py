@@ -24,6 +24,10 @@ T = TypeVar("T")
 # Destinations whose matches are remembered; beyond it the oldest are worked out anew.
 _MAX_WARM = 100_000
 
+# And no more than so many matches of all of them together: where very many globs match every name, each
+# destination that is remembered would take as many. With two references each that is 64 MB.
+_MAX_WARM_MATCHES = 4_000_000
+
 # Senders choose the names: those that are absurdly long are worked out each time.
 _MAX_WARM_CHARACTERS = 256
 
@@ -86,6 +90,8 @@ class PatternTable(Generic[T]):
         self._additions = 0
         self._removals = 0
         self._warm: dict[str, _Match[T]] = {}
+        # How many globs match those, all together.
+        self._warm_matches = 0
 
     @property
     def things(self) -> Mapping[str, T]:
@@ -126,6 +132,8 @@ class PatternTable(Generic[T]):
             self._forget_literal(pattern)
             return
         glob.is_gone = True
+        # Destinations that are not looked up again still remember it, and what was compiled takes kilobytes.
+        glob.matches = _matches_nothing
         length = len(glob.run)
         bucket = self._by_run[length][glob.run]
         del bucket[glob.number]
@@ -175,9 +183,8 @@ class PatternTable(Generic[T]):
         if match is None:
             match = _Match()
             if len(destination) <= _MAX_WARM_CHARACTERS:
-                if len(self._warm) >= _MAX_WARM:
-                    del self._warm[next(iter(self._warm))]
                 self._warm[destination] = match
+        before = len(match.globs)
         if match.removals != self._removals:
             match.removals = self._removals
             match.globs = [each for each in match.globs if not each.is_gone]
@@ -194,7 +201,15 @@ class PatternTable(Generic[T]):
         if literal is not None:
             match.everything.insert(0, literal)
         match.version = self._version
+        if self._warm.get(destination) is match:
+            self._warm_matches += len(match.globs) - before
+            while len(self._warm) > _MAX_WARM or self._warm_matches > _MAX_WARM_MATCHES:
+                self._forget_oldest()
         return match
+
+    def _forget_oldest(self) -> None:
+        oldest = self._warm.pop(next(iter(self._warm)))
+        self._warm_matches -= len(oldest.globs)
 
     def _candidates(self, destination: str, new_count: int) -> Iterable[_Glob[T]]:
         """Globs among which are all that match the destination, of the latest so many; others too, maybe."""
@@ -211,6 +226,10 @@ class PatternTable(Generic[T]):
             # As a set: a name that repeats itself does not have a glob tried twice.
             for part in buckets.keys() & {destination[end - length : end] for end in ends}:
                 yield from buckets[part].values()
+
+
+def _matches_nothing(destination: str) -> bool:  # noqa: ARG001
+    return False
 
 
 def _by_number(glob: _Glob[T]) -> int:
