@@ -208,6 +208,10 @@ class Placing:
                 self._expire_at_once(message, is_moved=True)
             elif queue is None and name.startswith(INBOX_PREFIX):
                 self._account.drop(message.head, Verdict.NO_CONSUMER.value)
+            elif queue is None and not self._account.has_room(Resource.DESTINATIONS, message.head.usage):
+                # Others have taken their places since it was sent, or it was sent to many names at once.
+                self._account.exceed(Resource.DESTINATIONS, message.head.usage)
+                self._queues.bury(message, name, "full", 0, is_moved=True)
             # A crash before this is committed leaves it among the delayed ones.
             elif self._queues.ensure(name, message.head.usage).send_once(message, now) is not _ACCEPTED:
                 self._queues.bury(message, name, "full", 0, is_moved=True)

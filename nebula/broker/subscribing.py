@@ -104,6 +104,7 @@ class Subscribing:
             Refused: it cannot be had; the connection is to be closed with an ERROR.
         """
         self._need(Resource.SUBSCRIPTIONS, session, "too-many-subscriptions", "subscriptions")
+        self._need_memory(session)
         durable = None
         source: Queue | ValueFeed | None
         if request.kind is not Kind.QUEUE and (request.durable or self._is_paused(session, request)):
@@ -416,8 +417,7 @@ class Subscribing:
             feed = ValueFeed(self._account, pattern, session.rights, session.usage, is_durable=False)
             self._values.add(feed)
             return feed
-        if pattern not in self._topics.topics:
-            self._need_place(session)
+        self._need_topic(session, pattern)
         policy = self._policies.lookup(pattern)
         drops = policy is not None and policy.slow_subscriber is SlowSubscriber.DROP_OLDEST
         if request.ack_mode is AckMode.AUTO and not drops:
@@ -438,6 +438,8 @@ class Subscribing:
             durable = None
         prefetch = request.prefetch or self._limits.default_prefetch
         if durable is None:
+            if request.kind is Kind.TOPIC:
+                self._need_topic(session, request.destination)
             self._standing.check_room(session.usage)
             standing = self._standing.open(session.id, session.rights, session.usage)
             if len(standing.durables) >= self._limits.max_subscriptions:
@@ -455,6 +457,22 @@ class Subscribing:
 
     def _need_place(self, session: Session) -> None:
         self._need(Resource.DESTINATIONS, session, "too-many-destinations", "destinations")
+
+    def _need_topic(self, session: Session, pattern: str) -> None:
+        if pattern not in self._topics.topics:
+            self._need_place(session)
+
+    def _need_memory(self, session: Session) -> None:
+        """Subscriptions are only counted, and must not take more than a little above a share.
+
+        As many as one connection may have are always let in: consumers make room.
+        """
+        usage = session.usage
+        if usage.used(
+            Resource.SUBSCRIPTIONS
+        ) >= self._limits.max_subscriptions and self._account.is_overdrawn(usage):
+            self._account.exceed(Resource.MEMORY, usage, session.id)
+            raise Refused("memory", "the broker has no room for more of your subscriptions")
 
     def _need(self, resource: Resource, session: Session, code: str, what: str) -> None:
         if not self._account.has_room(resource, session.usage):
