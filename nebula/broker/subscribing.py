@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from nebula.broker.account import Account
@@ -76,7 +77,7 @@ class Subscribing:
         self._policies = policies
         self._limits = limits
         self._account = account
-        # Who named a glob first, and pays for it as long as anybody uses it.
+        # Who named a glob first of those that use it, and pays for it.
         self._glob_owners: dict[str, Usage] = {}
         self._queues = queues
         self._topics = topics
@@ -137,11 +138,20 @@ class Subscribing:
         self._account.give_back(Resource.SUBSCRIPTIONS, usage)
         self._account.release(subscription_cost_bytes(subscription), usage)
 
-    def _forget_glob_if_idle(self, pattern: str) -> None:
-        if pattern in self._glob_owners and not (
-            pattern in self._values.globs or pattern in self._topics.globs
-        ):
-            self._account.give_back(Resource.GLOBS, self._glob_owners.pop(pattern))
+    def _let_go_of_glob(self, pattern: str, leaver: Usage) -> None:
+        """A subscription of this principal has ended: another one pays for its glob, or nobody has to."""
+        owner = self._glob_owners.get(pattern)
+        heir = next(self._users_of_glob(pattern), None)
+        if owner is None or (heir and (owner is not leaver or owner in self._users_of_glob(pattern))):
+            return
+        self._account.give_back(Resource.GLOBS, self._glob_owners.pop(pattern))
+        if heir is not None:
+            self._glob_owners[pattern] = heir
+            self._account.take(Resource.GLOBS, heir)
+
+    def _users_of_glob(self, pattern: str) -> Iterator[Usage]:
+        topic = self._topics.topics.get(pattern)
+        return chain(() if topic is None else topic.users, self._values.users_of(pattern))
 
     def _take_snapshot(self, feed: ValueFeed, request: SubscribeRequest) -> None:
         try:
@@ -198,7 +208,7 @@ class Subscribing:
                 self._topics.release(subscription.pattern, destination)
             else:
                 self._queues.forget_if_idle(destination, now)
-        self._forget_glob_if_idle(subscription.pattern)
+        self._let_go_of_glob(subscription.pattern, session.usage)
         return None
 
     def part(self, subscription: Subscription, kept: Collection[int], now: float, *, lost: bool) -> None:
@@ -256,7 +266,7 @@ class Subscribing:
             durable.source.clear("deleted")
             self._topics.release(durable.pattern, durable.source)
         self._standing.remove(standing, durable)
-        self._forget_glob_if_idle(durable.pattern)
+        self._let_go_of_glob(durable.pattern, standing.usage)
 
     def end_session(self, standing: StandingSession) -> None:
         """Forget a session's durable subscriptions, with all that they keep. None of them is served."""

@@ -568,6 +568,24 @@ def test_delayed_messages_that_fall_due_take_no_more_places_than_their_sender_ma
     assert broker.broker.queues.by_name[broker.broker.queues.dead_letter].depth == 20
 
 
+@pytest.mark.parametrize("destination", ["/topic/t", "/topic/t.*", "X/t.*"])
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_who_stays_pays_for_what_another_has_left(destination: str, *, is_durable: bool) -> None:
+    broker = tight()
+    alice, hog = broker.connect(principal="alice"), broker.connect(principal="hog", client_id="h")
+    alice.subscribe(destination)
+    hog.subscribe(destination, f"durable:{'true' if is_durable else 'false'}")
+    alice.subscribe(destination, id="second")
+    alice.say("UNSUBSCRIBE id:s")
+    resources = Resource.DESTINATIONS, Resource.GLOBS
+    held = sum(broker.broker.usage_of("alice").used(each) for each in resources)
+    alice.say("UNSUBSCRIBE id:second")
+
+    assert held > 0
+    assert [broker.broker.usage_of("alice").used(each) for each in resources] == [0, 0]
+    assert sum(broker.broker.usage_of("hog").used(each) for each in resources) == held
+
+
 LONG = "x" * 200
 
 

@@ -13,7 +13,7 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 
 from nebula.broker.account import Account
@@ -220,6 +220,10 @@ class LastValues:
             self._table.add(feed.pattern, [feed])
         else:
             feeds.append(feed)
+
+    def users_of(self, pattern: str) -> Iterator[Usage]:
+        """Whose feeds of exactly this pattern there are."""
+        return (feed.owner for feed in self._table.get(pattern) or ())
 
     def remove(self, feed: ValueFeed) -> None:
         """Forget a feed that nobody is fed by."""

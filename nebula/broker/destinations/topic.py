@@ -10,7 +10,7 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from nebula.broker.account import Account
 from nebula.broker.destinations.queue import Queue
@@ -26,7 +26,7 @@ class Topic:
 
     Attributes:
         direct: subscriptions that acknowledge nothing.
-        owner: who subscribed first, and pays for its place among the destinations.
+        owner: who subscribed first of those that still do, and pays for its place among the destinations.
         queues: one for each other subscription, which gives it credit, redelivery and a bound. That
             of a durable one stays while its subscription is away.
     """
@@ -47,6 +47,12 @@ class Topic:
     def is_idle(self) -> bool:
         """Nothing would be lost if it were forgotten."""
         return not (self.direct or self.queues)
+
+    @property
+    def users(self) -> Iterator[Usage]:
+        """Whose subscriptions there are."""
+        yield from (subscription.session.usage for subscription in self.direct)
+        yield from (queue.owner for queue in self.queues)
 
     def send(self, message: Message, now: float, *, is_judged: bool) -> list[Queue]:
         """To everybody who is subscribed now, and may receive it.
@@ -147,7 +153,7 @@ class Topics:
         """Feed it no more."""
         topic = self._table.things[pattern]
         topic.queues.remove(queue)
-        self._forget_if_idle(pattern, topic)
+        self._let_go(pattern, topic, queue.owner)
 
     def attach(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Feed it directly what comes from now on."""
@@ -157,7 +163,7 @@ class Topics:
         """Feed it no more."""
         topic = self._table.things[subscription.pattern]
         topic.direct.remove(subscription)
-        self._forget_if_idle(subscription.pattern, topic)
+        self._let_go(subscription.pattern, topic, subscription.session.usage)
 
     def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
         """Nothing was un-ACKed."""
@@ -179,7 +185,13 @@ class Topics:
             self._account.take(Resource.DESTINATIONS, owner)
         return topic
 
-    def _forget_if_idle(self, pattern: str, topic: Topic) -> None:
+    def _let_go(self, pattern: str, topic: Topic, leaver: Usage) -> None:
+        """A subscription of this principal has ended: forget a topic that is idle."""
         if topic.is_idle:
             self._table.remove(pattern)
             self._account.give_back(Resource.DESTINATIONS, topic.owner)
+        elif topic.owner is leaver and leaver not in topic.users:
+            # Others who stay must not have who has left pay for it.
+            self._account.give_back(Resource.DESTINATIONS, topic.owner)
+            topic.owner = next(topic.users)
+            self._account.take(Resource.DESTINATIONS, topic.owner)
