@@ -10,7 +10,7 @@ from nebula.broker.core import Broker
 from nebula.broker.destinations.last_value import LastValues
 from nebula.broker.destinations.line import Line
 from nebula.broker.destinations.queue import Queue
-from nebula.broker.destinations.queues import QUEUE_COST_BYTES, retired_cost_bytes
+from nebula.broker.destinations.queues import QUEUE_COST_BYTES
 from nebula.broker.destinations.topic import Topics
 from nebula.broker.destinations.value_feed import (
     ENTRY_COST_BYTES,
@@ -63,8 +63,6 @@ def _check_memory(broker: Broker, sessions: Collection[Session]) -> None:
     paid: Counter[Usage] = Counter()
     for name, queue in broker.queues.by_name.items():
         paid[queue.owner] += QUEUE_COST_BYTES + text_cost_bytes(name)
-    for owner, retired in broker.queues._retired_by.items():
-        paid[owner] += sum(map(retired_cost_bytes, retired))
     for queue in _queues(broker):
         for message in _in_memory(queue):
             paid[queue.payer or message.head.usage] += message.size_bytes

@@ -19,12 +19,10 @@ from nebula.broker.policies import DestinationPolicy, PolicyTable, QueueRules, W
 from nebula.broker.shares import Resource, Usage, text_cost_bytes
 
 # PROTOCOL G: the name of an inbox that is gone is not given out again for an hour. So many
-# names are remembered at most; the oldest of the principal that has most are forgotten first.
+# names are remembered at most, some 150 bytes each; the oldest of the principal that has most are forgotten
+# first.
 _RETIRED_INBOX_SECONDS = 3600.0
 _MAX_RETIRED_INBOXES = 100_000
-
-# What CPython takes for the name of an inbox that is gone, beside its text.
-RETIRED_COST_BYTES: Final = 150
 
 # What CPython takes for an empty queue. Measured by tests/broker/test_costs.py.
 QUEUE_COST_BYTES: Final = 3_200
@@ -66,9 +64,9 @@ class Queues:
         self._copies = policies.copies
         self._wall_offset = wall_offset
         self._by_name: dict[str, Queue] = {}
-        # Until when; and whose they were, oldest first.
-        self._retired_inboxes: dict[str, float] = {}
-        self._retired_by: dict[Usage, deque[str]] = {}
+        # Hashes of names, which may be long, with until when; and by whose they were, oldest first.
+        self._retired_inboxes: dict[int, float] = {}
+        self._retired_by: dict[str, deque[int]] = {}
         self.get: Callable[[str], Queue | None] = self._by_name.get
         self._now = 0.0
 
@@ -192,7 +190,7 @@ class Queues:
 
     def is_fresh_inbox(self, name: str, now: float) -> bool:
         """Whether somebody may have it as an inbox: nobody has, nor had within the hour."""
-        return name not in self._by_name and self._retired_inboxes.get(name, now) <= now
+        return name not in self._by_name and self._retired_inboxes.get(hash(name), now) <= now
 
     def forget_if_idle(self, queue: Queue, now: float) -> None:
         """Forget what holds and feeds nothing: the next SEND or SUBSCRIBE makes it again."""
@@ -205,15 +203,12 @@ class Queues:
             self._retire(queue, now)
 
     def _retire(self, inbox: Queue, now: float) -> None:
-        """Remember its name for a while. Whoever has no room for that, or has most, forgets its oldest."""
-        if inbox.name in self._retired_inboxes:
+        """Remember its name for a while. Where these are too many, whoever has most forgets its oldest."""
+        name, owner = hash(inbox.name), inbox.owner.name
+        if name in self._retired_inboxes:
             self._forget_expired(now)  # its hour is over, and nobody has looked since
-        owner = inbox.owner
-        self._retired_inboxes[inbox.name] = now + _RETIRED_INBOX_SECONDS
-        self._retired_by.setdefault(owner, deque()).append(inbox.name)
-        self._account.hold(retired_cost_bytes(inbox.name), owner)
-        if self._account.is_overdrawn(owner):
-            self._forget_retired(owner)
+        self._retired_inboxes[name] = now + _RETIRED_INBOX_SECONDS
+        self._retired_by.setdefault(owner, deque()).append(name)
         if len(self._retired_inboxes) > _MAX_RETIRED_INBOXES:
             self._forget_retired(max(self._retired_by, key=lambda each: len(self._retired_by[each])))
 
@@ -222,13 +217,11 @@ class Queues:
             while retired and self._retired_inboxes[retired[0]] <= now:
                 self._forget_retired(owner)
 
-    def _forget_retired(self, owner: Usage) -> None:
+    def _forget_retired(self, owner: str) -> None:
         retired = self._retired_by[owner]
-        name = retired.popleft()
+        del self._retired_inboxes[retired.popleft()]
         if not retired:
             del self._retired_by[owner]
-        del self._retired_inboxes[name]
-        self._account.release(retired_cost_bytes(name), owner)
 
     def advance(self, now: float) -> None:
         """Let time pass: drop what has expired."""
@@ -332,8 +325,3 @@ class Queues:
             usage=message.head.usage,
         )
         return Message(head, message.body, next(self._numbers), self._now)
-
-
-def retired_cost_bytes(name: str) -> int:
-    """What it costs to remember the name of an inbox that is gone."""
-    return RETIRED_COST_BYTES + text_cost_bytes(name)
