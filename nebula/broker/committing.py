@@ -58,6 +58,10 @@ class Committing:
             raise Refused("transaction", f"the transaction {name[:40]!r} has begun already")
         if len(session.transactions) >= self.limits.max_transactions:
             raise Refused("transaction", f"more than {self.limits.max_transactions} transactions")
+        # The first one is always let in: its COMMIT says what there is no room for, and its ACKs make some.
+        if session.transactions and self.account.is_overdrawn(session.usage):
+            self.account.exceed(Resource.MEMORY, session.usage, session.id)
+            raise Refused("transaction", "the broker has no room for more of your transactions")
         session.transactions[name] = Transaction()
         self._count_bytes(session, HELD_COST_BYTES + text_cost_bytes(name))
 

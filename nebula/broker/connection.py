@@ -422,6 +422,7 @@ class Connection(asyncio.Protocol):
     def _close(self) -> None:
         """Let the peer read what was written, then end."""
         self._is_closing = True
+        self._server.note_parting(self)
         if self._timer is not None:
             self._timer.cancel()
         self._transport.resume_reading()

@@ -322,7 +322,8 @@ class Broker:
         self.access.replace(grants)
         self._sending.epoch = self.access.epoch
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
-        self.topics.review()
+        self.topics.forget_reached()
+        self.values.forget_reached()
         for session in list(self._sessions.values()):
             for subscription in list(session.subscriptions.values()):
                 queue = subscription.destination

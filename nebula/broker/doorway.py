@@ -22,8 +22,8 @@ class Doorway:
         most: how many there may be.
         most_of_one: how many of them may come from one address (IPv6: from one subnet), so that one
             machine cannot keep all others out. Those whose principal has a share of its own do not count.
-        evict: closes the connection of a guest that has not said who it is, to make room for a new one;
-            None: nobody makes room.
+        evict: closes the connection of a guest to make room for a new one: of one that is at its end, or
+            has not said who it is; None: nobody makes room.
     """
 
     def __init__(self, most: int, most_of_one: int, evict: Callable[[object], None] | None = None) -> None:
@@ -34,6 +34,8 @@ class Doorway:
         self._counts: Counter[str] = Counter()
         # Those who have not said who they are, by place, longest first.
         self._unknown: dict[str, dict[object, None]] = {}
+        # Those that were ended and are not gone yet, longest first.
+        self._parting: dict[object, None] = {}
 
     def __len__(self) -> int:
         """Those who are there."""
@@ -74,6 +76,12 @@ class Doorway:
             self._places[guest] = None
             self._count_out(place)
 
+    def part(self, guest: object) -> None:
+        """It was ended, and may take seconds to go: before all others it makes room for a new one."""
+        if guest in self._places and self._evict is not None:
+            self._forget_unknown(guest)
+            self._parting[guest] = None
+
     def _forget_unknown(self, guest: object) -> None:
         place = self._places.get(guest)
         unknown = None if place is None else self._unknown.get(place)
@@ -83,11 +91,14 @@ class Doorway:
                 del self._unknown[place]
 
     def _make_room(self) -> bool:
-        """End who has waited longest at the place where most wait; False: nobody waits."""
-        if self._evict is None or not self._unknown:
+        """End who is at its end anyway, or who has waited longest where most wait; False: there is nobody."""
+        if self._evict is None or not (self._parting or self._unknown):
             return False
-        place = max(self._unknown, key=lambda each: len(self._unknown[each]))
-        guest = next(iter(self._unknown[place]))
+        if self._parting:
+            guest = next(iter(self._parting))
+        else:
+            place = max(self._unknown, key=lambda each: len(self._unknown[each]))
+            guest = next(iter(self._unknown[place]))
         self.leave(guest)
         self._evict(guest)
         return True
@@ -95,6 +106,7 @@ class Doorway:
     def leave(self, guest: object) -> None:
         """Count it out, if it was in."""
         self._forget_unknown(guest)
+        self._parting.pop(guest, None)
         place = self._places.pop(guest, None)
         if place is not None:
             self._count_out(place)

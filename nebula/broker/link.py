@@ -109,19 +109,24 @@ class Link:
     @property
     def unwritten_bytes(self) -> int:
         """What the transport could not write yet."""
+        if self._transport is None:
+            return 0
         size: int = self._transport.get_write_buffer_size()
         return size
 
     @property
     def most_transit_bytes(self) -> int:
-        """What is on its way to and from the peer; what it shares with others counts as its own. Cheap."""
-        if self.protocol.is_finished:
-            return 0
+        """What is on its way to and from the peer; what it shares with others counts as its own. Cheap.
+
+        Also of one that was ended: it may take seconds to read what was written to it.
+        """
         return self.unwritten_bytes + self.protocol.session.outbox_bytes + self._held_bytes
 
     @property
     def _held_bytes(self) -> int:
         protocol = self.protocol
+        if protocol.is_finished:
+            return 0
         return protocol.session.held_bytes + protocol.unread_bytes + self.held_before_bytes
 
     def load(self) -> Load:

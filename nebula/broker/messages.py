@@ -268,7 +268,8 @@ class Message:
         self.size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
         head.cost_bytes = 0
         if exchange is not None:
-            self.size_bytes += EXCHANGE_COST_BYTES + len(exchange[1])
+            text = exchange[1]
+            self.size_bytes += EXCHANGE_COST_BYTES + len(text) * (1 if text.isascii() else 4)
         self.expires_at = None if head.time_to_live is None else now + head.time_to_live
         self.shared: dict[Any, Any] | None = None
 

@@ -24,6 +24,10 @@ T = TypeVar("T")
 # Destinations whose matches are remembered; beyond it the oldest are worked out anew.
 _MAX_WARM = 100_000
 
+# And no more than so many matches of all of them together: where very many globs match every name, each
+# destination that is remembered would take as many. With two references each that is 64 MB.
+_MAX_WARM_MATCHES = 4_000_000
+
 # Senders choose the names: those that are absurdly long are worked out each time.
 _MAX_WARM_CHARACTERS = 256
 
@@ -31,7 +35,8 @@ _MAX_WARM_CHARACTERS = 256
 # lookup for each character of a destination.
 _MAX_RUN_CHARACTERS: Final = 8
 
-# So many new globs are tried one by one on a destination that is remembered.
+# So many new globs are tried one by one on a destination that is remembered, and so many changes of who is
+# reached are looked at one by one.
 _MAX_LATEST = 64
 
 
@@ -55,9 +60,9 @@ class _Glob(Generic[T]):
 
 
 class _Match(Generic[T]):
-    """The patterns that one destination matches, as far as they were looked at."""
+    """The patterns that one destination matches, and those that reach anybody, as far as is known."""
 
-    __slots__ = ("additions", "everything", "globs", "removals", "version")
+    __slots__ = ("additions", "changes", "everything", "globs", "reached", "reaching", "removals", "version")
 
     def __init__(self) -> None:
         self.version = -1
@@ -65,6 +70,9 @@ class _Match(Generic[T]):
         self.globs: list[_Glob[T]] = []
         self.additions = 0
         self.removals = 0
+        self.changes = -1
+        self.reached: list[T] = []
+        self.reaching: list[_Glob[T]] = []
 
 
 class PatternTable(Generic[T]):
@@ -73,9 +81,15 @@ class PatternTable(Generic[T]):
     A lookup costs a dictionary access, however many patterns and destinations there are, once a
     destination is warm. A new glob is tried on a destination when that is looked up next, and
     then only that glob; so neither subscribing nor leaving touches what nobody sends to.
+
+    Args:
+        reaches: whether anybody at a thing may receive what is sent to a destination; for `reached`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reaches: Callable[[T, str], bool] | None = None) -> None:
+        self._reaches = reaches
+        self._changes = 0
+        self._changed: deque[_Glob[T]] = deque(maxlen=_MAX_LATEST)
         self._things: dict[str, T] = {}
         # In the order in which they came.
         self._globs: dict[str, _Glob[T]] = {}
@@ -86,6 +100,8 @@ class PatternTable(Generic[T]):
         self._additions = 0
         self._removals = 0
         self._warm: dict[str, _Match[T]] = {}
+        # How many globs match those, all together.
+        self._warm_matches = 0
 
     @property
     def things(self) -> Mapping[str, T]:
@@ -117,15 +133,19 @@ class PatternTable(Generic[T]):
         else:
             self._forget_literal(pattern)
         self._things[pattern] = thing
+        self.note_change(pattern)
 
     def remove(self, pattern: str) -> None:
         """Take it out again."""
+        self.note_change(pattern)
         del self._things[pattern]
         glob = self._globs.pop(pattern, None)
         if glob is None:
             self._forget_literal(pattern)
             return
         glob.is_gone = True
+        # Destinations that are not looked up again still remember it, and what was compiled takes kilobytes.
+        glob.matches = _matches_nothing
         length = len(glob.run)
         bucket = self._by_run[length][glob.run]
         del bucket[glob.number]
@@ -149,6 +169,54 @@ class PatternTable(Generic[T]):
             match = self._match_anew(destination, match)
         return match.everything
 
+    def reached(self, destination: str) -> Sequence[T]:
+        """As `matching`, without what reaches nobody.
+
+        It is remembered too: what people subscribe to who may receive nothing of it must not cost each SEND.
+        """
+        match = self._warm.get(destination)
+        if match is None or match.changes != self._changes:
+            match = self._reach_anew(destination, match)
+        return match.reached
+
+    def note_change(self, pattern: str) -> None:
+        """The thing of this pattern may reach others than before."""
+        glob = self._globs.get(pattern)
+        if glob is None:
+            self._forget_literal(pattern)
+        else:
+            self._changes += 1
+            self._changed.append(glob)
+
+    def forget_reached(self) -> None:
+        """Everything may reach others than before."""
+        # More than is looked at one by one.
+        self._changes += _MAX_LATEST + 1
+
+    def _reach_anew(self, destination: str, match: _Match[T] | None) -> _Match[T]:
+        assert self._reaches is not None
+        reaches, count = self._reaches, self._changes
+        changed_count = count if match is None or match.changes < 0 else count - match.changes
+        if match is None or match.changes < 0 or changed_count > len(self._changed):
+            if match is None or match.version != self._version:
+                match = self._match_anew(destination, match)
+            match.reaching = [each for each in match.globs if reaches(each.thing, destination)]
+        else:
+            changed = set(islice(reversed(self._changed), changed_count))
+            match.reaching = [each for each in match.reaching if each not in changed]
+            match.reaching += [
+                each
+                for each in changed
+                if not each.is_gone and each.matches(destination) and reaches(each.thing, destination)
+            ]
+            match.reaching.sort(key=_by_number)
+        match.reached = [each.thing for each in match.reaching]
+        literal = self._things.get(destination)
+        if literal is not None:
+            match.reached.insert(0, literal)
+        match.changes = count
+        return match
+
     def _file(self, pattern: str, thing: T) -> None:
         matches = compile_glob(pattern)
         run = min(
@@ -169,15 +237,14 @@ class PatternTable(Generic[T]):
         # It concerns no other destination.
         match = self._warm.get(pattern)
         if match is not None:
-            match.version = -1
+            match.version = match.changes = -1
 
     def _match_anew(self, destination: str, match: _Match[T] | None) -> _Match[T]:
         if match is None:
             match = _Match()
             if len(destination) <= _MAX_WARM_CHARACTERS:
-                if len(self._warm) >= _MAX_WARM:
-                    del self._warm[next(iter(self._warm))]
                 self._warm[destination] = match
+        before = len(match.globs)
         if match.removals != self._removals:
             match.removals = self._removals
             match.globs = [each for each in match.globs if not each.is_gone]
@@ -194,7 +261,15 @@ class PatternTable(Generic[T]):
         if literal is not None:
             match.everything.insert(0, literal)
         match.version = self._version
+        if self._warm.get(destination) is match:
+            self._warm_matches += len(match.globs) - before
+            while len(self._warm) > _MAX_WARM or self._warm_matches > _MAX_WARM_MATCHES:
+                self._forget_oldest()
         return match
+
+    def _forget_oldest(self) -> None:
+        oldest = self._warm.pop(next(iter(self._warm)))
+        self._warm_matches -= len(oldest.globs)
 
     def _candidates(self, destination: str, new_count: int) -> Iterable[_Glob[T]]:
         """Globs among which are all that match the destination, of the latest so many; others too, maybe."""
@@ -211,6 +286,10 @@ class PatternTable(Generic[T]):
             # As a set: a name that repeats itself does not have a glob tried twice.
             for part in buckets.keys() & {destination[end - length : end] for end in ends}:
                 yield from buckets[part].values()
+
+
+def _matches_nothing(destination: str) -> bool:  # noqa: ARG001
+    return False
 
 
 def _by_number(glob: _Glob[T]) -> int:

@@ -14,8 +14,10 @@ from nebula.broker.durables import StandingSessions
 from nebula.broker.journal import Journal
 from nebula.broker.messages import DEFAULT_PRIORITY, PRIORITIES, Content, ContentCheck, Kind, Message
 from nebula.broker.placing import Placing
+from nebula.broker.shares import Usage
 from nebula.broker.store import PageRequest, Snapshot, StoredMessage
 from nebula.broker.subscribing import Subscribing
+from nebula.headers import SENDER
 
 
 class Restoring:
@@ -106,8 +108,15 @@ class Restoring:
                 for level in range(PRIORITIES)
                 if level != DEFAULT_PRIORITY
             )
-            queue = self.queues.create(name, self.account.own, has_levels=has_levels)
+            owner = self._owner_of(name, kept.lines[line].first)
+            queue = self.queues.create(name, owner, has_levels=has_levels)
         return queue
+
+    def _owner_of(self, name: str, rows: Sequence[StoredMessage]) -> Usage:
+        """Who pays for the place of a queue: whoever sent what waits there first, as far as that is known."""
+        if not rows or name == self.queues.dead_letter:
+            return self.account.own
+        return self.journal.usage_of(dict(rows[0].headers).get(SENDER, ""))
 
     def _restored(self, line: str, rows: Iterable[StoredMessage]) -> Iterator[tuple[Message, int]]:
         restore = self.journal.restore

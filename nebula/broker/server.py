@@ -295,8 +295,13 @@ class Server:
         """It is known who the peer is: from now on the core counts its connections."""
         self._doorway.know(connection, has_share=connection.principal != ANONYMOUS)
 
+    def note_parting(self, connection: Connection) -> None:
+        """It is at its end, and stays only until the peer has read why."""
+        self._doorway.part(connection)
+
     def _evict(self, guest: object) -> None:
-        """Close a connection whose peer has not said who it is: a new one needs its place."""
+        """Close a connection that is at its end, or whose peer has not said who it is: a new one needs its
+        place."""
         if not self._doors.end_handshake(guest):
             assert isinstance(guest, Connection)
             guest.abort()

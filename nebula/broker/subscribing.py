@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from nebula.broker.account import Account
@@ -76,7 +77,7 @@ class Subscribing:
         self._policies = policies
         self._limits = limits
         self._account = account
-        # Who named a glob first, and pays for it as long as anybody uses it.
+        # Who named a glob first of those that use it, and pays for it.
         self._glob_owners: dict[str, Usage] = {}
         self._queues = queues
         self._topics = topics
@@ -104,6 +105,7 @@ class Subscribing:
             Refused: it cannot be had; the connection is to be closed with an ERROR.
         """
         self._need(Resource.SUBSCRIPTIONS, session, "too-many-subscriptions", "subscriptions")
+        self._need_memory(session)
         durable = None
         source: Queue | ValueFeed | None
         if request.kind is not Kind.QUEUE and (request.durable or self._is_paused(session, request)):
@@ -136,11 +138,20 @@ class Subscribing:
         self._account.give_back(Resource.SUBSCRIPTIONS, usage)
         self._account.release(subscription_cost_bytes(subscription), usage)
 
-    def _forget_glob_if_idle(self, pattern: str) -> None:
-        if pattern in self._glob_owners and not (
-            pattern in self._values.globs or pattern in self._topics.globs
-        ):
-            self._account.give_back(Resource.GLOBS, self._glob_owners.pop(pattern))
+    def _let_go_of_glob(self, pattern: str, leaver: Usage) -> None:
+        """A subscription of this principal has ended: another one pays for its glob, or nobody has to."""
+        owner = self._glob_owners.get(pattern)
+        heir = next(self._users_of_glob(pattern), None)
+        if owner is None or (heir and (owner is not leaver or owner in self._users_of_glob(pattern))):
+            return
+        self._account.give_back(Resource.GLOBS, self._glob_owners.pop(pattern))
+        if heir is not None:
+            self._glob_owners[pattern] = heir
+            self._account.take(Resource.GLOBS, heir)
+
+    def _users_of_glob(self, pattern: str) -> Iterator[Usage]:
+        topic = self._topics.topics.get(pattern)
+        return chain(() if topic is None else topic.users, self._values.users_of(pattern))
 
     def _take_snapshot(self, feed: ValueFeed, request: SubscribeRequest) -> None:
         try:
@@ -197,7 +208,7 @@ class Subscribing:
                 self._topics.release(subscription.pattern, destination)
             else:
                 self._queues.forget_if_idle(destination, now)
-        self._forget_glob_if_idle(subscription.pattern)
+        self._let_go_of_glob(subscription.pattern, session.usage)
         return None
 
     def part(self, subscription: Subscription, kept: Collection[int], now: float, *, lost: bool) -> None:
@@ -255,7 +266,7 @@ class Subscribing:
             durable.source.clear("deleted")
             self._topics.release(durable.pattern, durable.source)
         self._standing.remove(standing, durable)
-        self._forget_glob_if_idle(durable.pattern)
+        self._let_go_of_glob(durable.pattern, standing.usage)
 
     def end_session(self, standing: StandingSession) -> None:
         """Forget a session's durable subscriptions, with all that they keep. None of them is served."""
@@ -416,8 +427,7 @@ class Subscribing:
             feed = ValueFeed(self._account, pattern, session.rights, session.usage, is_durable=False)
             self._values.add(feed)
             return feed
-        if pattern not in self._topics.topics:
-            self._need_place(session)
+        self._need_topic(session, pattern)
         policy = self._policies.lookup(pattern)
         drops = policy is not None and policy.slow_subscriber is SlowSubscriber.DROP_OLDEST
         if request.ack_mode is AckMode.AUTO and not drops:
@@ -438,6 +448,8 @@ class Subscribing:
             durable = None
         prefetch = request.prefetch or self._limits.default_prefetch
         if durable is None:
+            if request.kind is Kind.TOPIC:
+                self._need_topic(session, request.destination)
             self._standing.check_room(session.usage)
             standing = self._standing.open(session.id, session.rights, session.usage)
             if len(standing.durables) >= self._limits.max_subscriptions:
@@ -455,6 +467,22 @@ class Subscribing:
 
     def _need_place(self, session: Session) -> None:
         self._need(Resource.DESTINATIONS, session, "too-many-destinations", "destinations")
+
+    def _need_topic(self, session: Session, pattern: str) -> None:
+        if pattern not in self._topics.topics:
+            self._need_place(session)
+
+    def _need_memory(self, session: Session) -> None:
+        """Subscriptions are only counted, and must not take more than a little above a share.
+
+        As many as one connection may have are always let in: consumers make room.
+        """
+        usage = session.usage
+        if usage.used(
+            Resource.SUBSCRIPTIONS
+        ) >= self._limits.max_subscriptions and self._account.is_overdrawn(usage):
+            self._account.exceed(Resource.MEMORY, usage, session.id)
+            raise Refused("memory", "the broker has no room for more of your subscriptions")
 
     def _need(self, resource: Resource, session: Session, code: str, what: str) -> None:
         if not self._account.has_room(resource, session.usage):

@@ -30,9 +30,11 @@ __all__ = ["FrameLimits", "FrameParser", "serialize"]
 
 
 # A table of heads is worth having when it is small and hit often: a sender uses few
-# destinations. Long heads are rare, and holding 32 of them would cost memory per connection.
+# destinations. Long heads are rare, and holding 32 of them would cost memory per connection; so would
+# heads of very many short lines, of which each takes some 170 bytes.
 _MAX_KNOWN_HEADS: Final = 32
 _MAX_KNOWN_HEAD_BYTES: Final = 512
+_MAX_KNOWN_HEAD_LINES: Final = 24
 _LONGEST_COMMAND: Final = max(map(len, CLIENT_COMMANDS | SERVER_COMMANDS))
 _RECEIPT: Final = b"\nreceipt:"
 _NUL_IN_HEAD: Final = "a NUL octet before the end of the headers"
@@ -316,7 +318,11 @@ class FrameParser:
         # ACKs and MESSAGEs each name a message of their own: they would only push SENDs out.
         # With three headers to spare: those that are cut out must not be too many because of what
         # came before.
-        if command == "SEND" and len(head) <= _MAX_KNOWN_HEAD_BYTES and len(lines) < limits.max_headers - 2:
+        if (
+            command == "SEND"
+            and len(head) <= _MAX_KNOWN_HEAD_BYTES
+            and len(lines) <= min(_MAX_KNOWN_HEAD_LINES, limits.max_headers - 3)
+        ):
             if len(self._heads) == _MAX_KNOWN_HEADS:
                 self._heads.clear()
             self._heads[head] = read

@@ -29,3 +29,20 @@ def test_message_with_its_own_head_counts_for_what_it_costs(headers: int, value:
     tracemalloc.stop()
     counted = sum(message.size_bytes for message in messages)
     assert costs <= counted
+
+
+@pytest.mark.parametrize("text", ["i" * 16_000, "i" * 15_000 + "\N{FACE WITH MEDICAL MASK}"])
+def test_message_counts_for_the_header_that_is_its_own(text: str) -> None:
+    many = 100
+    head = Head(Kind.QUEUE, "/queue/a", "anonymous", ())
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+
+    messages = [
+        Message(head, b"", number + 1000, 0.0, ("neb-in-reply-to", f"{text}{number}"))
+        for number in range(many)
+    ]
+
+    costs = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert costs <= sum(message.size_bytes for message in messages)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from tests.broker.harness import BrokerHarness
+from nebula.broker.destinations import queues
+from nebula.headers import INBOX_PREFIX
+from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
 
 INBOX = "/queue/nebula.inbox.1"
@@ -75,6 +79,59 @@ def test_name_of_an_inbox_is_not_given_out_again_for_an_hour(broker: BrokerHarne
     bob.subscribe(INBOX, "exclusive:true", "receipt:r")
 
     assert bob.received() == [("RECEIPT", {"receipt-id": "r"})]
+
+
+def come_and_go(peer: Peer, count: int, name: str = "hog") -> None:
+    """Subscribe to so many inboxes, one after the other."""
+    for number in range(count):
+        peer.subscribe(f"{INBOX_PREFIX}{name}.{number}", "exclusive:true")
+        peer.say("UNSUBSCRIBE id:s")
+
+
+def test_names_of_inboxes_that_are_gone_push_out_those_of_whoever_has_most(
+    broker: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "_MAX_RETIRED_INBOXES", 10)
+    alice, hog = broker.connect(principal="alice"), broker.connect(principal="hog")
+    alice.subscribe(INBOX, "exclusive:true")
+    alice.lose()
+    come_and_go(hog, 30)
+    hog.subscribe(INBOX, "exclusive:true", "receipt:r")
+
+    assert hog.received() == [IGNORED]
+    hog.subscribe(f"{INBOX_PREFIX}hog.0", "exclusive:true", "receipt:r", id="t")
+    assert hog.received() == [("RECEIPT", {"receipt-id": "r"})]
+
+
+def test_names_of_inboxes_that_are_gone_take_little_memory_however_long_they_are(
+    broker: BrokerHarness,
+) -> None:
+    hog = broker.connect()
+    come_and_go(hog, 1, name="x" * 900)
+    before = retained_bytes(broker)
+    come_and_go(hog, 100, name="x" * 900)
+
+    assert retained_bytes(broker) - before < 100 * 300
+
+
+def retained_bytes(broker: BrokerHarness) -> int:
+    """What is remembered of the names of inboxes that are gone."""
+    names = broker.broker.queues._retired_inboxes
+    return sys.getsizeof(names) + sum(map(sys.getsizeof, names))
+
+
+def test_name_of_an_inbox_that_is_used_again_after_its_hour_is_remembered_again(
+    broker: BrokerHarness,
+) -> None:
+    alice = broker.connect()
+    for _ in range(3):
+        alice.subscribe(INBOX, "exclusive:true", "receipt:r")
+        assert alice.received() == [("RECEIPT", {"receipt-id": "r"})]
+        alice.say("UNSUBSCRIBE id:s")
+        broker.now += 3600  # nobody has looked at the clock meanwhile
+    broker.advance(1)
+
+    assert not broker.broker.queues._retired_by
 
 
 def test_other_reserved_queues_are_nobodys(broker: BrokerHarness) -> None:

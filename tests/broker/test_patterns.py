@@ -87,6 +87,34 @@ def test_only_so_many_destinations_are_remembered(monkeypatch: pytest.MonkeyPatc
     assert len(table._warm) == 2
 
 
+def test_only_so_many_matches_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "_MAX_WARM_MATCHES", 25)
+    table: PatternTable[int] = PatternTable()
+    for number in range(10):
+        table.add(f"X/{'?' * number}*", number)
+
+    assert [table.matching(f"X/{number:010}") for number in range(20)] == [list(range(10))] * 20
+    assert len(table._warm) == 2
+    for number in range(10):
+        table.remove(f"X/{'?' * number}*")
+    table.add("X/*", 1)
+    for number in range(20):
+        assert table.matching(f"X/{number:010}") == [1]
+    assert table._warm_matches == sum(len(each.globs) for each in table._warm.values()) == 20
+
+
+def test_glob_that_has_gone_is_not_kept_compiled_for_names_that_matched_it() -> None:
+    table: PatternTable[int] = PatternTable()
+    table.add("X/gone.*", 1)
+    compiled = next(iter(table._globs.values())).matches
+    assert table.matching("X/gone.1") == [1]
+    table.remove("X/gone.*")
+
+    assert not [each for match in table._warm.values() for each in match.globs if each.matches is compiled]
+    table.add("X/gone.1*", 2)
+    assert table.matching("X/gone.1") == [2]
+
+
 def test_names_that_are_absurdly_long_are_not_remembered() -> None:
     table: PatternTable[int] = PatternTable()
     table.add("/topic/*", 1)

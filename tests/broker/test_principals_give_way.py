@@ -34,6 +34,21 @@ def test_who_has_said_who_it_is_makes_room_for_nobody() -> None:
     assert gone == []
 
 
+def test_who_is_at_its_end_makes_room_before_all_others() -> None:
+    gone: list[object] = []
+    doorway = Doorway(3, 3, gone.append)
+    for guest in ("stranger", "a", "b"):
+        doorway.enter(guest, "192.0.2.1")
+    for guest in ("a", "b"):
+        doorway.know(guest, has_share=True)
+        doorway.part(guest)
+    doorway.leave("a")
+
+    assert [doorway.enter(guest, "192.0.2.2") for guest in ("c", "d")] == [None, None]
+    assert gone == ["b"]
+    assert len(doorway) == 3
+
+
 def test_principal_with_a_share_of_its_own_keeps_nobody_of_its_address_out() -> None:
     doorway = Doorway(10, 2, lambda _: None)
     for guest in ("a", "b"):

@@ -159,6 +159,8 @@ def hold_memory_in_values(peer: Peer) -> bool:
 def hold_memory_in_a_transaction(peer: Peer) -> bool:
     name = f"t{len(peer.session.transactions)}"
     peer.say(f"BEGIN transaction:{name}")
+    if peer.is_closed:
+        return False
     before_bytes = peer.session.usage.memory_bytes
     assert send(peer, "/queue/held", f"transaction:{name}", body="x" * 2_000) == "RECEIPT"
     return peer.session.usage.memory_bytes >= before_bytes + 2_000
@@ -435,6 +437,20 @@ def test_delayed_messages_are_counted_again_after_a_restart_and_can_be_purged() 
     assert "hog" not in {each.name for each in broker.broker.account.usages.all}
 
 
+def test_places_of_queues_are_paid_for_by_their_senders_after_a_restart() -> None:
+    disk = MemoryDisk()
+    broker = tight(store=MemoryStore(disk))
+    hog = broker.connect(principal="hog")
+    for number in range(20):
+        hog.publish(f"/queue/hog.{number}", "x", headers=[PERSISTENT])
+    broker.commit()
+
+    broker = tight(store=MemoryStore(disk))
+    assert broker.broker.usage_of("hog").used(Resource.DESTINATIONS) == 20
+    assert exhaust(broker, "hog", make_queues) < 10
+    assert all(make_queues(broker.connect(principal="alice")) for _ in range(3))
+
+
 def test_principals_are_ordered_by_what_they_used_up_of_their_shares(broker: BrokerHarness) -> None:
     alice, hog = (broker.connect(principal=each) for each in ("alice", "hog"))
     alice.subscribe("/queue/a", id="1")
@@ -527,6 +543,88 @@ def test_values_that_a_slow_or_absent_peer_is_to_be_told_of_count_for_it() -> No
     assert hog.is_closed or not broker.broker.standing.by_id
     assert not broker.broker.account.is_overdrawn(hog_usage)
     assert send(alice, "X/last") == "accepted"
+
+
+def test_durable_subscriptions_to_topics_take_places_among_the_destinations() -> None:
+    broker = tight()
+    exhaust(broker, "hog", make_queues)
+    hog = broker.connect(principal="hog", client_id="h")
+    hog.subscribe("/topic/hog", "durable:true")
+
+    assert hog.is_closed
+    assert not broker.broker.standing.by_id
+
+
+def test_delayed_messages_that_fall_due_take_no_more_places_than_their_sender_may_have() -> None:
+    broker = tight()
+    hog = broker.connect(principal="hog")
+    for number in range(20):
+        assert send(hog, f"/queue/later.{number}", "delay:5000") == "accepted"
+    exhaust(broker, "hog", make_queues)
+    broker.advance(6)
+
+    alice = broker.connect(principal="alice")
+    assert all(make_queues(alice) for _ in range(3))
+    assert broker.broker.queues.by_name[broker.broker.queues.dead_letter].depth == 20
+
+
+@pytest.mark.parametrize("destination", ["/topic/t", "/topic/t.*", "X/t.*"])
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_who_stays_pays_for_what_another_has_left(destination: str, *, is_durable: bool) -> None:
+    broker = tight()
+    alice, hog = broker.connect(principal="alice"), broker.connect(principal="hog", client_id="h")
+    alice.subscribe(destination)
+    hog.subscribe(destination, f"durable:{'true' if is_durable else 'false'}")
+    alice.subscribe(destination, id="second")
+    alice.say("UNSUBSCRIBE id:s")
+    resources = Resource.DESTINATIONS, Resource.GLOBS
+    held = sum(broker.broker.usage_of("alice").used(each) for each in resources)
+    alice.say("UNSUBSCRIBE id:second")
+
+    assert held > 0
+    assert [broker.broker.usage_of("alice").used(each) for each in resources] == [0, 0]
+    assert sum(broker.broker.usage_of("hog").used(each) for each in resources) == held
+
+
+LONG = "x" * 200
+
+
+def test_subscriptions_take_a_little_above_their_share_of_the_memory_and_no_more() -> None:
+    broker = tight(replace(TIGHT, max_subscriptions=20, max_subscriptions_in_all=4_000))
+    topic = f"/topic/{LONG * 4}"
+    for _ in range(20):
+        hog = broker.connect(principal="hog")
+        for _ in range(19):
+            if not hog.is_closed:
+                _subscribe(hog, topic)
+
+    assert broker.broker.usage_of("hog").refusals > 0
+    alice = broker.connect(principal="alice")
+    assert send(alice, "/queue/orders", body="x" * 2_000) == "accepted"
+    assert all(_subscribe(alice, topic) for _ in range(3))
+
+
+def test_consumer_comes_in_where_its_principal_has_filled_its_share_of_the_memory() -> None:
+    broker = tight()
+    exhaust(broker, "hog", hold_memory)
+    hog = broker.connect(principal="hog")
+    hog.subscribe("/queue/held")
+
+    assert len(hog.bodies()) > 50
+    assert broker.broker.usage_of("hog").memory_bytes < 10_000
+
+
+def test_transactions_of_nothing_take_a_little_above_their_share_of_the_memory_and_no_more() -> None:
+    broker = tight(replace(TIGHT, max_connections=400))
+    for _ in range(60):
+        hog = broker.connect(principal="hog")
+        for number in range(10):
+            if not hog.is_closed:
+                hog.say(f"BEGIN transaction:{LONG}{number}")
+
+    assert broker.broker.usage_of("hog").refusals > 0
+    alice = broker.connect(principal="alice")
+    assert send(alice, "/queue/orders", body="x" * 2_000) == "accepted"
 
 
 def test_everything_is_given_back_when_it_ends() -> None:

@@ -83,6 +83,20 @@ def test_refused_peers_that_stay_take_nobodys_place() -> None:
         assert all(wire.is_in_order() for wire in held)
 
 
+def test_peers_that_were_ended_and_stay_take_nobodys_place() -> None:
+    with serve(Limits(max_connections=6, principal_share=1.0)) as broker, innocent(broker):
+        ended = []
+        for _ in range(FLOOD):
+            wire = broker.connect()
+            wire.send(b"NONSENSE\n\n\0")
+            frame = wire.next()
+            assert frame is not None
+            assert frame[0] == "ERROR"
+            ended.append(wire)  # it does not go by itself
+
+        assert broker.connect(source=ELSEWHERE).is_in_order()
+
+
 def test_peers_that_never_connect_lose_their_places() -> None:
     with serve(Limits(max_connections=3)) as broker, innocent(broker):
         broker.limit(connect_timeout=0.3)

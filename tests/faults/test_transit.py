@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from nebula.broker.limits import Limits
+from tests.broker.script import octets
 from tests.faults.served import Served, serve
 from tests.faults.sinks import Deaf, Sink, attach
 from tests.faults.test_server import wait_until
@@ -93,6 +94,22 @@ def test_those_who_read_nothing_are_ended_where_there_are_too_many(broker: Serve
 
     assert broker.ask(lambda: sum(peer.is_aborted for peer in peers)) >= 1
     assert quick.is_in_order()
+
+
+def test_what_they_have_not_read_who_have_said_goodbye_counts_too(broker: Served) -> None:
+    def leave_much() -> list[Deaf]:
+        peers = [Deaf() for _ in range(20)]
+        for number, peer in enumerate(peers):
+            connection = attach(broker, peer, f"SUBSCRIBE id:s; destination:/topic/{number}")
+            attach(broker, Sink(), f"SEND destination:/topic/{number} | " + "x" * 300_000)
+            connection.data_received(octets("DISCONNECT"))
+        return peers
+
+    peers = broker.ask(leave_much)
+    broker.ask(broker.server._relieve)
+
+    left = sum(peer.get_write_buffer_size() for peer in peers if not peer.is_aborted)
+    assert 0 < left <= LIMITS.max_transit_bytes
 
 
 def test_body_that_many_do_not_read_counts_once(broker: Served) -> None:

@@ -412,3 +412,15 @@ def test_uncounted_body_near_its_limit_behind_a_big_head_costs_no_more(
     pieces = [BIG_HEAD, *in_pieces(b"x" * 5000, 1), b"\0"]
 
     assert work(pieces, FrameLimits(max_body_bytes=5000)) < FEW
+
+
+@pytest.mark.parametrize(("lines", "is_known"), [(24, True), (25, False)])
+def test_head_of_very_many_lines_is_not_remembered(lines: int, *, is_known: bool) -> None:
+    parser = FrameParser(CLIENT_COMMANDS)
+    parser.feed(b"CONNECT\n\n\0")
+    parser.begin(V1_2)
+    frame = b"SEND\ndestination:a\n" + b"".join(b"h%d:\n" % each for each in range(lines - 1)) + b"\n\0"
+    first, second = parser.feed(frame + frame)
+
+    assert first.headers == second.headers
+    assert (first.headers is second.headers) is is_known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Final
@@ -18,7 +19,8 @@ from nebula.broker.policies import DestinationPolicy, PolicyTable, QueueRules, W
 from nebula.broker.shares import Resource, Usage, text_cost_bytes
 
 # PROTOCOL G: the name of an inbox that is gone is not given out again for an hour. So many
-# names are remembered at most; the oldest are forgotten first.
+# names are remembered at most, some 150 bytes each; the oldest of the principal that has most are forgotten
+# first.
 _RETIRED_INBOX_SECONDS = 3600.0
 _MAX_RETIRED_INBOXES = 100_000
 
@@ -62,7 +64,9 @@ class Queues:
         self._copies = policies.copies
         self._wall_offset = wall_offset
         self._by_name: dict[str, Queue] = {}
-        self._retired_inboxes: dict[str, float] = {}
+        # Hashes of names, which may be long, with until when; and by whose they were, oldest first.
+        self._retired_inboxes: dict[int, float] = {}
+        self._retired_by: dict[str, deque[int]] = {}
         self.get: Callable[[str], Queue | None] = self._by_name.get
         self._now = 0.0
 
@@ -187,7 +191,7 @@ class Queues:
 
     def is_fresh_inbox(self, name: str, now: float) -> bool:
         """Whether somebody may have it as an inbox: nobody has, nor had within the hour."""
-        return name not in self._by_name and self._retired_inboxes.get(name, now) <= now
+        return name not in self._by_name and self._retired_inboxes.get(hash(name), now) <= now
 
     def forget_if_idle(self, queue: Queue, now: float) -> None:
         """Forget what holds and feeds nothing: the next SEND or SUBSCRIBE makes it again."""
@@ -197,9 +201,28 @@ class Queues:
         self._account.give_back(Resource.DESTINATIONS, queue.owner)
         self._account.release(QUEUE_COST_BYTES + text_cost_bytes(queue.name), queue.owner)
         if queue.is_inbox:
-            self._retired_inboxes[queue.name] = now + _RETIRED_INBOX_SECONDS
-            if len(self._retired_inboxes) > _MAX_RETIRED_INBOXES:
-                del self._retired_inboxes[next(iter(self._retired_inboxes))]
+            self._retire(queue, now)
+
+    def _retire(self, inbox: Queue, now: float) -> None:
+        """Remember its name for a while. Where these are too many, whoever has most forgets its oldest."""
+        name, owner = hash(inbox.name), inbox.owner.name
+        if name in self._retired_inboxes:
+            self._forget_expired(now)  # its hour is over, and nobody has looked since
+        self._retired_inboxes[name] = now + _RETIRED_INBOX_SECONDS
+        self._retired_by.setdefault(owner, deque()).append(name)
+        if len(self._retired_inboxes) > _MAX_RETIRED_INBOXES:
+            self._forget_retired(max(self._retired_by, key=lambda each: len(self._retired_by[each])))
+
+    def _forget_expired(self, now: float) -> None:
+        for owner, retired in list(self._retired_by.items()):
+            while retired and self._retired_inboxes[retired[0]] <= now:
+                self._forget_retired(owner)
+
+    def _forget_retired(self, owner: str) -> None:
+        retired = self._retired_by[owner]
+        del self._retired_inboxes[retired.popleft()]
+        if not retired:
+            del self._retired_by[owner]
 
     def advance(self, now: float) -> None:
         """Let time pass: drop what has expired."""
@@ -218,10 +241,7 @@ class Queues:
             queue = self._by_name.get(holding.name)
             if queue is holding:
                 self.forget_if_idle(queue, now)
-        for name, until in list(self._retired_inboxes.items()):
-            if until > now:
-                break
-            del self._retired_inboxes[name]
+        self._forget_expired(now)
 
     def page_out(self, up_to: int) -> None:
         """Let large queues go what the store has.

@@ -10,48 +10,31 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
-from itertools import islice
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
 
 from nebula.broker.account import Account
 from nebula.broker.destinations.queue import Queue
-from nebula.broker.globs import Matcher, compile_glob, is_glob
 from nebula.broker.messages import Message, Verdict
 from nebula.broker.patterns import PatternTable
 from nebula.broker.shares import Resource, Usage
 from nebula.broker.subscriptions import Subscription
 from nebula.headers import RESERVED_TOPIC_PREFIX
 
-# For so many destinations it is remembered whom they reach, where rights are configured; and so many changes
-# of subscriptions are looked at one by one.
-_MAX_REMEMBERED: Final = 10_000
-_MAX_CHARACTERS: Final = 256
-_MAX_CHANGES: Final = 64
-
 
 class Topic:
     """What is subscribed to one topic, or to one glob of topics.
 
-    Args:
-        pattern: what was subscribed to.
-        owner: who subscribed first, and pays for its place among the destinations.
-        number: its place in the order in which they came.
-
     Attributes:
-        matches: whether a destination is one of its.
         direct: subscriptions that acknowledge nothing.
+        owner: who subscribed first of those that still do, and pays for its place among the destinations.
         queues: one for each other subscription, which gives it credit, redelivery and a bound. That
             of a durable one stays while its subscription is away.
     """
 
-    __slots__ = ("direct", "matches", "number", "owner", "queues")
+    __slots__ = ("direct", "owner", "queues")
 
-    def __init__(self, pattern: str, owner: Usage, number: int) -> None:
-        self.matches: Matcher = compile_glob(pattern)
+    def __init__(self, owner: Usage) -> None:
         self.owner = owner
-        self.number = number
         self.direct: list[Subscription] = []
         self.queues: list[Queue] = []
 
@@ -66,10 +49,20 @@ class Topic:
         return not (self.direct or self.queues)
 
     def reaches(self, destination: str) -> bool:
-        """Whether anybody is subscribed who may receive what is sent there, if it matches."""
-        return any(each.session.rights.may_receive(destination) for each in self.direct) or any(
-            queue.may_take(destination) for queue in self.queues
-        )
+        """Whether anybody is subscribed who may receive what is sent there."""
+        for subscription in self.direct:
+            if subscription.session.rights.may_receive(destination):
+                return True
+        for queue in self.queues:  # noqa: SIM110  # of very many a generator takes three times as long
+            if queue.may_take(destination):
+                return True
+        return False
+
+    @property
+    def users(self) -> Iterator[Usage]:
+        """Whose subscriptions there are."""
+        yield from (subscription.session.usage for subscription in self.direct)
+        yield from (queue.owner for queue in self.queues)
 
     def send(self, message: Message, now: float, *, is_judged: bool) -> list[Queue]:
         """To everybody who is subscribed now, and may receive it.
@@ -130,14 +123,9 @@ class Topics:
     def __init__(self, account: Account) -> None:
         self._account = account
         self.is_judged = False
-        self._table: PatternTable[Topic] = PatternTable()
+        self._table: PatternTable[Topic] = PatternTable(Topic.reaches)
+        self.forget_reached = self._table.forget_reached
         self.globs = self._table.globs
-        self._created = 0
-        # Whom a destination reaches, and after how many changes that was found. Else what others subscribe
-        # to would cost each SEND, though they may receive nothing of it.
-        self._reached: dict[str, tuple[int, list[Topic]]] = {}
-        self._changes = 0
-        self._changed: deque[Topic] = deque(maxlen=_MAX_CHANGES)
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -160,7 +148,7 @@ class Topics:
             return topic.send(message, now, is_judged=self.is_judged)
         # A glob shows what is reserved only to whom it is meant for, also where no rights are configured.
         is_judged = self.is_judged or destination.startswith(RESERVED_TOPIC_PREFIX)
-        topics = self._judged(destination) if is_judged else table.matching(destination)
+        topics = table.reached(destination) if is_judged else table.matching(destination)
         if len(topics) > 1 or (topics and topics[0].consumer_count > 1):
             message.shared = {}
         full: list[Queue] = []
@@ -168,60 +156,27 @@ class Topics:
             full += topic.send(message, now, is_judged=is_judged)
         return full
 
-    def review(self) -> None:
-        """Rights have changed."""
-        self._reached.clear()
-
-    def _judged(self, destination: str) -> Sequence[Topic]:
-        """Those that match and have somebody who may receive it, in the order in which they came."""
-        changes, reached = self._reached.get(destination, (-1, []))
-        if changes == self._changes:
-            return reached
-        new_count = self._changes - changes
-        if changes < 0 or new_count > len(self._changed):
-            reached = [each for each in self._table.matching(destination) if each.reaches(destination)]
-        else:
-            changed = {
-                each for each in islice(reversed(self._changed), new_count) if each.matches(destination)
-            }
-            reached = [each for each in reached if each not in changed]
-            reached += [each for each in changed if each.reaches(destination)]
-            reached.sort(key=_by_number)
-        if len(destination) <= _MAX_CHARACTERS:
-            if destination not in self._reached and len(self._reached) >= _MAX_REMEMBERED:
-                del self._reached[next(iter(self._reached))]
-            self._reached[destination] = self._changes, reached
-        return reached
-
-    def _note_change(self, topic: Topic) -> None:
-        self._changes += 1
-        self._changed.append(topic)
-
     def bind(self, pattern: str, queue: Queue) -> None:
         """Feed `queue` with what is sent to topics of `pattern`."""
-        topic = self.topic(pattern, queue.owner)
-        topic.queues.append(queue)
-        self._note_change(topic)
+        self.topic(pattern, queue.owner).queues.append(queue)
+        self._table.note_change(pattern)
 
     def release(self, pattern: str, queue: Queue) -> None:
         """Feed it no more."""
         topic = self._table.things[pattern]
         topic.queues.remove(queue)
-        self._note_change(topic)
-        self._forget_if_idle(pattern, topic)
+        self._let_go(pattern, topic, queue.owner)
 
     def attach(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Feed it directly what comes from now on."""
-        topic = self.topic(subscription.pattern, subscription.session.usage)
-        topic.direct.append(subscription)
-        self._note_change(topic)
+        self.topic(subscription.pattern, subscription.session.usage).direct.append(subscription)
+        self._table.note_change(subscription.pattern)
 
     def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:  # noqa: ARG002
         """Feed it no more."""
         topic = self._table.things[subscription.pattern]
         topic.direct.remove(subscription)
-        self._note_change(topic)
-        self._forget_if_idle(subscription.pattern, topic)
+        self._let_go(subscription.pattern, topic, subscription.session.usage)
 
     def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
         """Nothing was un-ACKed."""
@@ -238,18 +193,19 @@ class Topics:
         """What is subscribed to `pattern`, new if there is nothing yet."""
         topic = self._table.get(pattern)
         if topic is None:
-            self._created += 1
-            # What is literal comes first.
-            topic = Topic(pattern, owner, self._created if is_glob(pattern) else 0)
+            topic = Topic(owner)
             self._table.add(pattern, topic)
             self._account.take(Resource.DESTINATIONS, owner)
         return topic
 
-    def _forget_if_idle(self, pattern: str, topic: Topic) -> None:
+    def _let_go(self, pattern: str, topic: Topic, leaver: Usage) -> None:
+        """A subscription of this principal has ended: forget a topic that is idle."""
+        self._table.note_change(pattern)
         if topic.is_idle:
             self._table.remove(pattern)
             self._account.give_back(Resource.DESTINATIONS, topic.owner)
-
-
-def _by_number(topic: Topic) -> int:
-    return topic.number
+        elif topic.owner is leaver and leaver not in topic.users:
+            # Others who stay must not have who has left pay for it.
+            self._account.give_back(Resource.DESTINATIONS, topic.owner)
+            topic.owner = next(topic.users)
+            self._account.take(Resource.DESTINATIONS, topic.owner)
