@@ -13,6 +13,7 @@ from nebula.broker.access import Capability, Grants
 from nebula.broker.administration import Administration, DelayedFilter, Selection, Steps
 from nebula.broker.limits import Limits
 from nebula.broker.shares import Pool, Resource, Share, Usage, Usages
+from nebula.errors import Refused
 from nebula.headers import BROKER_QUEUE, INBOX_PREFIX
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
@@ -288,6 +289,21 @@ def test_operator_works_where_others_have_used_up_all_that_they_may(attempt: Cal
     assert len(operator.received()) == 1
     assert attempt(operator)
     _HELD.clear()
+
+
+def test_anonymous_peers_of_one_address_leave_places_there_for_who_logs_in() -> None:
+    core = tight(replace(TIGHT, max_connections=1_000, max_connections_per_address=20)).broker
+
+    def come(number: int, principal: str = "anonymous", place: str = "192.0.2.1") -> None:
+        core.enter(core.open_session(f"{principal}-{number}-{place}", principal, place=place), None, 0.0)
+
+    for number in range(19):
+        come(number)
+    with pytest.raises(Refused):
+        come(19)
+
+    come(0, "operator")
+    come(0, place="192.0.2.2")
 
 
 PERSISTENT = "persistent:true"
