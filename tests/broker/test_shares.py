@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeVar
 
 import pytest
@@ -411,6 +412,23 @@ def test_ids_of_one_principal_push_out_none_of_another() -> None:
     alice.publish("/queue/a", "again", headers=["dedup-id:mine", "receipt:r"])
     assert alice.received()[0][1]["duplicate"] == "true"
     assert broker.broker.usage_of("hog").used(Resource.DEDUP_IDS) < 40
+
+
+def test_principal_whose_share_became_smaller_forgets_its_ids_bit_by_bit() -> None:
+    broker = tight()
+    hog, alice = broker.connect(principal="hog"), broker.connect(principal="alice")
+    for number in range(60):
+        hog.publish("/queue/hog", "x", headers=[f"dedup-id:{number}"])
+    for number in range(60):
+        alice.publish("/queue/a", "x", headers=[f"dedup-id:{number}"])
+    usage = broker.broker.usage_of("hog")
+    counts = [usage.used(Resource.DEDUP_IDS)]
+    for number in range(60, 120):
+        hog.publish("/queue/hog", "x", headers=[f"dedup-id:{number}"])
+        counts.append(usage.used(Resource.DEDUP_IDS))
+
+    assert counts[-1] < counts[0]
+    assert max(before - after for before, after in pairwise(counts)) == 1
 
 
 def test_delay_is_bounded_and_none_is_for_inboxes(broker: BrokerHarness) -> None:
