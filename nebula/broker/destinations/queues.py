@@ -62,7 +62,8 @@ class Queues:
         self._copies = policies.copies
         self._wall_offset = wall_offset
         self._by_name: dict[str, Queue] = {}
-        self._retired_inboxes: dict[str, float] = {}
+        # By the hashes of their names, which are as long as peers like and cost nobody anything any more.
+        self._retired_inboxes: dict[int, float] = {}
         self.get: Callable[[str], Queue | None] = self._by_name.get
         self._now = 0.0
 
@@ -186,7 +187,7 @@ class Queues:
 
     def is_fresh_inbox(self, name: str, now: float) -> bool:
         """Whether somebody may have it as an inbox: nobody has, nor had within the hour."""
-        return name not in self._by_name and self._retired_inboxes.get(name, now) <= now
+        return name not in self._by_name and self._retired_inboxes.get(hash(name), now) <= now
 
     def forget_if_idle(self, queue: Queue, now: float) -> None:
         """Forget what holds and feeds nothing: the next SEND or SUBSCRIBE makes it again."""
@@ -196,7 +197,7 @@ class Queues:
         self._account.give_back(Resource.DESTINATIONS, queue.owner)
         self._account.release(QUEUE_COST_BYTES + text_cost_bytes(queue.name), queue.owner)
         if queue.is_inbox:
-            self._retired_inboxes[queue.name] = now + _RETIRED_INBOX_SECONDS
+            self._retired_inboxes[hash(queue.name)] = now + _RETIRED_INBOX_SECONDS
             if len(self._retired_inboxes) > _MAX_RETIRED_INBOXES:
                 del self._retired_inboxes[next(iter(self._retired_inboxes))]
 
@@ -217,10 +218,10 @@ class Queues:
             queue = self._by_name.get(holding.name)
             if queue is holding:
                 self.forget_if_idle(queue, now)
-        for name, until in list(self._retired_inboxes.items()):
+        for name_hash, until in list(self._retired_inboxes.items()):
             if until > now:
                 break
-            del self._retired_inboxes[name]
+            del self._retired_inboxes[name_hash]
 
     def page_out(self, up_to: int) -> None:
         """Let large queues go what the store has.
