@@ -104,6 +104,7 @@ class Subscribing:
             Refused: it cannot be had; the connection is to be closed with an ERROR.
         """
         self._need(Resource.SUBSCRIPTIONS, session, "too-many-subscriptions", "subscriptions")
+        self._need_memory(session)
         durable = None
         source: Queue | ValueFeed | None
         if request.kind is not Kind.QUEUE and (request.durable or self._is_paused(session, request)):
@@ -460,6 +461,15 @@ class Subscribing:
         if not self._account.has_room(resource, session.usage):
             self._account.exceed(resource, session.usage, session.id)
             raise Refused(code, f"the broker has no room for more of your {what}")
+
+    def _need_memory(self, session: Session) -> None:
+        """Where its memory is used up a principal may still subscribe, to take its messages out; but not so
+        often that the subscriptions fill what is left to others."""
+        usage = session.usage
+        has_many = usage.used(Resource.SUBSCRIPTIONS) >= self._limits.max_subscriptions
+        if has_many and self._account.is_overdrawn(usage):
+            self._account.exceed(Resource.MEMORY, usage, session.id)
+            raise Refused("memory", "the broker has no room for more of your subscriptions")
 
     def _need_glob(self, session: Session, request: SubscribeRequest) -> None:
         """A glob that means nothing is refused before anything is made; and one too many: each takes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -161,6 +162,8 @@ def hold_memory_in_values(peer: Peer) -> bool:
 def hold_memory_in_a_transaction(peer: Peer) -> bool:
     name = f"t{len(peer.session.transactions)}"
     peer.say(f"BEGIN transaction:{name}")
+    if peer.is_closed:
+        return False
     before_bytes = peer.session.usage.memory_bytes
     assert send(peer, "/queue/held", f"transaction:{name}", body="x" * 2_000) == "RECEIPT"
     return peer.session.usage.memory_bytes >= before_bytes + 2_000
@@ -400,6 +403,63 @@ def test_what_is_on_disk_alone_is_paid_for_and_given_back() -> None:
 
 
 # --- what was found
+
+
+WIDE = "\N{GRINNING FACE}"
+
+
+def test_subscriptions_fill_no_more_than_a_share_of_the_memory() -> None:
+    broker = tight(
+        replace(TIGHT, max_subscriptions=5, max_subscriptions_in_all=10_000, max_connections=1_000)
+    )
+    alice = broker.connect(principal="alice")
+    for _ in range(40):
+        hog = broker.connect(principal="hog")
+        for number in range(5):
+            if not hog.is_closed:
+                hog.subscribe(f"/topic/{WIDE * 400}*", id=f"{WIDE * 200}{number}")
+
+    usage = broker.broker.usage_of("hog")
+    assert usage.memory_bytes < 310_000
+    assert send(alice, "/queue/orders") == "accepted"
+
+
+def test_principal_whose_memory_is_full_may_still_subscribe_to_take_its_messages() -> None:
+    broker = tight()
+    exhaust(broker, "hog", hold_memory)
+    consumer = broker.connect(principal="hog")
+    consumer.subscribe("/queue/held", id="h")
+
+    assert len(consumer.received()) > 0
+
+
+def test_open_transactions_fill_no_more_than_a_share_of_the_memory() -> None:
+    broker = tight(replace(TIGHT, max_connections=1_000))
+    alice = broker.connect(principal="alice")
+    for _ in range(40):
+        hog = broker.connect(principal="hog")
+        for number in range(20):
+            if not hog.is_closed:
+                hog.say(f"BEGIN transaction:{WIDE * 200}{number}")
+
+    assert broker.broker.usage_of("hog").memory_bytes < 340_000
+    assert send(alice, "/queue/orders") == "accepted"
+
+
+def test_names_of_inboxes_that_are_gone_take_little_memory() -> None:
+    broker = tight(Limits())
+    queues, usage = broker.broker.queues, broker.connect(principal="hog").session.usage
+    tracemalloc.start()
+    for number in range(500):
+        inbox = queues.create(f"{INBOX_PREFIX}{WIDE * 900}{number}", usage)
+        queues.forget_if_idle(inbox, 0.0)
+        assert not queues.is_fresh_inbox(inbox.name, 1.0)
+    del inbox
+    gc.collect()
+    held_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+
+    assert held_bytes < 1_000_000
 
 
 def test_ids_of_one_principal_push_out_none_of_another() -> None:
