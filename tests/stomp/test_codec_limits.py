@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, SupportsIndex
 
@@ -412,3 +413,18 @@ def test_uncounted_body_near_its_limit_behind_a_big_head_costs_no_more(
     pieces = [BIG_HEAD, *in_pieces(b"x" * 5000, 1), b"\0"]
 
     assert work(pieces, FrameLimits(max_body_bytes=5000)) < FEW
+
+
+def test_heads_of_many_tiny_headers_are_not_all_remembered() -> None:
+    parser = FrameParser(CLIENT_COMMANDS)
+    parser.begin(V1_2)
+    tracemalloc.start()
+    for number in range(32):
+        lines = [f"{chr(256 + line)}:{chr(512 + number)}x" for line in range(60)]
+        frame = "\n".join(["SEND", f"destination:/q{number}", *lines, "", "\0"]).encode()
+        assert len(frame) < 512
+        assert len(parser.feed(frame)) == 1
+    held_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+
+    assert held_bytes < 100_000
