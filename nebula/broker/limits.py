@@ -129,8 +129,8 @@ class Limits:
     )
     max_transit_bytes: int = _limit(
         512 * 1024 * 1024,
-        "outboxes, write buffers and frames half received of all connections together; 2,000 consumers that"
-        " are as slow as they like",
+        "outboxes, write buffers and frames that are not whole or wait, of all connections together; 2,000"
+        " consumers that are as slow as they like",
         "who holds most is ended first, as too slow or too large",
     )
     drain_seconds: float = _limit(
