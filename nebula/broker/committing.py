@@ -52,18 +52,18 @@ class Committing:
         """BEGIN.
 
         Raises:
-            Refused: the name is taken, or there are too many.
+            Refused: the name is taken, there are too many, or there is no room for one more.
         """
         if name in session.transactions:
             raise Refused("transaction", f"the transaction {name[:40]!r} has begun already")
         if len(session.transactions) >= self.limits.max_transactions:
             raise Refused("transaction", f"more than {self.limits.max_transactions} transactions")
-        # The first one is always let in: its COMMIT says what there is no room for, and its ACKs make some.
-        if session.transactions and self.account.is_overdrawn(session.usage):
-            self.account.exceed(Resource.MEMORY, session.usage, session.id)
-            raise Refused("transaction", "the broker has no room for more of your transactions")
+        size_bytes = HELD_COST_BYTES + text_cost_bytes(name)
+        # One at a time may always begin: its COMMIT says that there is no room.
+        if session.transactions and not self._has_room(session, size_bytes):
+            raise Refused("transaction", "the broker has no room for one more transaction")
         session.transactions[name] = Transaction()
-        self._count_bytes(session, HELD_COST_BYTES + text_cost_bytes(name))
+        self._count_bytes(session, size_bytes)
 
     def hold_send(self, session: Session, name: str, send: HeldSend, now: float) -> None:
         """Do a SEND at the COMMIT of this transaction. Where it would be refused now, the transaction fails.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from nebula.broker.access import AccessPolicy, Grants
+from nebula.broker.access import ANONYMOUS, AccessPolicy, Grants
 from nebula.broker.account import Account, Refusal
 from nebula.broker.awaiting import Awaiting
 from nebula.broker.committing import Committing
@@ -284,7 +284,7 @@ class Broker:
         if former is not None:
             former.end("session taken over")
             self.close_session(former, now, lost=True)
-        if not self.account.has_room(Resource.CONNECTIONS, session.usage):
+        if not self.account.has_room(Resource.CONNECTIONS, session.usage) or self._fills_its_address(session):
             self.account.exceed(Resource.CONNECTIONS, session.usage, session.id)
             raise Refused("too-many-connections", "the broker has no room for more of your connections")
         self.account.take(Resource.CONNECTIONS, session.usage)
@@ -292,6 +292,14 @@ class Broker:
         session.id = id_
         self._sessions[id_] = session
         self.standing.arrive(id_)
+
+    def _fills_its_address(self, session: Session) -> bool:
+        """Whether anonymous peers leave no places at their address for whoever logs in there."""
+        if not session.place or session.principal != ANONYMOUS or session.rights.is_open:
+            return False
+        most = self.limits.max_connections_per_address
+        reserved = int(most * self.limits.operator_reserve)
+        return session.usage.used(Resource.CONNECTIONS) >= most - reserved
 
     def close_session(self, session: Session, now: float, *, lost: bool, is_told: bool = False) -> None:
         """Take back what the session did not settle and forget it. Idempotent.

@@ -22,8 +22,8 @@ class Doorway:
         most: how many there may be.
         most_of_one: how many of them may come from one address (IPv6: from one subnet), so that one
             machine cannot keep all others out. Those whose principal has a share of its own do not count.
-        evict: closes the connection of a guest to make room for a new one: of one that is at its end, or
-            has not said who it is; None: nobody makes room.
+        evict: closes the connection of a guest to make room for a new one: of one that is at its end, or has
+            not said who it is; None: nobody makes room.
     """
 
     def __init__(self, most: int, most_of_one: int, evict: Callable[[object], None] | None = None) -> None:
@@ -52,12 +52,12 @@ class Doorway:
         """
         if guest in self._places:
             return None
+        place = None if address is None else place_of(address)
+        if place is not None and self._counts[place] >= self._most_of_one and not self._make_room_at(place):
+            return f"more than {self._most_of_one} connections from your address"
         if len(self._places) >= self._most and not self._make_room():
             return f"more than {self._most} connections"
-        place = None if address is None else place_of(address)
         if place is not None:
-            if self._counts[place] >= self._most_of_one:
-                return f"more than {self._most_of_one} connections from your address"
             self._counts[place] += 1
         self._places[guest] = place
         if place is not None and self._evict is not None:
@@ -92,13 +92,22 @@ class Doorway:
 
     def _make_room(self) -> bool:
         """End who is at its end anyway, or who has waited longest where most wait; False: there is nobody."""
-        if self._evict is None or not (self._parting or self._unknown):
-            return False
         if self._parting:
-            guest = next(iter(self._parting))
-        else:
-            place = max(self._unknown, key=lambda each: len(self._unknown[each]))
-            guest = next(iter(self._unknown[place]))
+            return self._end(next(iter(self._parting)))
+        return bool(self._unknown) and self._make_room_at(
+            max(self._unknown, key=lambda each: len(self._unknown[each]))
+        )
+
+    def _make_room_at(self, place: str) -> bool:
+        """End who is at its end anyway at a place, or who has waited longest; False: there is nobody."""
+        for guest in self._parting:
+            if self._places[guest] == place:
+                return self._end(guest)
+        return place in self._unknown and self._end(next(iter(self._unknown[place])))
+
+    def _end(self, guest: object) -> bool:
+        if self._evict is None:
+            return False
         self.leave(guest)
         self._evict(guest)
         return True

@@ -12,6 +12,10 @@ from nebula.broker.shares import Resource, Usage, text_cost_bytes
 # What CPython takes for an id beside its texts.
 ID_COST_BYTES: Final = 350
 
+# For each id that is added where there is no room. So a principal whose share became smaller, because others
+# came, shrinks to it with what it sends, and none of its SENDs has to forget them all.
+_FORGOTTEN_AT_ONCE: Final = 2
+
 
 class DedupKey(NamedTuple):
     """A `dedup-id` where it counts: nobody can use up another principal's ids.
@@ -83,9 +87,10 @@ class Duplicates:
 
     def _make_room(self, usage: Usage) -> None:
         account = self._account
-        while usage in self._ends and (
-            not account.has_room(Resource.DEDUP_IDS, usage) or account.is_overdrawn(usage)
-        ):
+        for _ in range(_FORGOTTEN_AT_ONCE):
+            has_room = account.has_room(Resource.DEDUP_IDS, usage) and not account.is_overdrawn(usage)
+            if has_room or usage not in self._ends:
+                return
             account.exceed(Resource.DEDUP_IDS, usage)
             self._forget_first(usage)
 

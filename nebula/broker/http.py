@@ -10,6 +10,7 @@ is posted is handed on, see `nebula.broker.http_posts`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from nebula.broker.connection import Connection
@@ -69,6 +70,7 @@ class HttpListener:
         self.lifetimes = Lifetimes() if lifetimes is None else lifetimes
         self.max_posted_bytes = min(self.limits.max_http_body_bytes, self.limits.max_body_bytes)
         self.posted_bytes = 0
+        self._posted_by: Counter[str] = Counter()
         self.log = PacedLog("nebula.broker")
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self.is_stopping = False
@@ -115,9 +117,17 @@ class HttpListener:
         return sum(connection.unread_bytes for connection in self._asking)
 
     def relieve(self) -> None:
-        """One more answer waits for its reader. If they are too much together, who holds most gives way."""
+        """One more answer waits for its reader.
+
+        If they are too much together, the largest one of the principal or address that holds most gives way.
+        """
         while (unread_bytes := self.unread_bytes) > self.limits.max_http_unread_bytes:
-            slowest = max(self._asking, key=lambda connection: connection.unread_bytes)
+            held: Counter[str] = Counter()
+            for connection in self._asking:
+                held[connection.payer] += connection.unread_bytes
+            ((payer, _),) = held.most_common(1)
+            theirs = [connection for connection in self._asking if connection.payer == payer]
+            slowest = max(theirs, key=lambda connection: connection.unread_bytes)
             if slowest.unread_bytes == unread_bytes:
                 break  # nobody is in its way
             slowest.abort()
@@ -127,12 +137,21 @@ class HttpListener:
         """What answers a POST there."""
         return next((post for prefix, post in self.posts.items() if path.startswith(prefix)), None)
 
-    def has_room_for(self, size: int) -> bool:
-        """Take so many bytes of a body in, if there is room; they are given back by `posted_bytes`."""
-        if self.posted_bytes + size > _LARGEST_BODIES * self.max_posted_bytes:
+    def take_posted(self, size: int, payer: str) -> bool:
+        """Take so many bytes of a body in, if there is room: half of it is for others."""
+        most = _LARGEST_BODIES * self.max_posted_bytes
+        if self.posted_bytes + size > most or self._posted_by[payer] + size > most // 2:
             return False
         self.posted_bytes += size
+        self._posted_by[payer] += size
         return True
+
+    def give_back_posted(self, size: int, payer: str) -> None:
+        """So many bytes of a body are gone."""
+        self.posted_bytes -= size
+        self._posted_by[payer] -= size
+        if not self._posted_by[payer]:
+            del self._posted_by[payer]
 
     def trusts(self, origin: str, host: str) -> bool:
         """Whether a page of this origin may connect, who asked for this host.

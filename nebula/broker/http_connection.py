@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import h11
 
-from nebula.broker.doorway import keep_alive
+from nebula.broker.access import ANONYMOUS
+from nebula.broker.doorway import keep_alive, place_of
 from nebula.broker.http_posts import (
     NOT_ADMITTED,
     TOO_BUSY,
@@ -51,6 +52,9 @@ class HttpConnection(asyncio.Protocol):
     """One connection of an HTTP listener, until its request is answered or it becomes a WebSocket.
 
     A connection has one request: what is asked here is asked rarely.
+
+    Attributes:
+        payer: whose it is: its principal where that is proved, else the address that it comes from.
     """
 
     def __init__(self, listener: HttpListener) -> None:
@@ -59,6 +63,7 @@ class HttpConnection(asyncio.Protocol):
         self._octets = bytearray()  # of the request's head, as they came
         self._transport: asyncio.Transport
         self._address: str | None = None
+        self.payer = ANONYMOUS
         self._timer: asyncio.TimerHandle
         self._showing: asyncio.Task[None] | None = None
         self._body: Body | None = None
@@ -74,6 +79,8 @@ class HttpConnection(asyncio.Protocol):
         seconds = self._listener.limits.connect_timeout
         self._timer = asyncio.get_running_loop().call_later(seconds, self._time_out)
         self._address = keep_alive(transport, self._listener.limits.keepalive_seconds)
+        if self._address is not None:
+            self.payer = f"{ANONYMOUS}@{place_of(self._address)}"
         if not self._listener.admit(self, self._address):
             self.abort()
 
@@ -239,6 +246,8 @@ class HttpConnection(asyncio.Protocol):
                 listener.log.info("login refused", address=f"{host}:{port}")
                 self._answer(NOT_ADMITTED)
                 return
+            if identity.is_proved:
+                self.payer = identity.principal
             listener.lifetimes.begin(self, listener.listener, identity)
             if self._http.they_are_waiting_for_100_continue:
                 informational = h11.InformationalResponse(status_code=100, headers=[])
@@ -297,7 +306,7 @@ class HttpConnection(asyncio.Protocol):
         if not isinstance(event, h11.Data):
             return False
         refusal = None
-        if not self._listener.has_room_for(len(event.data)):
+        if not self._listener.take_posted(len(event.data), self.payer):
             refusal = problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too much is posted at once")
         elif not body.take(bytes(event.data)):
             refusal = too_large(self._listener.max_posted_bytes)
@@ -312,7 +321,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _forget_body(self) -> None:
         if self._body is not None:
-            self._listener.posted_bytes -= self._body.size_bytes
+            self._listener.give_back_posted(self._body.size_bytes, self.payer)
             self._body = None
 
     # --- a WebSocket ---

@@ -331,7 +331,8 @@ def _fault_of(principal: str) -> str | None:
         # STOMP 1.0 and many programs strip what they read: it would be taken for another name.
         return "begins or ends with white space"
     bare = _bare(principal)
-    if bare == ANONYMOUS or bare.startswith("app:"):
+    # Anonymous peers pay as `anonymous@ADDRESS`.
+    if bare == ANONYMOUS or bare.startswith((f"{ANONYMOUS}@", "app:")):
         is_given = principal == ANONYMOUS or principal.startswith("app:")
         return "is a name that the broker itself gives" if is_given else "looks like a name of the broker's"
     if _FINGERPRINT.fullmatch(bare):

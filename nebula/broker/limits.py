@@ -68,7 +68,8 @@ class Limits:
         5_000,
         "of one address, or one subnet (/64) of IPv6, that are anonymous or have not said who they are: half,"
         " so that others come in",
-        "ERROR and close; before a TLS handshake, close",
+        "a new one takes the place of one that has not said who it is, else ERROR and close; before a TLS"
+        " handshake, close",
     )
     max_http_requests: int = _limit(
         1_000, "HTTP connections that are no calls and no WebSockets; each holds a file", "close"
@@ -86,8 +87,9 @@ class Limits:
     )
     max_http_body_bytes: int = _limit(
         1024 * 1024,
-        "of what is posted to `/call/`; of a listener's bodies that are not answered yet, 64 of that size",
-        "status 413; beyond 64, status 503",
+        "of what is posted to `/call/`; of a listener's bodies that are not answered yet, 64 of that size,"
+        " half of them of one principal, or of one address of anonymous peers",
+        "status 413; beyond that, status 503",
     )
     max_subscriptions: int = _limit(
         1_000, "per connection; a subscription costs about 1 KB", "ERROR and close"
@@ -127,8 +129,8 @@ class Limits:
     )
     max_transit_bytes: int = _limit(
         512 * 1024 * 1024,
-        "outboxes, write buffers and frames half received of all connections together; 2,000 consumers that"
-        " are as slow as they like",
+        "outboxes, write buffers and frames that are not whole or wait, of all connections together; 2,000"
+        " consumers that are as slow as they like",
         "who holds most is ended first, as too slow or too large",
     )
     drain_seconds: float = _limit(
@@ -179,7 +181,9 @@ class Limits:
         100_000, "with `delay` or `deliver-at`; they wait in memory, counted there", "`rejected-full`"
     )
     max_dedup_ids: int = _limit(
-        100_000, "of all destinations together; some 250 bytes each", "the oldest may be used again"
+        100_000,
+        "of all destinations together; some 900 bytes each",
+        "a principal's own oldest may be used again",
     )
     dedup_seconds: float = _limit(
         300.0, "a sender that was cut off has sent again by then", "a `dedup-id` may be used again"

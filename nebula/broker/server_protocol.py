@@ -31,6 +31,11 @@ __all__ = ["ServerProtocol"]
 # Frames cost many times their octets, and those behind one that has to wait are kept: so few at a time.
 _SLICE_BYTES: Final = 32 * 1024
 
+# What CPython takes for a frame that waits, beside its body; and for its headers, which several may share.
+_FRAME_COST_BYTES: Final = 120
+_HEADERS_COST_BYTES: Final = 500
+_FRAMES_LOOKED_AT: Final = 16
+
 # After so many frames, some milliseconds of work, the others have their turn.
 MANY_FRAMES: Final = 1500
 
@@ -100,6 +105,7 @@ class ServerProtocol:
         self._frame_clock = FrameClock(broker.limits.frame_timeout)
         # Frames and octets that came before we knew that we have to hold the peer back.
         self._parked: list[Frame] = []
+        self._parked_bytes = 0
         self._unread = b""
 
     @property
@@ -109,8 +115,8 @@ class ServerProtocol:
 
     @property
     def unread_bytes(self) -> int:
-        """What has come and was not made into frames yet."""
-        return self._parser.held_bytes + len(self._unread)
+        """What has come and was not handled yet; frames that wait at what they cost."""
+        return self._parser.held_bytes + len(self._unread) + self._parked_bytes
 
     def receive_data(self, data: bytes, now: float) -> None:
         """Take octets as they come. Never raises for what a peer does."""
@@ -133,7 +139,8 @@ class ServerProtocol:
         self.is_held_back = self.is_resting = False
         self.heartbeat.resume(now)
         self._now = now
-        frames, self._parked = self._parked, []
+        frames = self._parked
+        self._park([])
         first = None if was_resting or in_vain or not frames else frames[0]
         data, self._unread = self._unread, b""
         try:
@@ -272,7 +279,7 @@ class ServerProtocol:
                 continue
             if then is Then.HOLD_BACK:
                 self.is_held_back = True
-                self._parked = [frame, *rest]
+                self._park([frame, *rest])
                 self.pause()
             elif then is Then.REST:
                 self._rest([*rest])
@@ -284,8 +291,13 @@ class ServerProtocol:
         """The others have their turn before these frames, and before what is unread."""
         if not self.is_held_back and not self.is_finished:
             self.is_held_back = self.is_resting = True
-            self._parked = frames
+            self._park(frames)
             self.pause()
+
+    def _park(self, frames: list[Frame]) -> None:
+        """Have these frames wait, and none that waited before."""
+        self._parked = frames
+        self._parked_bytes = _cost_bytes(frames) if frames else 0
 
     def _finish_parked(self) -> None:
         """STOMP 1.2, "RECEIPT": what was received should still be processed."""
@@ -348,7 +360,7 @@ class ServerProtocol:
     def _finish(self, *, lost: bool, is_told: bool = False) -> None:
         self.is_finished = True
         self.is_held_back = self.is_resting = False
-        self._parked = []
+        self._park([])
         self._unread = b""
         self._handlers = _LEGAL[State.CLOSED]
         is_told = is_told or not lost
@@ -450,3 +462,11 @@ _LEGAL: Final[Mapping[State, Mapping[str, _Handler]]] = {
     },
     State.CLOSED: {},
 }
+
+
+def _cost_bytes(frames: list[Frame]) -> int:
+    """What frames of one slice take, roughly. Few are looked at: NACKs have the same ones wait one by one."""
+    some = frames[:: len(frames) // _FRAMES_LOOKED_AT + 1]
+    heads = len({id(frame.headers) for frame in some})
+    # A large body ends in the slice that it is read with, so it is the first frame's.
+    return len(frames[0].body) + len(frames) * (_FRAME_COST_BYTES + _HEADERS_COST_BYTES * heads // len(some))

@@ -472,22 +472,19 @@ class Subscribing:
         if pattern not in self._topics.topics:
             self._need_place(session)
 
-    def _need_memory(self, session: Session) -> None:
-        """Subscriptions are only counted, and must not take more than a little above a share.
-
-        As many as one connection may have are always let in: consumers make room.
-        """
-        usage = session.usage
-        if usage.used(
-            Resource.SUBSCRIPTIONS
-        ) >= self._limits.max_subscriptions and self._account.is_overdrawn(usage):
-            self._account.exceed(Resource.MEMORY, usage, session.id)
-            raise Refused("memory", "the broker has no room for more of your subscriptions")
-
     def _need(self, resource: Resource, session: Session, code: str, what: str) -> None:
         if not self._account.has_room(resource, session.usage):
             self._account.exceed(resource, session.usage, session.id)
             raise Refused(code, f"the broker has no room for more of your {what}")
+
+    def _need_memory(self, session: Session) -> None:
+        """Where its memory is used up a principal may still subscribe, to take its messages out; but not so
+        often that the subscriptions fill what is left to others."""
+        usage = session.usage
+        has_many = usage.used(Resource.SUBSCRIPTIONS) >= self._limits.max_subscriptions
+        if has_many and self._account.is_overdrawn(usage):
+            self._account.exceed(Resource.MEMORY, usage, session.id)
+            raise Refused("memory", "the broker has no room for more of your subscriptions")
 
     def _need_glob(self, session: Session, request: SubscribeRequest) -> None:
         """A glob that means nothing is refused before anything is made; and one too many: each takes

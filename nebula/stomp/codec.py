@@ -34,7 +34,8 @@ __all__ = ["FrameLimits", "FrameParser", "serialize"]
 # heads of very many short lines, of which each takes some 170 bytes.
 _MAX_KNOWN_HEADS: Final = 32
 _MAX_KNOWN_HEAD_BYTES: Final = 512
-_MAX_KNOWN_HEAD_LINES: Final = 24
+# Of all of them together: each takes some 230 bytes, and tiny ones fit in by the dozen.
+_MAX_KNOWN_HEADERS: Final = 256
 _LONGEST_COMMAND: Final = max(map(len, CLIENT_COMMANDS | SERVER_COMMANDS))
 _RECEIPT: Final = b"\nreceipt:"
 _NUL_IN_HEAD: Final = "a NUL octet before the end of the headers"
@@ -73,6 +74,7 @@ class FrameParser:
         self._max_body_bytes = self._limits.max_opening_frame_bytes
         self._is_halted = False
         self._heads: dict[bytes, _Head] = {}
+        self._known_headers = 0
         # What is held of an unfinished frame, and what it waits for.
         self._held = bytearray()
         self._missing_bytes = 0  # of a body of known length, and its NUL
@@ -95,6 +97,7 @@ class FrameParser:
         self._max_body_bytes = self._limits.max_body_bytes
         self._is_halted = False
         self._heads.clear()  # read by other rules
+        self._known_headers = 0
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take octets as they come and return the frames that they complete, in order.
@@ -318,13 +321,11 @@ class FrameParser:
         # ACKs and MESSAGEs each name a message of their own: they would only push SENDs out.
         # With three headers to spare: those that are cut out must not be too many because of what
         # came before.
-        if (
-            command == "SEND"
-            and len(head) <= _MAX_KNOWN_HEAD_BYTES
-            and len(lines) <= min(_MAX_KNOWN_HEAD_LINES, limits.max_headers - 3)
-        ):
-            if len(self._heads) == _MAX_KNOWN_HEADS:
+        if command == "SEND" and len(head) <= _MAX_KNOWN_HEAD_BYTES and len(lines) < limits.max_headers - 2:
+            self._known_headers += len(headers)
+            if len(self._heads) == _MAX_KNOWN_HEADS or self._known_headers > _MAX_KNOWN_HEADERS:
                 self._heads.clear()
+                self._known_headers = len(headers)
             self._heads[head] = read
         return read
 

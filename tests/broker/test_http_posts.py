@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
+from pathlib import Path
 
 import h11
 import pytest
@@ -16,12 +18,13 @@ import uvloop
 from nebula.broker import parting
 from nebula.broker.certificates import make_authority
 from nebula.broker.http_posts import Answer, Posted, credentials_of, is_json, is_ours
-from nebula.broker.identity import Authenticator
+from nebula.broker.identity import Authenticator, users_line
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
 from tests.broker.browser import TIMEOUT, Browser, HttpServed, serve_http
 
 on_each_loop = pytest.mark.parametrize("run_loop", [uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])
+ELSEWHERE = "127.0.0.2"
 HEAD = {"Host": "127.0.0.1", "Content-Type": "application/json"}
 
 
@@ -40,9 +43,9 @@ def post(browser: Browser, body: bytes, path: str = "/echo/", **headers: str) ->
     return browser.answer()[0]
 
 
-def begin(browser: Browser) -> None:
+def begin(browser: Browser, **headers: str) -> None:
     """Post all but one octet."""
-    browser.ask("/echo/", HEAD | {"Content-Length": "10"}, "POST")
+    browser.ask("/echo/", HEAD | {"Content-Length": "10"} | headers, "POST")
     browser.socket.sendall(b"x" * 9)
 
 
@@ -79,7 +82,7 @@ def test_body_that_never_comes_ends_with_its_time(run_loop: Callable[..., None])
 def test_only_so_many_bodies_are_taken_in_at_once() -> None:
     with serve_http(Limits(max_http_body_bytes=10), posts={"/echo/": echo}) as http:
         # 64 of the largest: 71 of these have 639 octets of 640.
-        waiting = [Browser(http.port) for _ in range(71)]
+        waiting = [Browser(http.port, source=f"127.0.0.{number % 3 + 1}") for number in range(71)]
         for browser in waiting:
             begin(browser)
         wait_for(http, 639)
@@ -88,6 +91,36 @@ def test_only_so_many_bodies_are_taken_in_at_once() -> None:
         waiting[0].socket.sendall(b"x")
         assert waiting[0].answer()[0] == 200
         assert post(Browser(http.port), b"xx") == 200
+
+
+def test_half_of_the_room_for_bodies_is_for_others() -> None:
+    with serve_http(Limits(max_http_body_bytes=10), posts={"/echo/": echo}) as http:
+        waiting = [Browser(http.port) for _ in range(35)]
+        for browser in waiting:
+            begin(browser)
+        wait_for(http, 315)
+
+        assert post(Browser(http.port), b"x" * 6) == 503
+        assert post(Browser(http.port, source=ELSEWHERE), b"x" * 6) == 200
+        waiting[0].socket.sendall(b"x")
+        assert waiting[0].answer()[0] == 200
+        assert post(Browser(http.port), b"x" * 6) == 200
+
+
+def test_room_for_bodies_is_shared_out_by_login(tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    users.write_text(f"[users]\n{users_line('alice', 'a')}\n{users_line('hog', 'h')}\n")
+    alice, hog = ({"Authorization": f"Basic {b64encode(who).decode()}"} for who in (b"alice:a", b"hog:h"))
+    authenticator = Authenticator(users=users)
+    limits = Limits(max_http_body_bytes=10)
+    with serve_http(limits, posts={"/echo/": echo}, authenticator=authenticator) as http:
+        waiting = [Browser(http.port, source=f"127.0.0.{number + 1}") for number in range(35)]
+        for browser in waiting:
+            begin(browser, **hog)
+        wait_for(http, 315)
+
+        assert post(Browser(http.port), b"x" * 6, **hog) == 503
+        assert post(Browser(http.port), b"x" * 6, **alice) == 200
 
 
 @pytest.mark.parametrize(("size", "status"), [(9, 200), (10, 200), (11, 413)])
@@ -235,9 +268,11 @@ async def repeat(posted: Posted) -> Answer:
     return Answer(HTTPStatus.OK, bytes(int(posted.body) << 20))
 
 
-def ask_for(http: HttpServed, megabytes: int, tls: ssl.SSLContext | None = None) -> Browser:
+def ask_for(
+    http: HttpServed, megabytes: int, tls: ssl.SSLContext | None = None, *, source: str = ""
+) -> Browser:
     """Who has asked for a large answer, and reads nothing yet."""
-    browser = Browser(http.port, receive_buffer_bytes=4096)
+    browser = Browser(http.port, receive_buffer_bytes=4096, source=source)
     if tls is not None:
         browser.socket = tls.wrap_socket(browser.socket, server_hostname="127.0.0.1")
     browser.ask("/large/", HEAD | {"Content-Length": str(len(str(megabytes)))}, "POST")
@@ -301,6 +336,17 @@ def test_who_holds_most_of_what_is_not_read_gives_way() -> None:
         assert modest.answer()[0] == 200
         assert len(modest.rest()) == 12 << 20
         assert len(greedy.rest()) < 32 << 20
+
+
+def test_many_small_answers_of_one_address_give_way_before_a_larger_one_of_another() -> None:
+    with serve_http(Limits(max_http_unread_bytes=16 << 20), posts={"/large/": repeat}) as http:
+        greedy = [ask_for(http, 5) for _ in range(3)]
+        http.until(lambda: http.listener.unread_bytes > 15 << 20)
+        modest = ask_for(http, 8, source=ELSEWHERE)
+
+        assert modest.answer()[0] == 200
+        assert len(modest.rest()) == 8 << 20
+        assert sum(len(each.rest()) < 5 << 20 for each in greedy) == 2
 
 
 # --- heads ---

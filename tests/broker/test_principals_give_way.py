@@ -23,6 +23,17 @@ def test_newcomer_takes_the_place_of_who_has_waited_longest_where_most_wait() ->
     assert len(doorway) == 4
 
 
+def test_newcomer_takes_the_place_of_who_has_waited_longest_at_an_address_that_has_all_its_places() -> None:
+    gone: list[object] = []
+    doorway = Doorway(10, 2, gone.append)
+    for guest, address in [("a", "192.0.2.9"), ("h1", "192.0.2.1"), ("h2", "192.0.2.1")]:
+        assert doorway.enter(guest, address) is None
+
+    assert doorway.enter("operator", "192.0.2.1") is None
+    assert gone == ["h1"]
+    assert len(doorway) == 3
+
+
 def test_who_has_said_who_it_is_makes_room_for_nobody() -> None:
     gone: list[object] = []
     doorway = Doorway(2, 2, gone.append)
@@ -53,7 +64,8 @@ def test_principal_with_a_share_of_its_own_keeps_nobody_of_its_address_out() -> 
     doorway = Doorway(10, 2, lambda _: None)
     for guest in ("a", "b"):
         assert doorway.enter(guest, "192.0.2.1") is None
-    assert doorway.enter("c", "192.0.2.1") is not None
+        doorway.know(guest, has_share=False)
+    assert doorway.enter("c", "192.0.2.1") == "more than 2 connections from your address"
 
     doorway.know("a", has_share=True)
     assert doorway.enter("c", "192.0.2.1") is None

@@ -82,6 +82,21 @@ def test_held_back_octets_count_too(broker: Served) -> None:
     wait_until(broker, lambda: sessions(broker) == 1)
 
 
+def test_frames_that_wait_for_their_turn_count_too(broker: Served) -> None:
+    few = b"".join(b"ACK\na%d:\nid:%d\n\n\0" % (number, number) for number in range(1_500))
+
+    def send() -> None:
+        for _ in range(5):
+            # Each SUBSCRIBE to a glob ends the turn, and the frames behind it wait.
+            globs = b"".join(b"SUBSCRIBE\nid:%d\ndestination:X/%d.*\n\n\0" % (n, n) for n in range(100))
+            attach(broker, Sink()).data_received(globs + few)
+        broker.server._relieve()
+
+    broker.ask(send)
+
+    assert sessions(broker) < 5
+
+
 def test_those_who_read_nothing_are_ended_where_there_are_too_many(broker: Served) -> None:
     peers = deaf(broker, "t", 20)
     quick = broker.connect()

@@ -107,5 +107,5 @@ class Inquiries:
         days, most = self._limits.keep_for / 86400, self._limits.keep_jobs
         return (
             f"{self._service} knows no job {ulid}: it was never accepted, or is forgotten, as a job is "
-            f"{days:g} days after its end, or when {most:,} others have ended since"
+            f"{days:g} days after its end, or when more than {most:,} have ended"
         )

@@ -46,7 +46,8 @@ class JobLimits:
         check_timeout: for a verb's `check`.
         cancel_grace: for a cancelled job to end, before it is called cancelled although its code runs on.
         keep_for: how long an ended job is remembered.
-        keep_jobs: how many ended jobs are remembered.
+        keep_jobs: how many ended jobs are remembered. Where there are more, the owners that have the most
+            lose their oldest.
         max_stored_bytes: of all jobs in the registry: parameters, results that are values, previews, logs.
             When they take more, the owner that has the most makes way first, its oldest ended jobs before
             newer ones. Where nothing can make way new jobs are refused as `busy`.

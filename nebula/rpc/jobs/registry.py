@@ -36,9 +36,10 @@ _COUNT: Final = """
 INSERT INTO owners VALUES (?, ?, ?, ?) ON CONFLICT (owner) DO UPDATE SET jobs = owners.jobs + excluded.jobs,
 bytes = owners.bytes + excluded.bytes, held_bytes = owners.held_bytes + excluded.held_bytes
 """
-_OLD: Final = f"""
-{SELECT} WHERE state IN ({ENDED}) AND (ended_at < ? OR NOT coalesce(is_owed, false) AND number <=
-(SELECT number FROM jobs WHERE state IN ({ENDED}) ORDER BY number DESC LIMIT 1 OFFSET ?))
+_OLD: Final = f"{SELECT} WHERE state IN ({ENDED}) AND ended_at < ?"
+_SUPERFLUOUS: Final = f"""
+{SELECT} WHERE owner = ? AND state IN ({ENDED}) AND NOT coalesce(is_owed, false) AND number <=
+(SELECT number FROM jobs WHERE owner = ? AND state IN ({ENDED}) ORDER BY number DESC LIMIT 1 OFFSET ?)
 """  # noqa: S608
 
 
@@ -216,9 +217,16 @@ class JobRegistry(ABC):
     def old_jobs(self, ended_before: float, keep: int) -> list[JobRecord]:
         """The jobs that ended before this time, and the oldest beyond `keep`; never an open one.
 
-        One whose end is still owed is not old by number.
+        Where there are more than `keep`, the owners that have the most lose theirs, so that no number of jobs
+        makes a service forget those of another owner. One whose end is still owed is not old by number.
         """
-        return list(map(record_of, self._all(_OLD, ended_before, keep)))
+        found = {one.id: one for one in map(record_of, self._all(_OLD, ended_before))}
+        ended = f"SELECT owner, count(*) FROM jobs WHERE state IN ({ENDED}) GROUP BY owner"  # noqa: S608
+        counts: dict[str, int] = dict(map(tuple, self._all(ended)))
+        each = _equal_part(counts.values(), keep)
+        for owner in [owner for owner, count in counts.items() if count > each]:
+            found |= {one.id: one for one in map(record_of, self._all(_SUPERFLUOUS, owner, owner, each))}
+        return list(found.values())
 
     def owed_queues(self) -> list[str]:
         """Where ends of jobs go that `notify` has not confirmed; first where the oldest one goes."""
@@ -419,6 +427,17 @@ class JobRegistry(ABC):
 def _held(record: JobRecord, size: int) -> int:
     """The bytes of a job that cannot make way."""
     return 0 if record.has_ended and not record.is_owed else size
+
+
+def _equal_part(counts: Iterable[int], keep: int) -> int:
+    """How many each may have, so that all together have `keep` at most and who has less keeps it."""
+    ascending = sorted(counts)
+    for place, count in enumerate(ascending):
+        part = keep // (len(ascending) - place)
+        if count > part:
+            return part
+        keep -= count
+    return ascending[-1] if ascending else keep
 
 
 def _superseded(record: JobRecord) -> Superseded:

@@ -230,6 +230,17 @@ class RegistrySuite:
         assert sorted(int(one.id) for one in forgotten) == [1, 2, 3]
         assert [int(one.id) for one in registry.page(JobFilter(), 10)] == [6, 5, 4]
 
+    def test_owners_that_have_the_most_jobs_lose_theirs_and_nobody_else(self, registry: JobRegistry) -> None:
+        owners = ["alice", "bob", *["mallory"] * 20, "bob"]
+        for number, owner in enumerate(owners, 1):
+            registry.insert(job(number, owner=owner, state=JobState.DONE, ended_at=100.0))
+        registry.insert(job(90, owner="mallory"))
+
+        forgotten = prune(registry, ended_before=0.0, keep=8)
+
+        assert sorted(int(one.id) for one in forgotten) == list(range(3, 18))
+        assert prune(registry, ended_before=0.0, keep=8) == []
+
     def test_whoever_has_not_seen_the_last_status_is_refused(self, registry: JobRegistry) -> None:
         registry.insert(job())
         registry.save(job(state=JobState.STARTING, seq=2, holder="i1"))

@@ -312,7 +312,7 @@ async def test_job_that_is_forgotten_is_told_so(house: House) -> None:
 
     assert caught.value.message == (
         "counting knows no job 01JDB3QK6M0000000000000000: it was never accepted, or is forgotten, as a job "
-        "is 30 days after its end, or when 10,000 others have ended since"
+        "is 30 days after its end, or when more than 10,000 have ended"
     )
 
 

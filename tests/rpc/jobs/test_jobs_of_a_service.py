@@ -76,7 +76,7 @@ async def test_jobs_that_are_too_many_are_forgotten_at_the_next_start(tmp_path: 
                 await jobs[-1].wait()
         async with TestClient(app) as client:
             listed = await client.call(app.name, "job.list")
-            with pytest.raises(RemoteError, match=r"knows no job .* or when 1 others have ended since"):
+            with pytest.raises(RemoteError, match=r"knows no job .* or when more than 1 have ended"):
                 await client.job(jobs[0].id).result()
 
     assert [one["job"] for one in listed["jobs"]] == [jobs[2].id]

@@ -136,6 +136,16 @@ async def test_owner_that_fills_the_registry_takes_nothing_from_others(house: Ho
     assert stored <= _MB
 
 
+async def test_owner_of_very_many_small_jobs_takes_nothing_from_others(house: House) -> None:
+    house.limits = JobLimits(keep_jobs=8)
+    async with house.living() as service:
+        ours = [await _run(house, service, "alice", 10) for _ in range(3)]
+        theirs = [await _run(house, service, "mallory", 10) for _ in range(12)]
+        await service.housekeeping.prune()
+
+        assert await _kept(service) == [*ours, *theirs[-5:]]
+
+
 async def test_single_owner_loses_nothing_before_the_registry_is_full(house: House) -> None:
     house.limits = JobLimits(max_stored_bytes=_MB)
     async with house.living() as service:
