@@ -348,16 +348,19 @@ class Sending:
     def _may_name(self, session: Session, head: Head) -> bool:
         """Whether its sender may have others send to the addresses that it names (PROTOCOL G).
 
-        They do so by rights of their own, which must not become the sender's.
+        They send by their own rights, which the sender must not borrow. An inbox belongs to its connection,
+        also where everybody may send everywhere else.
         """
         rights = session.rights
-        if rights.is_open:
-            return True  # everybody may send there anyway
         for name, is_notify in head.addresses:
-            if name.startswith(RESERVED_QUEUE_PREFIX):
+            if name.startswith(INBOX_PREFIX):
                 inbox = self._find_queue(name)
                 owner = None if inbox is None else inbox.exclusive_subscription
-                may_name = name.startswith(INBOX_PREFIX) and owner is not None and owner.session is session
+                may_name = rights.is_open if owner is None else owner.session is session
+            elif rights.is_open:
+                may_name = True
+            elif name.startswith(RESERVED_QUEUE_PREFIX):
+                may_name = False
             elif self._kind_of(name) is Kind.LAST_VALUE:
                 # What is sent there takes the place of what others read there.
                 may_name = is_notify and rights.may_publish(name)
