@@ -243,14 +243,11 @@ class Dialogue:
         target = self._target(frame, subscription, message)
         if transaction is not None:
             self._hold_settlement(frame, HeldSettlement(target, requeue=None))
-            return None
-        is_known = target is not None and self._broker.acknowledge(*target, self.now)
-        # D.22: races are normal, an unknown one is no fault.
-        self.say_receipt(frame, None if is_known else names.IGNORED)
-        # Without the id of one, all its subscriptions were looked through.
-        names_one = subscription is not None and self._dialect.needs_subscription_id
-        is_much = not names_one and len(self._session.subscriptions) > _MUCH
-        return Then.REST if is_much else None
+        else:
+            is_known = target is not None and self._broker.acknowledge(*target, self.now)
+            # D.22: races are normal, an unknown one is no fault.
+            self.say_receipt(frame, None if is_known else names.IGNORED)
+        return Then.REST if self._searches_much(subscription) else None
 
     def nack(self, frame: Frame) -> Then | None:
         """NACK, in any version's form."""
@@ -259,13 +256,19 @@ class Dialogue:
         requeue = read_requeue(frame, self._session.profile)
         if transaction is not None:
             self._hold_settlement(frame, HeldSettlement(target, requeue=requeue))
-            return None
-        is_known = target is not None and self._broker.negative_acknowledge(
-            *target, self.now, requeue=requeue
-        )
-        self.say_receipt(frame, None if is_known else names.IGNORED)
+            is_known = False
+        else:
+            is_known = target is not None and self._broker.negative_acknowledge(
+                *target, self.now, requeue=requeue
+            )
+            self.say_receipt(frame, None if is_known else names.IGNORED)
         # What comes back finds its place among all that waits, and goes out again at once.
-        return Then.REST if is_known else None
+        return Then.REST if is_known or self._searches_much(subscription) else None
+
+    def _searches_much(self, subscription_id: str | None) -> bool:
+        """Whether an ACK or NACK that names this subscription has `_target` search through many."""
+        names_one = subscription_id is not None and self._dialect.needs_subscription_id
+        return not names_one and len(self._session.subscriptions) > _MUCH
 
     def _target(
         self, frame: Frame, subscription_id: str | None, message_id: str
