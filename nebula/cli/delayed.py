@@ -7,7 +7,7 @@ from typing import Annotated, Final, TypeAlias
 import typer
 from typer import BadParameter, Option
 
-from nebula.cli.operators import Limit, Yes, list_all, make_sure, show_list, tell
+from nebula.cli.operators import All, Limit, Yes, list_all, make_sure, show_list, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, duration, octets
@@ -63,7 +63,7 @@ def purge(
     *,
     pattern: Pattern = None,
     principal: Principal = None,
-    everything: Annotated[bool, Option("--all", help="All that there are.")] = False,
+    everything: All = False,
     yes: Yes = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,

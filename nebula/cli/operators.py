@@ -24,6 +24,7 @@ SERVICE = "nebula.broker"
 _PAGE = 1_000
 
 Limit: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, help="How many.")]
+All: TypeAlias = Annotated[bool, Option("--all", help="All that there are.")]
 Yes: TypeAlias = Annotated[
     bool, Option("--yes", "-y", help="Do not ask first. Off a terminal nothing is asked.")
 ]
