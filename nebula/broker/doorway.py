@@ -21,9 +21,9 @@ class Doorway:
     Args:
         most: how many there may be.
         most_of_one: how many of them may come from one address (IPv6: from one subnet), so that one
-            machine cannot keep all others out. Those whose principal has a share of its own do not count.
-        evict: closes the connection of a guest that has not said who it is, to make room for a new one;
-            None: nobody makes room.
+            machine cannot keep all others out. Peers whose principal has its own share do not count.
+        evict: closes the connection of a guest that has not authenticated, to make room for a new one; None:
+            no connection makes room.
     """
 
     def __init__(self, most: int, most_of_one: int, evict: Callable[[object], None] | None = None) -> None:
@@ -32,7 +32,7 @@ class Doorway:
         self._evict = evict
         self._places: dict[object, str | None] = {}
         self._counts: Counter[str] = Counter()
-        # Those who have not said who they are, by place, longest first.
+        # Guests that have not authenticated, by address, oldest first.
         self._unknown: dict[str, dict[object, None]] = {}
 
     def __len__(self) -> int:
@@ -63,10 +63,10 @@ class Doorway:
         return None
 
     def know(self, guest: object, *, has_share: bool) -> None:
-        """It has said who it is: it makes room for nobody any more.
+        """The guest has authenticated: it no longer makes room for others.
 
         Args:
-            has_share: its principal has a share of its own, and so it does not count for its address.
+            has_share: its principal has its own share, so it no longer counts for its address.
         """
         self._forget_unknown(guest)
         place = self._places.get(guest)
@@ -83,7 +83,7 @@ class Doorway:
                 del self._unknown[place]
 
     def _make_room(self) -> bool:
-        """End who has waited longest at the place where most wait; False: nobody waits."""
+        """End the oldest unauthenticated guest of the address with the most of them; False: there is none."""
         if self._evict is None or not self._unknown:
             return False
         place = max(self._unknown, key=lambda each: len(self._unknown[each]))
