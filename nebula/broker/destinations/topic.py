@@ -26,7 +26,7 @@ class Topic:
 
     Attributes:
         direct: subscriptions that acknowledge nothing.
-        owner: who subscribed first, and pays for its place among the destinations.
+        owner: who subscribed first, and pays for it as a destination.
         queues: one for each other subscription, which gives it credit, redelivery and a bound. That
             of a durable one stays while its subscription is away.
     """
