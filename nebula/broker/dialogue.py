@@ -74,7 +74,7 @@ class Dialogue:
         self._max_identifier = broker.limits.max_identifier_characters
         # Whose snapshot is too large for one turn.
         self._unfinished: Subscription | None = None
-        # Why SENDs without a receipt were rejected, as far as the log has been told: each reason once.
+        # The reasons for rejected SENDs without a receipt that were logged for this connection.
         self._unheard: set[Verdict] = set()
         # How far the journal was before the frame at hand.
         self._journal_count = 0
@@ -157,7 +157,7 @@ class Dialogue:
         return None
 
     def _note_unheard(self, verdict: Verdict, destination: str) -> None:
-        """Have the log say that SENDs without a receipt are rejected: once per connection and reason."""
+        """Log that SENDs without a receipt are rejected, once per connection and reason."""
         if verdict is Verdict.DUPLICATE or verdict in self._unheard:
             return
         session = self._session
@@ -280,11 +280,11 @@ class Dialogue:
         subscriptions = self._session.subscriptions
         subscription = None if subscription_id is None else subscriptions.get(subscription_id)
         if subscription is None and (subscription_id is None or not self._dialect.needs_subscription_id):
-            # It names the message only. Linear, but such a peer has few subscriptions.
+            # It names only the message. Linear, but such a peer has few subscriptions.
             holders = [each for each in subscriptions.values() if number in each.unacked]
             if len(holders) > 1 and self._dialect.needs_subscription_id:
-                # What a topic has sent to several subscriptions has one number. STOMP 1.0 has no other way
-                # to say it, so there the first one counts.
+                # A message of a topic has the same number on each subscription. STOMP 1.0 cannot name the
+                # subscription, so the first one counts there.
                 what = f"{frame.command} needs the header subscription"
                 raise RemoteProtocolError(
                     f"{what}: {len(holders)} subscriptions have the message", receipt=frame.receipt
@@ -295,11 +295,12 @@ class Dialogue:
     # BEGIN, COMMIT, ABORT
 
     def _hold_send(self, frame: Frame, plan: Head | Verdict) -> None:
-        """Do it at the COMMIT, if it may be done. Its RECEIPT does not tell: the COMMIT's does (D.24)."""
+        """Hold it until the COMMIT. Its RECEIPT means only that it is held; the COMMIT's has the verdict
+        (D.24)."""
         self._need_transactions(frame)
         name, receipt = frame.headers["transaction"], frame.receipt
         if receipt is not None and len(receipt) > self._max_identifier:
-            # It is kept to be named if the COMMIT is refused.
+            # The receipt is kept, to be named if the COMMIT is refused.
             plan, receipt = Verdict.INVALID, None
         if isinstance(plan, Head):
             send = HeldSend(plan, frame.body, frame.exchange, receipt)
@@ -310,7 +311,7 @@ class Dialogue:
         self.say_receipt(frame)
 
     def _hold_settlement(self, frame: Frame, settlement: HeldSettlement) -> None:
-        """Do it at the COMMIT. Its RECEIPT means that it is held (D.24)."""
+        """Hold it until the COMMIT. Its RECEIPT means that it is held (D.24)."""
         self._need_transactions(frame)
         self._broker.hold_settlement(self._session, frame.headers["transaction"], settlement)
         self.say_receipt(frame)
