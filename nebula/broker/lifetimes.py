@@ -72,7 +72,10 @@ class Lifetimes:
         return len(self._lives)
 
     def begin(self, mortal: Mortal, listener: Listener, identity: Identity, now: float | None = None) -> None:
-        """A connection has authenticated.  Args: listener: where it came in.
+        """A connection has authenticated.
+
+        Args:
+            listener: where it came in.
             now: the loop's time; None: its age does not count.
         """
         life = _Life(listener, identity)
