@@ -29,7 +29,7 @@ STORE_FILE: Final = "nebula.db"
 
 _LOCK: Final = "lock"
 
-# Suffixes of the files that SQLite makes next to a database, and of those with changes not in it yet.
+# Suffixes of the files that SQLite makes next to a database. The log has changes that are not in the file yet.
 _COMPANIONS: Final = ("-wal", "-shm", "-journal")
 _LOG: Final = "-wal"
 
