@@ -62,7 +62,7 @@ async def forget_old_jobs(
 async def forget_for_room(
     do: _Do, tell: Callable[[Iterable[str]], None], folder: Path, room: Room, wanted: Wanted | None
 ) -> bool:
-    """Forget ended jobs that make way, as `forget_old_jobs` forgets old ones.
+    """Remove ended jobs to make room, as `forget_old_jobs` removes old ones.
 
     Args:
         do: on the registry.
