@@ -29,7 +29,7 @@ STORE_FILE: Final = "nebula.db"
 
 _LOCK: Final = "lock"
 
-# Suffixes of the files that SQLite makes next to a database. The log has changes that are not in the file yet.
+# Suffixes of files that SQLite makes next to a database. The log has changes that the file lacks.
 _COMPANIONS: Final = ("-wal", "-shm", "-journal")
 _LOG: Final = "-wal"
 
