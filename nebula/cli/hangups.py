@@ -1,6 +1,6 @@
-"""SIGHUP while there is nothing yet that could be reloaded, or nothing any more.
+"""SIGHUP during startup and shutdown, when nothing can be reloaded.
 
-Its default is to end the process. A program that reloads by it must not depend on when it comes.
+By default SIGHUP ends the process. A program that reloads on SIGHUP must survive it at any time.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from types import FrameType
 
 
 class _Noted:
-    """Whether one has come since it was looked at last."""
+    """Whether a SIGHUP has come since the last `take_hangup`."""
 
     has_come = False
 
 
 def note_hangups() -> None:
-    """From now on SIGHUP ends nothing: it is noted, for `take_hangup`. Call it on the main thread."""
+    """From now on, only note a SIGHUP for `take_hangup`. Call it on the main thread."""
     signal.signal(signal.SIGHUP, _note)
 
 
 def take_hangup() -> bool:
-    """Whether one was noted since the last call."""
+    """Whether a SIGHUP was noted since the last call."""
     has_come, _Noted.has_come = _Noted.has_come, False
     return has_come
 
