@@ -500,7 +500,7 @@ Without a token it answers only requests whose `Host` is one of the listener's o
 address, the listener's `host`, the hosts of its `origins`, and what [`hosts`](settings.md#listener) lists.
 Otherwise a web page could read it through the browser of somebody who reaches the broker, by a name that
 resolves to it (DNS rebinding). Any other host gets status 421; a client certificate that is denied or has
-expired gets 403. `/healthz` and `/readyz` answer any host: a probe may use any name, and the answer is a word.
+expired gets 403. `/healthz` and `/readyz` answer any host: a probe may use any name, and gets one word.
 
 All is read off when it is asked for, once a second at most, and counts from the start of the broker.
 Nothing of it is named after a destination, session or principal: there are as many series whatever peers
