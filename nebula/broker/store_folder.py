@@ -136,15 +136,15 @@ def refuse_foreign_log(file: Path) -> None:
         return
     if not file.exists():
         raise StoreError(
-            f"{log}: is the log of a store that is not here, with messages in it; "
-            f"put its {file.name} back, or move the log away"
+            f"{log}: is the log of a store whose {file.name} is missing, and has messages; "
+            f"put {file.name} back, or move the log away"
         )
     with file.open("rb") as opened:
         head = opened.read(_WRITE_VERSION + 1)
     if head[_WRITE_VERSION:] == bytes([_WITHOUT_LOG]):
         raise StoreError(
-            f"{file}: is a copy, and {log.name} beside it is the log of another store, which would "
-            f"damage it; move {log.name} away and start again, or put the file back that it belongs to"
+            f"{file}: is a copy, and {log.name} next to it is the log of another store, which would "
+            f"damage it; move {log.name} away and start again, or put back the file that it belongs to"
         )
 
 
