@@ -242,7 +242,7 @@ def checked(form: Any, answer: Any, service: str, verb: str) -> Any:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         reason = f"{place}: {first['msg']}" if place else first["msg"]
-        raise UnexpectedReply(f"{service} answers {verb} with what cannot be used: {reason}") from None
+        raise UnexpectedReply(f"the answer of {service} to {verb} is not usable: {reason}") from None
     return answer
 
 
