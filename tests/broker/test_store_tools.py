@@ -153,7 +153,7 @@ def test_tools_keep_away_from_a_copy_beside_the_log_of_another_store(folder: Pat
             use(folder)
     assert ((folder / STORE_FILE).read_bytes(), (folder / f"{STORE_FILE}-wal").read_bytes()) == (before, log)
     (folder / STORE_FILE).unlink()
-    with pytest.raises(StoreError, match=r"nebula\.db-wal: is the log of a store whose nebula\.db is missing"):
+    with pytest.raises(StoreError, match=r"nebula\.db-wal: is the log of a store whose"):
         import_lines(folder, exported)
     assert (folder / f"{STORE_FILE}-wal").read_bytes() == log
 
