@@ -3,8 +3,8 @@
 Libraries never call this; programs do, once, before they start. Events are short phrases in the past
 tense with facts as fields. Times are UTC.
 
-Facts are often what a peer chose, such as a client-id or a destination: on a terminal they are shown by
-`nebula.visible`, and so are tracebacks. JSON is for machines and escapes what JSON has to.
+Facts are often chosen by a peer, such as a client-id or a destination. On a terminal they pass through
+`nebula.visible`, and so do tracebacks. JSON is for machines, and has only the escapes of JSON.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def _for_terminals() -> list[structlog.typing.Processor]:
 
 
 def _show_facts(_logger: Any, _method: str, facts: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Names and values as a terminal may have them; colours come later."""
+    """Names and values made safe for a terminal; colours are added later."""
     return {visible(name): _shown(name, value) for name, value in facts.items()}
 
 
 def _shown(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return visible(value, keep="\n\t" if name in _OF_MANY_LINES else "")
-    # An exception goes to the formatter; numbers and the like cannot do any harm.
+    # An exception goes to the formatter; numbers and the like are harmless.
     return value if name == "exc_info" or isinstance(value, int | float | None) else visible(repr(value))
 
 

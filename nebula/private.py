@@ -1,4 +1,4 @@
-"""Files and folders that only their owner may read, whatever the umask; and what is free on their disk."""
+"""Files and folders that only their owner can read, whatever the umask; free space on their disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 _OTHERS: Final = 0o077
 
-# Not its owner, no modes, read-only.
+# We do not own it, there are no modes, or it is read-only.
 _UNCHANGEABLE: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EROFS})
 
 
@@ -27,7 +27,7 @@ def make_private(folder: Path) -> None:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file, made with mode 0600 if it is missing; an existing one loses what others may do.
+    """Open a file. A missing one is created with mode 0600; an existing one becomes inaccessible to others.
 
     Args:
         path: of the file.
@@ -59,12 +59,12 @@ def write_private(path: Path, text: str) -> None:
 
 
 def tighten(file: int | Path) -> None:
-    """Take from a file or folder what others than its owner may do with it.
+    """Remove all permissions of others from a file or folder.
 
-    Another user's file stays as it is, as does one on a file system whose modes cannot be changed.
+    A file of another user stays as it is, as does one on a file system that does not let modes be changed.
 
     Raises:
-        OSError: it is not there.
+        OSError: it does not exist.
     """
     found = os.stat(file)  # noqa: PTH116 - a descriptor has no path
     if not found.st_mode & _OTHERS:
@@ -77,12 +77,13 @@ def tighten(file: int | Path) -> None:
 
 
 def make_private_database(file: Path) -> None:
-    """Make a file for SQLite with mode 0600; an existing one and those beside it lose what others may do.
+    """Create a file for SQLite with mode 0600. An existing one, and those next to it, become inaccessible to
+    others.
 
-    SQLite itself would let others read it. What it makes beside a file gets the same mode. Where the file
-    cannot be made nothing is raised: SQLite says why when it opens it.
+    SQLite itself would let others read it. Files that it makes next to it get the same mode. If the file
+    cannot be created, nothing is raised: SQLite reports the reason when it opens it.
     """
-    # A file that is there is not opened: to close it would end the locks that this process has on it.
+    # An existing file is not opened: closing it would release the locks that this process has on it.
     if not file.exists():
         with suppress(OSError):
             os.close(open_private(file, os.O_RDWR))
@@ -92,6 +93,6 @@ def make_private_database(file: Path) -> None:
 
 
 def free_bytes_at(folder: Path) -> int:
-    """What this user may still write on the folder's file system. Raises OSError."""
+    """Bytes that this user may still write to the folder's file system. Raises OSError."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize

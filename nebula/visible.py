@@ -1,11 +1,11 @@
-"""Text of others made visible: control, invisible and bidirectional characters as escapes.
+"""Escaping of control, invisible and bidirectional characters in foreign text.
 
-Whatever a peer, a file or a service chose passes through here before it reaches a terminal. A terminal obeys
-escape sequences: they can repaint what was shown, set the clipboard or the title, or answer as if a key was
-pressed. Bidirectional controls and invisible characters make a text read as another one.
+Text from a peer, a file or a service passes through here before it reaches a terminal. A terminal obeys
+escape sequences: they can repaint the screen, set the clipboard or the title, or send input as if keys were
+pressed. Bidirectional controls and invisible characters make a text look like another one.
 
-Shown as they are: what Unicode calls printable, and the space. All else is escaped and never dropped, so
-that a reader sees that something is there.
+Characters that Unicode calls printable, and the space, are shown as they are. All others are escaped, and
+never dropped, so that a reader sees that something is there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 __all__ = ["encodable_json", "visible", "visible_json"]
 
-# JSON has no escapes but those of UTF-16, and lets layout stand only between its values.
+# JSON has only UTF-16 escapes, and allows layout only between its values.
 _LAYOUT: Final = " \n"
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -24,8 +24,8 @@ def visible(text: str, *, keep: str = "") -> str:
     r"""A text with each character that is not printable as `\x1b`, `\u202e` or `\U000e0041`.
 
     Args:
-        text: of anybody.
-        keep: characters that stay as they are: a newline and a tab where the text may have several lines.
+        text: any text.
+        keep: characters that stay as they are, such as newline and tab for a text of several lines.
     """
     if text.isprintable():
         return text

@@ -70,7 +70,7 @@ tls_key = "server.key"
 [identity]
 users = "users.toml"
 
-[[share]]                                  # sensors are many, and each needs little
+[[share]]                                  # many sensors, each of which needs little
 pattern = "sensor-*"
 fraction = 0.05
 most = { connections = 4 }
@@ -157,15 +157,15 @@ An address where the broker listens. [Profiles](profiles.md), [TLS](../how-to/ce
 `client_ca`, or `users` or `jwks` under `[identity]`, or `anonymous = true`.
 """,
     "[identity]": """\
-How peers without a client certificate say who they are, on all listeners without `client_ca`; and for how
-long it counts who peers are, on all listeners. [Certificates and logins](../how-to/certificates.md).
+How peers without a client certificate authenticate, on all listeners without `client_ca`; and how long the
+identity of a peer is valid, on all listeners. [Certificates and logins](../how-to/certificates.md).
 """,
     "[[destination]]": """\
 What differs for the destinations that a pattern names. The first pattern that matches counts, and
 what it leaves out is as in `[limits]`.
 """,
     "[[share]]": """\
-What single principals may use of the broker's bounds: [Shares](../explanation/reliability.md#shares). The
+What principals may use of the broker's resources: [Shares](../explanation/reliability.md#shares). The
 first pattern that matches counts; for all others `principal_share` under `[limits]` does. Resources are
 `memory` and `disk` in bytes, `destinations`, `subscriptions`, `globs`, `durable-sessions`,
 `durable-subscriptions`, `delayed-messages`, `dedup-ids` and `connections`.

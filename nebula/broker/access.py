@@ -29,7 +29,7 @@ from nebula.headers import (
 
 IDENTITY: Final = "{identity}"
 ANONYMOUS: Final = "anonymous"
-"""The principal of peers that need not say who they are."""
+"""The principal of peers that do not have to authenticate."""
 BROKERS_OWN: Final = "app:nebula"
 """The principal of the broker's own responder, which serves `/queue/nebula.broker`."""
 
@@ -153,10 +153,10 @@ class Rights:
         return _matches(self._granted.call, verb)
 
     def may_look_into(self, queue: str) -> bool:
-        """Whether a verb may show what is in its messages, or put them where its caller reads them.
+        """Whether a verb may show the messages of this queue, or move them to where its caller can read them.
 
-        Of most queues the right to call the verb is enough. Dead letters have to be named, as to subscribe:
-        by their queue in a grant of `subscribe`, or by a grant of `call` that begins with `dlq.`.
+        For most queues the right to call the verb is enough. A dead-letter queue has to be named, as for
+        SUBSCRIBE: by a grant of `subscribe`, or by a grant of `call` that begins with `dlq.`.
         """
         if self._granted is None or queue not in self._dead_letter_queues:
             return True
@@ -169,9 +169,9 @@ class Rights:
 
     @property
     def is_operator(self) -> bool:
-        """A grant lets it call verbs of the broker itself, or it is the broker's own responder.
+        """Whether a grant lets it call verbs of the broker itself, or it is the broker's own responder.
 
-        Without configured rights no principal is one: everybody may call everything there.
+        Without configured rights there are no operators: everybody may call every verb.
         """
         if self.principal == BROKERS_OWN:
             return True
@@ -180,8 +180,8 @@ class Rights:
     def may_keep(self, pattern: str) -> bool:
         """Whether a subscription to this name or glob may be durable.
 
-        A name has to be one that it may subscribe to, and a glob one that a grant to subscribe may
-        overlap: what is kept while a peer is away costs the broker memory and disk.
+        It may subscribe to the name, or one of its `subscribe` globs may overlap this glob. What is kept
+        while a peer is away costs the broker memory and disk.
         """
         if self._granted is None:
             return True
@@ -308,9 +308,9 @@ class _Granted:
     named: frozenset[str]
     """What may be subscribed to as written: plain names among the globs."""
     prefixes: frozenset[str]
-    """What the globs that may be subscribed to begin with, up to their first special character."""
+    """The beginnings of the `subscribe` globs, up to their first special character."""
     names_dead_letters: bool
-    """Verbs are granted by a glob that begins with `dlq.`."""
+    """Whether a `call` glob begins with `dlq.`."""
 
 
 def _remember(answers: dict[str, bool], destination: str, *, answer: bool) -> None:

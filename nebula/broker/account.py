@@ -1,4 +1,4 @@
-"""What all principals use of a broker together, what was lost, and what was refused."""
+"""Accounting for the whole broker: resources in use, dropped messages, refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nebula.broker.destinations.queue import Queue
     from nebula.broker.store import PageRequest
 
-# What is refused between two looks of the operator's log, beyond which it is only counted.
+# Refusals kept between two writes of the operator's log; the rest are only counted.
 _MAX_REFUSALS: Final = 4
 
 _OWN_RIGHTS: Final = Rights(BROKERS_OWN, None, frozenset())
@@ -27,7 +27,7 @@ _DEAD_RIGHTS: Final = Rights(f"{BROKERS_OWN}.dead-letters", None, frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What was turned down, for the operator alone: the peer is not told why (D.5)."""
+    """A refused request, for the operator's log alone: the peer is not told why (D.5)."""
 
     principal: str
     session: str
@@ -37,31 +37,30 @@ class Refusal:
 
 
 class Account:
-    """What all principals use of the broker, what was lost, and what was refused.
+    """Resources in use by all principals, dropped messages, and refusals.
 
     Args:
-        limits: what there is of each resource.
+        limits: how much there is of each resource.
         shares: what single principals may use, by pattern.
 
     Attributes:
-        stored_bytes: memory that everything holds together: messages, values, transactions, subscriptions,
-            names.
-        watermark_bytes: as long as no more is held, nobody has exceeded a share of the memory, and no share
-            is looked at.
-        own: the broker itself, which pays for what is bounded otherwise.
-        dead: pays for dead letters, with a share like anybody's: they must not take what is reserved, nor all
-            of the disk.
+        stored_bytes: memory in use by messages, values, transactions, subscriptions and names.
+        watermark_bytes: up to this much in use, nobody can have exceeded a share of the memory, so shares are
+            not checked.
+        own: the broker itself; pays for what has other bounds.
+        dead: pays for dead letters. It has an ordinary share, so that they cannot take the reserve or the
+            whole disk.
         pools: all other resources.
         dropped: messages that were not delivered, by reason.
-        is_disk_low: nothing more is to be written, save what ends things.
-        large: queues that hold much in memory: what the store has may leave it.
+        is_disk_low: only writes that free something are allowed.
+        large: queues that hold much in memory; what is stored can be paged out.
         expiring: queues with messages that will expire.
         pages: of deep queues, to be read now.
-        judged: the message that a queue is to take now, since there was memory for it when it was judged.
-            What is done before may take more than was foreseen, such as a new queue, or a dead letter.
-        uncommitted: queues with messages that nobody gets before their batch is committed: of each such batch
-            the first of their numbers, and the batch.
-        notes: what the operator's log is to tell.
+        judged: the message that a queue is to take now, as there was memory for it when it was judged. What
+            is done before may take more than was foreseen, such as a new queue or a dead letter.
+        uncommitted: queues with messages that are not delivered until their batch is committed. For each such
+            batch: the number of the first of them, and the batch.
+        notes: events for the operator's log.
     """
 
     __slots__ = (
@@ -122,7 +121,7 @@ class Account:
         self._unheard: list[Refusal] = []
 
     def drop(self, head: Head, reason: str, session: str = "") -> None:
-        """Count a message that comes to nothing, and note it down.
+        """Count a dropped message, and note it for the log.
 
         Args:
             session: of its sender, where it is known.
@@ -137,23 +136,23 @@ class Account:
         )
 
     def refuse(self, refusal: Refusal) -> None:
-        """Remember a refusal until it is taken; of many at once only how many there were."""
+        """Keep a refusal for the log, or only count it if there are too many."""
         if len(self._refusals) < _MAX_REFUSALS:
             self._refusals.append(refusal)
         else:
             self._uncounted += 1
 
     def take_refusals(self) -> tuple[list[Refusal], int]:
-        """What was refused since the last call, and how many more there were."""
+        """The refusals since the last call, and the number of those that were only counted."""
         taken = self._refusals, self._uncounted
         self._refusals, self._uncounted = [], 0
         return taken
 
     def note_unheard(self, refusal: Refusal) -> bool:
-        """Remember a rejected SEND whose sender asked for no RECEIPT, for the log.
+        """Keep for the log that a SEND without a receipt was rejected.
 
         Returns:
-            False where too many are remembered already: note the sender's next one.
+            False if too many are kept already: call it again for the sender's next one.
         """
         if len(self._unheard) >= _MAX_REFUSALS:
             return False
@@ -161,29 +160,30 @@ class Account:
         return True
 
     def take_unheard(self) -> list[Refusal]:
-        """What `note_unheard` has remembered since the last call."""
+        """The refusals kept by `note_unheard` since the last call."""
         taken, self._unheard = self._unheard, []
         return taken
 
     # --- memory ---
 
     def is_nearly_full(self, usage: Usage) -> bool:
-        """So much is held that a principal which waits for room waits on."""
+        """Whether memory is so full that publishers that wait for room keep waiting."""
         most_bytes = usage.memory_bytes + self.room_bytes(usage)
         return self.stored_bytes * 8 >= self.max_bytes * 7 or usage.memory_bytes * 8 >= most_bytes * 7
 
     def has_room_for(self, size_bytes: int, usage: Usage) -> bool:
-        """Whether a principal may hold so much more memory."""
+        """Whether a principal may use this much more memory."""
         if self.stored_bytes + size_bytes <= self.watermark_bytes:
             return True
         return size_bytes <= self.room_bytes(usage)
 
     def is_overdrawn(self, usage: Usage) -> bool:
-        """Whether a principal holds all the memory that it may, or more: some costs are only counted."""
+        """Whether a principal uses all the memory that it may, or more: some costs are counted
+        but never refused."""
         return self.stored_bytes >= self.watermark_bytes and not self.room_bytes(usage)
 
     def room_bytes(self, usage: Usage) -> int:
-        """How much more memory a principal may hold."""
+        """How much more memory a principal may use."""
         return room(
             Resource.MEMORY,
             usage,
@@ -193,22 +193,22 @@ class Account:
         )
 
     def hold(self, size_bytes: int, usage: Usage) -> None:
-        """A principal pays for so much more memory, whether there was room for it or not."""
+        """Charge memory to a principal, whether there is room for it or not."""
         self.stored_bytes += size_bytes
         usage.memory_bytes += size_bytes
 
     def release(self, size_bytes: int, usage: Usage) -> None:
-        """It pays for so much less."""
+        """Undo `hold` for this much."""
         self.stored_bytes -= size_bytes
         usage.memory_bytes -= size_bytes
 
     # --- disk ---
 
     def note_disk(self, free_bytes: int, *, is_low: bool) -> None:
-        """So much more may be written by everybody together, as far as is known. Call it now and then.
+        """Share out the free space of the disk. Call it at intervals.
 
         Args:
-            is_low: nothing more is to be written at all.
+            is_low: nothing more may be written by anybody.
         """
         self.is_disk_low = is_low
         free_bytes = max(0, free_bytes)
@@ -225,7 +225,8 @@ class Account:
     def _most_disk_bytes(usage: Usage, used_bytes: int, free_bytes: int) -> int:
         limit = used_bytes + free_bytes
         more = room(Resource.DISK, usage, limit=limit, reserved=0, used=used_bytes)
-        # Half of it until the next look: what is new is in the store's log, and then in its tables too.
+        # Half of it until the next call: new data is in the store's log first, and then in its tables as
+        # well.
         return usage.disk_bytes + (more + 1) // 2
 
     # --- everything else ---
@@ -235,17 +236,17 @@ class Account:
         return self.pools[resource].room_for(usage) > 0
 
     def take(self, resource: Resource, usage: Usage) -> None:
-        """A principal has one more, whether there was room for it or not."""
+        """Charge one more to a principal, whether there is room for it or not."""
         self.pools[resource].used += 1
         usage.counts[resource] = usage.counts.get(resource, 0) + 1
 
     def give_back(self, resource: Resource, usage: Usage) -> None:
-        """It has one less."""
+        """Undo `take` for one."""
         self.pools[resource].used -= 1
         usage.counts[resource] -= 1
 
     def exceed(self, resource: Resource, usage: Usage, session: str = "") -> None:
-        """Count and note down that a principal had no room for more.
+        """Count, and note for the log, that a principal was refused because its share is used up.
 
         Args:
             session: of the principal, where it is known.

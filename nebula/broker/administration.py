@@ -91,9 +91,9 @@ class DelayedFilter:
     """Which delayed messages.
 
     Attributes:
-        pattern: a glob that their destinations have to match.
+        pattern: a glob that their destinations match.
         principal: of their sender; None: any.
-        after: of a list, only those that came later than the message of this number.
+        after: for a list, only messages that came later than the one with this number.
     """
 
     pattern: str = _EVERYTHING
@@ -145,7 +145,7 @@ CONNECTION_RANKS: Final[Mapping[str, Callable[[Session], float]]] = {
 }
 
 
-# What principals can be ordered by, beside their names.
+# What principals can be ordered by, besides their names.
 PRINCIPAL_RANKS: Final[Mapping[str, Callable[[Usage, Account], float]]] = {
     "used": used_fraction,
     "memory": lambda usage, _: usage.memory_bytes,
@@ -284,7 +284,7 @@ class Administration:
         return found
 
     def principals(self, selection: Selection) -> Steps[Listing[PrincipalRow]]:
-        """Those who use anything; they can be ordered by one of `PRINCIPAL_RANKS`.
+        """Principals that use anything, by name or in the order of one of `PRINCIPAL_RANKS`.
 
         Raises:
             Refused: a malformed glob.
@@ -296,7 +296,7 @@ class Administration:
         return choose(usages, selection, rank, lambda _, usage: principal_row(usage, account))
 
     def delayed(self, wanted: DelayedFilter, limit: int, now: float) -> Listing[DelayedRow]:
-        """Messages that wait for their time, in the order of arrival.
+        """Delayed messages, in order of arrival.
 
         Raises:
             Refused: a malformed glob.
@@ -307,7 +307,7 @@ class Administration:
         return Listing(rows, len(found), str(rows[-1].number) if len(rows) < len(later) else None)
 
     def purge_delayed(self, wanted: DelayedFilter) -> int:
-        """Drop messages that wait for their time, and count them as purged. Returns how many.
+        """Drop delayed messages and count them as purged. Returns how many there were.
 
         Raises:
             Refused: a malformed glob.
@@ -367,7 +367,7 @@ class Administration:
         return purged
 
     def end_durable_session(self, name: str, now: float) -> None:
-        """Forget a session's durable subscriptions with all that they keep, and end its connection.
+        """Remove a session's durable subscriptions and everything kept for them, and end its connection.
 
         Raises:
             Refused: there is none of this name, or it is a service in the broker's own process.
@@ -377,10 +377,10 @@ class Administration:
         self._broker.end_durable_session(standing, now)
 
     def drop_backlog(self, name: str) -> int:
-        """Drop all that waits for a session. Its subscriptions stay, and what is un-ACKed.
+        """Drop everything that waits for a session. Its subscriptions and un-ACKed messages stay.
 
         Returns:
-            How many messages, and values that it was to be told of.
+            The number of dropped messages and pending values.
 
         Raises:
             Refused: there is none of this name.

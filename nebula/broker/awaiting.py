@@ -1,4 +1,5 @@
-"""What waits for the store: RECEIPTs, subscriptions that begin with one, deliveries, hasty publishers."""
+"""Work deferred until the current batch is durable: receipts, deliveries, new subscriptions, throttled
+publishers."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Awaiting:
         """The session is closed.
 
         Args:
-            is_told: what waits for the store is still said to it.
+            is_told: it still gets the RECEIPTs that wait for the store.
         """
         self._backlogged.pop(session, None)
         if not is_told:
@@ -49,7 +50,7 @@ class Awaiting:
 
     @property
     def is_any(self) -> bool:
-        """Something waits for the next commit, even if nothing is left to be written."""
+        """Whether something waits for the next commit, even if nothing is left to write."""
         return bool(self.waiting or self.account.uncommitted)
 
     def hold_receipt(self, session: Session, octets: bytes, batch: int) -> None:
@@ -58,7 +59,7 @@ class Awaiting:
         self.waiting[session] = None
 
     def committed(self, batch: int, now: float) -> None:
-        """The store has everything up to this batch: say and dispatch what waited for it."""
+        """Send and dispatch what waited for this batch and those before it, which are durable now."""
         for session in list(self.waiting):
             held = session.held
             while held and held[0][0] <= batch:

@@ -30,7 +30,7 @@ class Committing:
         limits: what peers may use.
         account: what all destinations and transactions hold together.
         sending: judges and delivers.
-        subscribing: keeps what transactions have of subscriptions that end.
+        subscribing: keeps what transactions have settled on subscriptions that have ended.
         settle: does an ACK or NACK.
     """
 
@@ -66,7 +66,8 @@ class Committing:
         self._count_bytes(session, size_bytes)
 
     def hold_send(self, session: Session, name: str, send: HeldSend, now: float) -> None:
-        """Do a SEND at the COMMIT of this transaction. Where it would be refused now, the transaction fails.
+        """Hold a SEND until the COMMIT of this transaction. If it would be refused now, the transaction
+        fails.
 
         Raises:
             Refused: there is no such transaction, or it grows too large.
@@ -82,7 +83,7 @@ class Committing:
                 self._fail(session, transaction, Outcome(verdict, send.receipt), send.head.destination, now)
 
     def refuse_send(self, session: Session, name: str, why: Outcome, destination: str, now: float) -> None:
-        """A SEND of this transaction is refused, whatever it says: the transaction fails.
+        """Have the transaction fail, because one of its SENDs is refused.
 
         Raises:
             Refused: there is no such transaction.
@@ -92,7 +93,7 @@ class Committing:
             self._fail(session, transaction, why, destination, now)
 
     def hold_settlement(self, session: Session, name: str, settlement: HeldSettlement) -> None:
-        """Do an ACK or NACK at the COMMIT of this transaction.
+        """Hold an ACK or NACK until the COMMIT of this transaction.
 
         Raises:
             Refused: there is no such transaction, it grows too large, or there is no room for it.
@@ -123,7 +124,7 @@ class Committing:
     def _fail(
         self, session: Session, transaction: Transaction, why: Outcome, destination: str, now: float
     ) -> None:
-        """D.24: what refuses one refuses all, so that nothing of the others is to be held."""
+        """D.24: what refuses one SEND refuses all, so the others need not be held."""
         self._sending.refuse(why.verdict, session, destination)
         before_bytes, actions = transaction.size_bytes, transaction.actions
         transaction.fail(why)
@@ -137,14 +138,14 @@ class Committing:
         return has_room
 
     def _count_bytes(self, session: Session, size_bytes: int) -> None:
-        """So much more (or less) is held by a session's transactions. All of that goes by here."""
+        """Charge what a session's transactions hold. The only place that does."""
         self.account.hold(size_bytes, session.usage)
 
     def claimed(self, *subscriptions: Subscription) -> Mapping[Subscription, Collection[int]]:
-        """What open transactions have ACKed or NACKed of each of these, which are of one session.
+        """What open transactions have ACKed or NACKed on each of these subscriptions of one session.
 
         Returns:
-            The numbers of the messages, of which all are un-ACKed.
+            The numbers of the messages; all of them are still un-ACKed.
         """
         numbers: dict[Subscription, set[int]] = {each: set() for each in subscriptions}
         for transaction in subscriptions[0].session.transactions.values():
@@ -162,7 +163,7 @@ class Committing:
         self._let_go(session, self._take(session, name).actions, now)
 
     def abort_all(self, session: Session, now: float, *, lost: bool) -> None:
-        """The session ends: nothing of its transactions happens.
+        """The session ends, and its transactions have no effect.
 
         Args:
             lost: the connection broke, so that each delivery counts as an attempt.
@@ -179,11 +180,12 @@ class Committing:
         return transaction
 
     def _let_go(self, session: Session, actions: Sequence[Action], now: float) -> None:
-        """These are over: what they have not settled of subscriptions that have ended goes back (D.12)."""
+        """These transactions have ended. What they did not settle on ended subscriptions is requeued
+        (D.12)."""
         if not session.parted:
             return
         settlements = (action for action in actions if isinstance(action, HeldSettlement))
-        # With what was settled some of them have ended.
+        # Settling may have ended some of them.
         theirs = [each.target[0] for each in settlements if each.target and each.target[0] in session.parted]
         if theirs:
             for subscription, kept in self.claimed(*theirs).items():

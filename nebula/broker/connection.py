@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def payer(self) -> str:
-        """Who pays for what is on its way: its principal, or until that is known the place it comes from."""
+        """Who pays for in-flight bytes: its principal, or until that is known the address it comes from."""
         return self._protocol.session.usage.name
 
     def facts(self, now: float) -> LinkFacts:
@@ -128,12 +128,12 @@ class Connection(asyncio.Protocol):
             self.abort()  # it would not read why either, and what is there would stay for seconds
 
     def _begin_life(self, identity: Identity, now: float) -> None:
-        # What runs in this process needs no proof, and ends with it.
+        # A client in this process needs no proof of identity, and ends with the process.
         if self._listener is not IN_PROCESS:
             self._server.lifetimes.begin(self, self._listener, identity, now)
 
     def end_for(self, reason: str) -> None:
-        """End it, as who it is no longer counts, or it is too old."""
+        """End it, because its identity is no longer valid or its maximum age is reached."""
         if self._is_closing:
             return
         self._server.note_ended(reason)
@@ -286,7 +286,7 @@ class Connection(asyncio.Protocol):
             if protocol.may_close:
                 self._close()
             elif protocol.is_finished:
-                self._tick()  # its last words wait for the store, but not for ever
+                self._tick()  # its ERROR waits for the store, but not for ever
             elif session.is_choked and not self._is_blocked and not self._resumes_soon:
                 # Not at once: the others have their turn first.
                 self._resumes_soon = True

@@ -71,7 +71,7 @@ class Broker:
     Args:
         limits: what peers may use.
         policies: what differs for single destinations, by pattern.
-        shares: what single principals may use, by pattern; the others what the limits say.
+        shares: what principals may use, by pattern; for all others the limits apply.
         incarnation: begins every message-id, so that none comes again after a restart (D.20). No
             space, no colon, no backslash.
         first_number: of the first message; above all that an earlier run has used.
@@ -206,7 +206,7 @@ class Broker:
         return self._sending.delayed_count
 
     def usage_of(self, principal: str) -> Usage:
-        """What a principal uses, also while it is not connected."""
+        """The usage of a principal, connected or not."""
         return self.account.usages.of(self.access.rights_of(principal))
 
     def kind_of(self, destination: str) -> Kind:
@@ -259,7 +259,7 @@ class Broker:
         )
 
     def identify(self, session: Session, principal: str) -> None:
-        """It is known who the peer is. To be said before `enter`."""
+        """Set the principal of the peer. Call it before `enter`."""
         session.rights = self.access.rights_of(principal)
         session.usage = self.account.usages.of(session.rights, session.place)
         session.reply_rights = ReplyRights(self.account, session.usage)
@@ -307,7 +307,7 @@ class Broker:
         Args:
             lost: the connection broke; without it the peer said DISCONNECT, and its deliveries
                 do not count as attempts (DESIGN 4).
-            is_told: RECEIPTs that wait for the store are still said.
+            is_told: RECEIPTs that wait for the store are still sent.
         """
         # What one of its subscriptions gives back must not go to another one that ends too.
         session.is_choked = True
@@ -347,7 +347,7 @@ class Broker:
                     queue.resume(subscription, now)
 
     def end_durable_session(self, standing: StandingSession, now: float) -> None:
-        """Forget a session's durable subscriptions with all that they keep; its connection is ended."""
+        """Remove a session's durable subscriptions and everything kept for them, and end its connection."""
         session = self._sessions.get(standing.id)
         if session is not None:
             session.end("an operator has ended the session")
@@ -355,7 +355,7 @@ class Broker:
         self._subscribing.end_session(standing)
 
     def drop_backlog(self, standing: StandingSession) -> int:
-        """Forget all that waits for a session; see `Subscribing.drop_backlog`."""
+        """Drop everything that waits for a session; see `Subscribing.drop_backlog`."""
         return self._subscribing.drop_backlog(standing)
 
     # --- subscriptions ---
@@ -372,7 +372,8 @@ class Broker:
     def unsubscribe(
         self, subscription: Subscription, now: float, *, lost: bool = False, removes: bool = False
     ) -> str | None:
-        """End a subscription; see `Subscribing.unsubscribe`. What open transactions have of it stays."""
+        """End a subscription; see `Subscribing.unsubscribe`. What open transactions have settled on it
+        stays."""
         has_transactions = bool(subscription.session.transactions)
         kept = self._committing.claimed(subscription)[subscription] if has_transactions else ()
         return self._subscribing.unsubscribe(subscription, now, lost=lost, removes=removes, kept=kept)

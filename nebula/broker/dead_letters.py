@@ -249,9 +249,9 @@ class DeadLetters:
     def replay(self, wanted: Filter, limit: int, now: float, *, to: str | None = None) -> Steps[Replayed]:
         """Put those that are wanted back where they came from, or into another queue.
 
-        Each is taken out and put in with one batch of the store, and delivered when that is committed: a
-        crash neither loses nor doubles it. There it is new, without what was said of its death and an end of
-        its time, and as persistent as it was.
+        Each is moved in one batch of the store, and delivered when that is committed: a crash neither loses
+        nor duplicates it. It is a new message there, without the dead-letter headers and without an expiry,
+        and as persistent as it was.
         What a piece of work has put back stays so, whatever becomes of the others.
 
         Raises:

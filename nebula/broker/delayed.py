@@ -57,11 +57,11 @@ class Delayed:
             message.head.usage.disk_bytes += message.disk_bytes
 
     def waiting(self) -> list[tuple[float, Message]]:
-        """What waits, by the order of arrival, each with the time at which it is due."""
+        """Delayed messages in order of arrival, each with the time at which it is due."""
         return [(due, message) for due, _, message in sorted(self._heap, key=_by_number)]
 
     def remove(self, unwanted: Collection[int]) -> int:
-        """Forget the messages with these numbers, and return how many there were."""
+        """Drop the messages with these numbers. Returns how many there were."""
         gone = [message for _, number, message in self._heap if number in unwanted]
         self._heap = [entry for entry in self._heap if entry[1] not in unwanted]
         heapify(self._heap)

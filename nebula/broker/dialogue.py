@@ -74,7 +74,7 @@ class Dialogue:
         self._max_identifier = broker.limits.max_identifier_characters
         # Whose snapshot is too large for one turn.
         self._unfinished: Subscription | None = None
-        # Why SENDs without a receipt were rejected, as far as the log has been told: each reason once.
+        # The reasons for rejected SENDs without a receipt that were logged for this connection.
         self._unheard: set[Verdict] = set()
         # How far the journal was before the frame at hand.
         self._journal_count = 0
@@ -155,7 +155,7 @@ class Dialogue:
         return None
 
     def _note_unheard(self, verdict: Verdict, destination: str) -> None:
-        """Have the log say that SENDs without a receipt are rejected: once per connection and reason."""
+        """Log that SENDs without a receipt are rejected, once per connection and reason."""
         if verdict is Verdict.DUPLICATE or verdict in self._unheard:
             return
         session = self._session
@@ -241,14 +241,11 @@ class Dialogue:
         target = self._target(frame, subscription, message)
         if transaction is not None:
             self._hold_settlement(frame, HeldSettlement(target, requeue=None))
-            return None
-        is_known = target is not None and self._broker.acknowledge(*target, self.now)
-        # D.22: races are normal, an unknown one is no fault.
-        self.say_receipt(frame, None if is_known else names.IGNORED)
-        # Without the id of one, all its subscriptions were looked through.
-        names_one = subscription is not None and self._dialect.needs_subscription_id
-        is_much = not names_one and len(self._session.subscriptions) > _MUCH
-        return Then.REST if is_much else None
+        else:
+            is_known = target is not None and self._broker.acknowledge(*target, self.now)
+            # D.22: races are normal, an unknown one is no fault.
+            self.say_receipt(frame, None if is_known else names.IGNORED)
+        return Then.REST if self._searches_much(subscription) else None
 
     def nack(self, frame: Frame) -> Then | None:
         """NACK, in any version's form."""
@@ -257,13 +254,19 @@ class Dialogue:
         requeue = read_requeue(frame, self._session.profile)
         if transaction is not None:
             self._hold_settlement(frame, HeldSettlement(target, requeue=requeue))
-            return None
-        is_known = target is not None and self._broker.negative_acknowledge(
-            *target, self.now, requeue=requeue
-        )
-        self.say_receipt(frame, None if is_known else names.IGNORED)
+            is_known = False
+        else:
+            is_known = target is not None and self._broker.negative_acknowledge(
+                *target, self.now, requeue=requeue
+            )
+            self.say_receipt(frame, None if is_known else names.IGNORED)
         # What comes back finds its place among all that waits, and goes out again at once.
-        return Then.REST if is_known else None
+        return Then.REST if is_known or self._searches_much(subscription) else None
+
+    def _searches_much(self, subscription_id: str | None) -> bool:
+        """Whether an ACK or NACK that names this subscription has `_target` search through many."""
+        names_one = subscription_id is not None and self._dialect.needs_subscription_id
+        return not names_one and len(self._session.subscriptions) > _MUCH
 
     def _target(
         self, frame: Frame, subscription_id: str | None, message_id: str
@@ -275,11 +278,11 @@ class Dialogue:
         subscriptions = self._session.subscriptions
         subscription = None if subscription_id is None else subscriptions.get(subscription_id)
         if subscription is None and (subscription_id is None or not self._dialect.needs_subscription_id):
-            # It names the message only. Linear, but such a peer has few subscriptions.
+            # It names only the message. Linear, but such a peer has few subscriptions.
             holders = [each for each in subscriptions.values() if number in each.unacked]
             if len(holders) > 1 and self._dialect.needs_subscription_id:
-                # What a topic has sent to several subscriptions has one number. STOMP 1.0 has no other way
-                # to say it, so there the first one counts.
+                # A message of a topic has the same number on each subscription. STOMP 1.0 cannot name the
+                # subscription, so the first one counts there.
                 what = f"{frame.command} needs the header subscription"
                 raise RemoteProtocolError(
                     f"{what}: {len(holders)} subscriptions have the message", receipt=frame.receipt
@@ -290,12 +293,13 @@ class Dialogue:
     # BEGIN, COMMIT, ABORT
 
     def _hold_send(self, frame: Frame, plan: Head | Verdict) -> Then | None:
-        """Do it at the COMMIT, if it may be done. Its RECEIPT does not tell: the COMMIT's does (D.24)."""
+        """Hold it until the COMMIT. Its RECEIPT means only that it is held; the COMMIT's has the verdict
+        (D.24)."""
         is_much = self._is_much_to_part()
         self._need_transactions(frame)
         name, receipt = frame.headers["transaction"], frame.receipt
         if receipt is not None and len(receipt) > self._max_identifier:
-            # It is kept to be named if the COMMIT is refused.
+            # The receipt is kept, to be named if the COMMIT is refused.
             plan, receipt = Verdict.INVALID, None
         if isinstance(plan, Head):
             send = HeldSend(plan, frame.body, frame.exchange, receipt)
@@ -307,7 +311,7 @@ class Dialogue:
         return Then.REST if is_much else None
 
     def _hold_settlement(self, frame: Frame, settlement: HeldSettlement) -> None:
-        """Do it at the COMMIT. Its RECEIPT means that it is held (D.24)."""
+        """Hold it until the COMMIT. Its RECEIPT means that it is held (D.24)."""
         self._need_transactions(frame)
         self._broker.hold_settlement(self._session, frame.headers["transaction"], settlement)
         self.say_receipt(frame)

@@ -29,13 +29,13 @@ class DiskWatch:
         self.is_low = False
         """At the last look."""
         self.room_bytes = 0
-        """What may still be written, at the last look."""
+        """Bytes that could still be written at the last check."""
 
     def look(self, now: float) -> bool:
-        """Look, if it is time again. The log says when it becomes low, and when it is no longer.
+        """Check the disk if the interval is over. Logs when it becomes low, and when it no longer is.
 
         Returns:
-            Whether something is known anew.
+            Whether it was checked.
         """
         if now < self._next_look:
             return False
@@ -43,7 +43,7 @@ class DiskWatch:
         try:
             free_bytes = self._free_bytes()
         except OSError:
-            return False  # what is written next finds out
+            return False  # the next write will find out
         self.room_bytes = free_bytes - self._min_free_bytes
         enough_bytes = self._min_free_bytes * (_ENOUGH if self.is_low else 1.0)
         is_low = free_bytes < enough_bytes

@@ -35,7 +35,7 @@ class Doors:
         limits: what peers may use.
         pages: what HTTP listeners answer, by path.
         posts: what answers a POST where a listener says that it takes calls, by the begin of the path.
-        lifetimes: how long what is posted may take.
+        lifetimes: ends requests whose sender is no longer valid.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Doors:
         self._http_listeners: list[HttpListener] = []
         self._is_closed = False
         self._is_ended = False
-        # By who comes in: the task, which nothing else holds, and its socket.
+        # The handshake task of each new connection, which nothing else references, and its socket.
         self._handshakes: dict[object, tuple[asyncio.Task[None], socket.socket]] = {}
 
     @property
@@ -111,11 +111,11 @@ class Doors:
             http.close()
 
     def end_handshake(self, guest: object) -> bool:
-        """End the TLS handshake of whoever comes in; False: there is none."""
+        """End a TLS handshake in progress. Returns False if there is none."""
         found = self._handshakes.get(guest)
         if found is None:
             return False
-        # It fails by it, and ends as any other that fails.
+        # The handshake fails, and is cleaned up like any other that fails.
         with contextlib.suppress(OSError):
             found[1].shutdown(socket.SHUT_RDWR)
         return True

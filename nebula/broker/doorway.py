@@ -21,9 +21,9 @@ class Doorway:
     Args:
         most: how many there may be.
         most_of_one: how many of them may come from one address (IPv6: from one subnet), so that one
-            machine cannot keep all others out. Those whose principal has a share of its own do not count.
-        evict: closes the connection of a guest to make room for a new one: of one that is at its end, or has
-            not said who it is; None: nobody makes room.
+            machine cannot keep all others out. Peers whose principal has its own share do not count.
+        evict: closes the connection of a guest that was ended or has not authenticated, to make room for a
+            new one; None: no connection makes room.
     """
 
     def __init__(self, most: int, most_of_one: int, evict: Callable[[object], None] | None = None) -> None:
@@ -32,7 +32,7 @@ class Doorway:
         self._evict = evict
         self._places: dict[object, str | None] = {}
         self._counts: Counter[str] = Counter()
-        # Those who have not said who they are, by place, longest first.
+        # Guests that have not authenticated, by address, oldest first.
         self._unknown: dict[str, dict[object, None]] = {}
         # Those that were ended and are not gone yet, longest first.
         self._parting: dict[object, None] = {}
@@ -65,10 +65,10 @@ class Doorway:
         return None
 
     def know(self, guest: object, *, has_share: bool) -> None:
-        """It has said who it is: it makes room for nobody any more.
+        """The guest has authenticated: it no longer makes room for others.
 
         Args:
-            has_share: its principal has a share of its own, and so it does not count for its address.
+            has_share: its principal has its own share, so it no longer counts for its address.
         """
         self._forget_unknown(guest)
         place = self._places.get(guest)
@@ -91,7 +91,8 @@ class Doorway:
                 del self._unknown[place]
 
     def _make_room(self) -> bool:
-        """End who is at its end anyway, or who has waited longest where most wait; False: there is nobody."""
+        """End a guest that is leaving, or else the oldest unauthenticated one of the address with the most of
+        them; False: there is none."""
         if self._parting:
             return self._end(next(iter(self._parting)))
         return bool(self._unknown) and self._make_room_at(
@@ -99,7 +100,7 @@ class Doorway:
         )
 
     def _make_room_at(self, place: str) -> bool:
-        """End who is at its end anyway at a place, or who has waited longest; False: there is nobody."""
+        """The same for guests of one address."""
         for guest in self._parting:
             if self._places[guest] == place:
                 return self._end(guest)

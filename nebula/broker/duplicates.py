@@ -9,7 +9,7 @@ from nebula.broker.account import Account
 from nebula.broker.journal import Journal
 from nebula.broker.shares import Resource, Usage, text_cost_bytes
 
-# What CPython takes for an id beside its texts.
+# Memory that CPython uses for an id, without its texts.
 ID_COST_BYTES: Final = 350
 
 # For each id that is added where there is no room. So a principal whose share became smaller, because others
@@ -18,10 +18,10 @@ _FORGOTTEN_AT_ONCE: Final = 2
 
 
 class DedupKey(NamedTuple):
-    """A `dedup-id` where it counts: nobody can use up another principal's ids.
+    """A `dedup-id` with its scope: no principal can use up the ids of another.
 
     Attributes:
-        principal: who sent it; empty in rows of an older store, which count for everybody.
+        principal: who sent it; empty in rows of an older store, which apply to everybody.
     """
 
     destination: str
@@ -30,7 +30,7 @@ class DedupKey(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """An id that counts: until when, whether the store knows it, and who pays for it."""
+    """A remembered id: until when, whether it is stored, and who pays for it."""
 
     until: float
     is_kept: bool
@@ -38,9 +38,9 @@ class _Known(NamedTuple):
 
 
 class Duplicates:
-    """The `dedup-id`s that are not to be used again for a while.
+    """The `dedup-id`s of the current window.
 
-    A principal that has used up its share of them loses those of its own whose time is over first.
+    A principal that has used up its share loses those of its own ids that would end first.
 
     Args:
         account: what all principals use.
@@ -51,7 +51,7 @@ class Duplicates:
         self._account = account
         self._journal = journal
         self._known: dict[DedupKey, _Known] = {}
-        # Of each principal by the time at which they end, as heaps.
+        # For each principal, a heap by the time at which they end.
         self._ends: dict[Usage, list[tuple[float, DedupKey]]] = {}
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class Duplicates:
             self._account.take(Resource.DEDUP_IDS, usage)
             self._account.hold(_cost_bytes(key), usage)
         else:
-            # The store may still have it from a time that is over, and is to be told when it is forgotten.
+            # The store may still have the expired one, and must be told when this one is dropped.
             is_kept = is_kept or former.is_kept
             usage = former.usage
         self._known[key] = _Known(until, is_kept, usage)

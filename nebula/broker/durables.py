@@ -23,7 +23,7 @@ from nebula.broker.store import (
 from nebula.broker.subscriptions import AckMode, Subscription
 from nebula.errors import Refused
 
-# What CPython takes for a session with durable subscriptions, and for each of these, without their texts.
+# Memory that CPython uses for a session with durable subscriptions and for each of these, without texts.
 SESSION_COST_BYTES: Final = 800
 DURABLE_COST_BYTES: Final = 1_500
 
@@ -61,7 +61,7 @@ class Durable:
 
     @property
     def cost_bytes(self) -> int:
-        """What keeping it costs, without what it keeps."""
+        """Memory that it costs, without its messages."""
         bound_bytes = QUEUE_COST_BYTES if isinstance(self.source, Queue) else 0
         return DURABLE_COST_BYTES + bound_bytes + text_cost_bytes(self.id, self.pattern)
 
@@ -72,7 +72,7 @@ class StandingSession:
     Attributes:
         id: the client-id.
         rights: whose it is.
-        usage: of that principal, which pays for it.
+        usage: of its principal, which pays for it.
         durables: its durable subscriptions, by id.
         away_since: when its connection ended; None while it is connected.
     """

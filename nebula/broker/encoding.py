@@ -133,7 +133,7 @@ class Encoder:
     def commit_receipt(self, receipt: str, verdict: Verdict, failed_receipt: str | None) -> bytes:
         """The RECEIPT of a COMMIT (D.24).
 
-        A good one is plain STOMP, as clients exist that compare whole frames.
+        A COMMIT that was done gets a plain STOMP RECEIPT: some clients compare whole frames.
         """
         pairs = [("receipt-id", receipt)]
         if verdict is not Verdict.ACCEPTED:

@@ -104,7 +104,7 @@ class EventLog:
             _log.warning("further requests refused", count=uncounted)
 
     def _tell_unheard(self) -> None:
-        """Rejected SENDs without a receipt: their senders believe that all is well."""
+        """Log rejected SENDs without a receipt, whose senders do not know of it."""
         for refusal in self._account.take_unheard():
             _log.warning(
                 "send rejected without receipt",

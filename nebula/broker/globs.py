@@ -38,7 +38,7 @@ def is_glob(text: str) -> bool:
 
 
 def literal_prefix(pattern: str) -> str:
-    """What every name that `pattern` matches begins with: all before its first special character."""
+    """The part of `pattern` before its first special character: every name that it matches begins with it."""
     found = _SPECIAL.search(pattern)
     return pattern if found is None else pattern[: found.start()]
 
@@ -49,7 +49,8 @@ def escape_glob(text: str) -> str:
 
 
 def plain_runs(pattern: str) -> list[str]:
-    """The runs of plain characters in a well-formed pattern: each name that it matches has them all in it."""
+    """The runs of plain characters in a well-formed pattern; each name that it matches contains all of
+    them."""
     return [run for run in _NOT_PLAIN.split(pattern) if run]
 
 

@@ -40,8 +40,8 @@ class HttpListener:
         limits: what peers may use.
         pages: what is answered, by path.
         posts: what answers a POST, by what its path begins with.
-        listener: by whose rules the senders of those are told apart, and which hosts are ours.
-        lifetimes: what ends a request under way when its sender is no longer known.
+        listener: has the rules for authentication, and the host names that are served.
+        lifetimes: ends a request in progress when its sender is no longer valid.
 
     Attributes:
         doorway: where those are counted who were not upgraded yet, and wait for no call; over TLS, from

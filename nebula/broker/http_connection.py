@@ -267,7 +267,7 @@ class HttpConnection(asyncio.Protocol):
         self._answer(answer)
 
     def end_for(self, reason: str) -> None:  # noqa: ARG002  # the status says that it is its fault
-        """Answer what was posted with a refusal: its sender is no longer known. A call is taken back."""
+        """Refuse the request in progress, because its sender is no longer valid. A call is cancelled."""
         self._stop_post()
         self._answer(NOT_ADMITTED)
 

@@ -63,8 +63,8 @@ class Asked:
     """A GET of a page.
 
     Attributes:
-        authorization: the header of that name, or an empty text.
-        is_ours: its `Host` is one of this listener's, or there is none; see `is_ours`.
+        authorization: the header of that name, or an empty string.
+        is_ours: whether its `Host` is one of this listener's, or missing; see `is_ours`.
     """
 
     authorization: str
@@ -169,14 +169,15 @@ def is_ours(host: str, listener: Listener) -> bool:
 
 
 def asked_of(request: h11.Request, listener: Listener) -> Asked:
-    """What a page has to know of a request."""
+    """The parts of a request that a page needs."""
     host = value_of(request, b"host")
-    # Only HTTP/1.0 may do without, and no browser does.
+    # Only HTTP/1.0 may leave it out, and no browser does.
     return Asked(value_of(request, b"authorization"), not host or is_ours(host, listener))
 
 
 def is_admitted(transport: asyncio.Transport, listener: Listener, wall: float) -> bool:
-    """Whether a page may be shown, by the certificate of who asks: it may do without, if it came so far.
+    """Whether a page may be shown, judged by the client certificate. A client that the handshake let in
+    without one may see it.
 
     Args:
         wall: seconds since 1970.
@@ -223,9 +224,9 @@ async def identify(
 ) -> Identity | None:
     """Who has sent a request; None: it may not be known, or nobody that may come in.
 
-    A certificate has to be good where one is shown. What the request shows of itself counts first, and has to
-    be right; then the certificate; else it is anonymous where the listener lets such in. Where nothing could
-    check it, an `Authorization` is as little looked at as a login of STOMP is.
+    A client certificate must be valid if there is one. The `Authorization` of the request counts first, and
+    must be right; then the certificate; otherwise the sender is anonymous, if the listener allows that. A
+    listener that cannot check an `Authorization` ignores it, as it ignores a STOMP login.
 
     Args:
         wall: seconds since 1970.

@@ -37,7 +37,7 @@ _MOST_CHARACTERS = 200
 # Clocks of those who make tokens differ from ours.
 _TOKEN_LEEWAY = 10.0
 
-# Later than any token needs to expire; a claim is a number of any size.
+# Later than any token needs to expire: the claim may be any number.
 _END_OF_TIME = 1 << 53
 
 # What anybody who can check a token can also make is no proof: HS256 and "none" are not here.
@@ -50,7 +50,7 @@ _PRIVATE_PARTS = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
 # A SHA-256, also as OpenSSL and browsers show it.
 _FINGERPRINT: Final = re.compile(r"(?:[0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}")
 
-# Letters and signs that are printable by Unicode and drawn as nothing.
+# Characters that are printable by Unicode but invisible.
 _INVISIBLE: Final = frozenset("\u115f\u1160\u2800")
 
 
@@ -102,7 +102,7 @@ class Authenticator:
         self.reload()
 
     def reload(self) -> None:
-        """Read the files again. `still_knows` tells who may stay connected.
+        """Read the files again. Ask `still_knows` which connections may stay.
 
         Raises:
             SettingsError: a file that cannot be used; then everything stays as it was.
@@ -115,7 +115,7 @@ class Authenticator:
         self._prints = frozenset(map(_print_of, keys))
 
     def still_knows(self, identity: Identity) -> bool:
-        """Whether the passcode's hash, or the key that has signed the token, is in the files as read last."""
+        """Whether the passcode's hash, or the key that signed the token, is still in the files."""
         if identity.proof is Proof.TOKEN:
             return identity.checked_by in self._prints
         return self._users.get(identity.principal) == identity.checked_by
@@ -131,7 +131,7 @@ class Authenticator:
     async def verify(
         self, login: str | None, passcode: str | None, place: str = "", *, is_strict: bool = False
     ) -> Identity | None:
-        """Who it is, or None: refused. The log says why, the peer must not learn it.
+        """The identity; None: refused. The log has the reason, which the peer must not learn.
 
         Passcodes are hashed in a thread, some at a time and some per second; those who wait too long are
         refused. An unknown login takes as long as a wrong passcode. Who is cancelled waits no longer.
@@ -155,8 +155,8 @@ class Authenticator:
         return await self._check_login(login, passcode, place)
 
     def _takes_for_token(self, passcode: str) -> bool:
-        # Judged by its form alone, and not by whether the login is known: who guesses logins would see from
-        # the time it takes which ones are.
+        # Decided by its form alone, not by whether the login exists: the time it takes would reveal which
+        # logins do.
         return passcode.count(".") == 2 and (not self._users or _has_token_header(passcode))
 
     # --- passcodes ---
@@ -167,8 +167,8 @@ class Authenticator:
         if expected is not None and self._good.get(key) == (login, expected):
             self._good.move_to_end(key)
             return Identity(login, Proof.PASSCODE, checked_by=expected)
-        # Many connections of one program that come back at once ask the same: once is enough. The hash is a
-        # part of the question: after a reload that changed it, the answer to the old one must not count.
+        # Many connections of one program may reconnect at once: one check is enough. The hash is part of the
+        # key, so that a result from before a reload does not count after it.
         is_good = await self._wait_for((key, expected), (expected, login, passcode, place))
         # A reload meanwhile may have taken the login away.
         if not is_good or expected is None or self._users.get(login) != expected:
@@ -268,7 +268,7 @@ def users_line(login: str, passcode: str) -> str:
     return f'{json.dumps(login, ensure_ascii=False)} = "{argon2.PasswordHasher().hash(passcode)}"'
 
 
-# Login and passcode by their digest, and the hash that they are compared with.
+# By the digest of login and passcode, and the hash that they are checked against.
 _Question: TypeAlias = tuple[bytes, str | None]
 
 
@@ -328,7 +328,7 @@ def _fault_of(principal: str) -> str | None:
     if not principal or not principal.isprintable():
         return "is empty or holds a control character"
     if principal != principal.strip():
-        # STOMP 1.0 and many programs strip what they read: it would be taken for another name.
+        # STOMP 1.0 and many programs strip white space, and would take it for another name.
         return "begins or ends with white space"
     bare = _bare(principal)
     # Anonymous peers pay as `anonymous@ADDRESS`.
@@ -341,8 +341,8 @@ def _fault_of(principal: str) -> str | None:
 
 
 def _bare(name: str) -> str:
-    """What remains of a name where case, width, accents and white space do not count."""
-    # Twice: folding the case may bring forth marks, and decomposing may bring forth capitals.
+    """A name without its case, width, accents and white space."""
+    # Twice: case folding may produce marks, and decomposing may produce capitals.
     for _ in range(2):
         name = unicodedata.normalize("NFKD", name).casefold()
     return "".join(
@@ -391,7 +391,7 @@ def _read_keys(file: Path | None) -> tuple[jwt.PyJWK, ...]:
 
 
 def _print_of(key: jwt.PyJWK) -> str:
-    """The fingerprint of a public key, whatever else its entry in the key set says."""
+    """The fingerprint of a public key; other fields of its entry in the key set do not matter."""
     der = key.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(der).hexdigest()
 

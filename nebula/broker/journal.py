@@ -72,7 +72,7 @@ class Journal:
             those is committed, the store has all up to it.
         count: rises with every change: who compares it knows whether an input left any.
         backlog_bytes: of messages and values that were put and are not committed yet.
-        usage_of: who pays for the restored messages of a sender; the broker sets it.
+        usage_of: finds who pays for a sender's restored messages; set by the broker.
     """
 
     def __init__(self, wall_offset: float = 0.0) -> None:
@@ -90,7 +90,7 @@ class Journal:
         self._heads: dict[tuple[object, ...], tuple[Head, object]] = {}
         # Of `_rows` those messages that the store has already, with another count.
         self._again: set[_Key] = set()
-        # By number: the lines that one message was put into, where they may be several.
+        # By message number: the lines that it was put into, if there may be several.
         self._shared: dict[int, list[str]] = {}
 
     @property
@@ -122,7 +122,7 @@ class Journal:
             self._again.add(key)
         self.count += 1
         if key in self._again and may_share(queue):
-            # Its content may be in other lines too, and must not get a copy for this one.
+            # Its content may be shared with other lines, and must not be copied for this one.
             self._rows[key] = PutAttempts(queue, message.number, attempts)
         else:
             self._rows[key] = (queue, message, attempts)
@@ -171,7 +171,7 @@ class Journal:
             self._rows[key] = DropDelayed(message.number)
 
     def put_duplicate(self, destination: str, principal: str, dedup_id: str, until: float) -> None:
-        """A `dedup-id` may not be used there again by this principal until then."""
+        """Remember until then that this principal has used the `dedup-id` there."""
         self.count += 1
         row = PutDuplicate(destination, principal, dedup_id, until + self.wall_offset)
         self._rows["duplicate", destination, principal, dedup_id] = row
@@ -224,14 +224,14 @@ class Journal:
         return number, writes
 
     def _take_shared(self, rows: dict[_Key, Write | _Held]) -> Iterator[Write]:
-        """Take out the messages that are in several lines, as rows that share their content."""
+        """Take the messages that are in several lines, as rows that share their content."""
         shared, self._shared = self._shared, {}
         for number, lines in shared.items():
-            # It may have left some of them again, or all.
+            # Some or all of the lines may have dropped it again.
             keys = [key for line in lines if (key := ("message", line, number)) in rows]
             if len(keys) < 2:
                 continue
-            # What was put in this batch is not a row yet.
+            # Rows of this batch are not written yet.
             held = cast("list[_Held]", [rows.pop(key) for key in keys])
             yield PutShared(tuple(line for line, _, _ in held), self._stored(held[0][1], 0))
             yield from (PutAttempts(line, number, attempts) for line, _, attempts in held if attempts)

@@ -1,8 +1,8 @@
-"""How long connections may live: their certificate or token, their user, and a greatest age.
+"""Lifetimes of connections: expiry of certificates and tokens, removed users, a maximum age.
 
-A peer proves once who it is, when it comes in. The proof may end while the peer stays: a certificate or token
-expires, a reload takes a user away or denies a certificate. Here each connection is kept with its proof, and
-ended when that no longer counts.
+A peer proves its identity once, when it connects. The proof may become invalid while the peer is connected: a
+certificate or token expires, or a reload removes a user or denies a certificate. This module keeps each
+connection with its proof, and ends it when the proof is no longer valid.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from nebula.broker.listeners import Identity, Listener
 
 NOT_ADMITTED: Final = "not admitted"
-"""What a peer is told that may not be here. The log says why."""
+"""What a refused peer is told. The log has the reason."""
 
 TOO_OLD: Final = "the connection has reached its greatest age"
 
@@ -25,7 +25,7 @@ _SPREAD: Final = 0.1
 
 
 class Mortal(Protocol):
-    """What is connected, and can be ended."""
+    """A connection that can be ended."""
 
     def end_for(self, reason: str) -> None:
         """End it, and tell the peer why."""
@@ -40,13 +40,13 @@ class _Life:
 
 
 class Lifetimes:
-    """Those who are connected, and when each has to end.
+    """All authenticated connections, and when each has to end.
 
     Args:
-        grace_seconds: that a connection goes on when its proof has expired, or its user is gone.
-        max_seconds: greatest age of a connection; None: any.
-        wall_clock: seconds since 1970. Certificates and tokens end by the calendar; the loop's clock stands
-            still while the machine sleeps.
+        grace_seconds: for which a connection goes on after its proof has expired or its user was removed.
+        max_seconds: maximum age of a connection; None: no maximum.
+        wall_clock: seconds since 1970. Certificates and tokens expire at a date, and the loop's clock stops
+            while the machine sleeps.
         chance: a number from 0 to 1, to spread what would end together.
     """
 
@@ -63,19 +63,19 @@ class Lifetimes:
         self._chance = chance
         self.wall_clock = wall_clock
         self._lives: dict[Mortal, _Life] = {}
-        # No life ends before these; one may be over that had them. So most looks cost nothing.
+        # Lower bounds: no connection ends before these. So most calls of `advance` cost nothing.
         self._next_expiry = inf
         self._next_age = inf
 
     def __len__(self) -> int:
-        """Those who are kept: not who has nothing that could end."""
+        """The number of connections that are kept here; one that never has to end is not."""
         return len(self._lives)
 
     def begin(self, mortal: Mortal, listener: Listener, identity: Identity, now: float | None = None) -> None:
-        """It is known who it is.
+        """A connection has authenticated.
 
         Args:
-            listener: by whose rules.
+            listener: where it came in.
             now: the loop's time; None: its age does not count.
         """
         life = _Life(listener, identity)
@@ -86,11 +86,11 @@ class Lifetimes:
             self._note(life)
 
     def end(self, mortal: Mortal) -> None:
-        """It has gone."""
+        """The connection is closed."""
         self._lives.pop(mortal, None)
 
     def review(self, now: float) -> None:
-        """Files were read again: end who is denied, and who is no longer known when the grace is over."""
+        """Files were read again: end denied connections now, and those of removed users after the grace."""
         wall = self.wall_clock()
         for mortal, life in list(self._lives.items()):
             if life.listener.denies(life.identity):
@@ -103,7 +103,7 @@ class Lifetimes:
         self.advance(now)
 
     def advance(self, now: float) -> None:
-        """Let time pass: end those whose time is over. Call it some times a second."""
+        """End connections whose time is over. Call it a few times a second."""
         wall = self.wall_clock()
         if wall < self._next_expiry and now < self._next_age:
             return

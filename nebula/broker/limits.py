@@ -35,7 +35,7 @@ class Limits:
     )
     max_head_bytes: int = _limit(
         _FRAMES.max_head_bytes,
-        "of a frame's command and headers together; one of nothing but escapes is read in a millisecond",
+        "of a frame's command and headers together; parsing one that consists of escapes takes a millisecond",
         "ERROR and close",
     )
     max_body_bytes: int = _limit(
@@ -66,9 +66,9 @@ class Limits:
     )
     max_connections_per_address: int = _limit(
         5_000,
-        "of one address, or one subnet (/64) of IPv6, that are anonymous or have not said who they are: half,"
-        " so that others come in",
-        "a new one takes the place of one that has not said who it is, else ERROR and close; before a TLS"
+        "of one address, or one IPv6 subnet (/64), that are anonymous or have not authenticated: half, so"
+        " that others can connect",
+        "a new one takes the place of one that has not authenticated, else ERROR and close; before a TLS"
         " handshake, close",
     )
     max_http_requests: int = _limit(
@@ -107,8 +107,8 @@ class Limits:
     )
     max_identifier_characters: int = _limit(
         256,
-        "of what is kept of a peer's own naming: client-ids, ids of subscriptions, names of transactions,"
-        " `dedup-id`, `neb-reply-to` and `neb-reply-id`; a ULID, a digest or a path fits",
+        "of each identifier that a peer chooses and the broker keeps: client-ids, ids of subscriptions, names"
+        " of transactions, `dedup-id`, `neb-reply-to` and `neb-reply-id`; a ULID, a digest or a path fits",
         "ERROR and close; on SEND `rejected-invalid`",
     )
     default_prefetch: int = _limit(
@@ -218,23 +218,23 @@ class Limits:
     session_expiry_seconds: float = _limit(
         7 * 86_400.0, "a week's holiday of a client", "its durable subscriptions are forgotten"
     )
-    max_inboxes: int = _limit(64, "of one connection; a client has one, a bridge some", "ERROR and close")
+    max_inboxes: int = _limit(64, "of one connection; a client has one, a bridge a few", "ERROR and close")
     max_delay_seconds: float = _limit(
         30 * 86_400.0,
-        "a month, by `delay` or `deliver-at`: what waits longer belongs into a calendar",
+        "a month, for `delay` and `deliver-at`: schedule what waits longer elsewhere",
         "`rejected-invalid`",
     )
     principal_share: float = _limit(
         0.75,
-        "fraction of each bound of the whole broker for a principal that is alone; beside others it may have"
-        " three times what is still free, so that something always is",
-        "what is over it is refused, or makes way",
+        "fraction of each bound of the whole broker that a single principal may use; with the default, each"
+        " principal may use up to three times what is still free, so that a part always stays free",
+        "more is refused, or makes room",
     )
     operator_reserve: float = _limit(
         0.05,
         "fraction of each bound of the whole broker that is kept for principals with a right to call the"
-        " broker's verbs: they come in when all else is used up",
-        "the others have that much less",
+        " broker's verbs, so that they can work when everything else is used up",
+        "others have that much less",
     )
     max_destinations: int = _limit(
         100_000, "queues, topics and last values that hold or feed something", "`rejected-full`, or ERROR"

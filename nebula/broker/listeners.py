@@ -1,4 +1,4 @@
-"""Where a broker listens, how those who come there are treated, and who they are."""
+"""Listeners: addresses, rules for connections, and the identities of peers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Proof(StrEnum):
-    """By what a peer has shown who it is."""
+    """How a peer has authenticated."""
 
     NONE = "none"
     CERTIFICATE = "certificate"
@@ -30,14 +30,14 @@ class Proof(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a peer is, and what shows it.
+    """The identity of a peer, and its proof.
 
     Attributes:
         principal: its name in rights, logs and `sender`.
-        proof: what it has shown.
-        expires_at: when that ends, in seconds since 1970.
-        checked_by: what it was compared with, and has to be there still after a reload: the hash of a
-            passcode, or the fingerprint of the key that has signed a token.
+        proof: how it has authenticated.
+        expires_at: when the proof expires, in seconds since 1970.
+        checked_by: what the proof was checked against: the hash of a passcode, or the fingerprint of the key
+            that signed a token. It must still be there after a reload.
     """
 
     principal: str
@@ -47,12 +47,12 @@ class Identity:
 
     @property
     def is_proved(self) -> bool:
-        """It has shown something, which may end."""
+        """Whether it has a proof, which may become invalid."""
         return self.proof is not Proof.NONE
 
 
 NOBODY: Final = Identity(ANONYMOUS)
-"""A peer that did not say who it is."""
+"""A peer without a proof of identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +104,13 @@ class Listener:
         return [each.reload for each in (self.tls, self.authenticator) if each is not None]
 
     def denies(self, identity: Identity) -> bool:
-        """Whether the certificate that it has shown is on the deny list by now."""
+        """Whether its certificate is on the deny list now."""
         if self.tls is None or identity.proof is not Proof.CERTIFICATE:
             return False
         return self.tls.is_denied(identity.principal)
 
     def still_knows(self, identity: Identity) -> bool:
-        """Whether what it has shown could be checked by the files as they are now, with the same outcome."""
+        """Whether its proof would still be accepted with the files as they are now."""
         if identity.proof not in (Proof.PASSCODE, Proof.TOKEN):
             return True
         return self.authenticator is not None and self.authenticator.still_knows(identity)

@@ -105,7 +105,7 @@ class Head:
         headers: what is passed on to receivers, in order; nothing of it belongs to one
             delivery. The first is the destination, the second the sender.
         sender: the principal of the sender.
-        usage: who pays for the messages where nothing else is said: the sender.
+        usage: pays for the messages unless something else is said: that of the sender.
         requires_consumers: refuse the message when nobody listens (D.49).
         is_persistent: keep it on disk, where it waits.
         is_ephemeral: the value goes with its publisher (PROTOCOL G).
@@ -117,14 +117,14 @@ class Head:
         priority: 0 to 9, for queues that look at it.
         copy_to: the queue that gets a copy of each, or None; `copy` is the head of those, once made.
         transaction: the transaction that its SENDs belong to, or None.
-        is_once: what a queue keeps on disk of these is delivered only when its batch is committed, so that a
-            sender that repeats it after a crash does not double it.
-        is_plain: its messages just go to their destination: no wishes, no copy, no wait for a commit.
+        is_once: stored messages of a queue are delivered only when their batch is committed, so that a sender
+            that repeats one after a crash does not duplicate it.
+        is_plain: the messages have no wishes and no copy, and do not wait for a commit.
         reply_to: where the answer to these requests is wanted, or None.
-        is_answer: they bear `neb-response:true`.
-        addresses: where others are to send something because of them, each with whether it gets notices of a
-            job, or else answers or credit. Mostly none.
-        origin: of requests: the `Session.origin` of their sender; None where that is not known any more.
+        is_answer: they have `neb-response:true`.
+        addresses: where the messages ask others to send something. Each has a flag: true for notices of a
+            job, false for answers or credit. Mostly there are none.
+        origin: for requests, the `Session.origin` of their sender; None if it is no longer known.
         is_stream: they ask for a stream, or are parts of one that goes on.
         deletes_explicitly: the SEND had a `content-length`, so that an empty body deletes under any
             profile (D.28).
@@ -134,7 +134,7 @@ class Head:
         free_in: the epoch in which nothing else is to be looked at where its queue is there; or -1.
         cost_bytes: what the head costs to keep. Its first message counts for it and sets it to
             0, as the others share it.
-        text_characters: of all headers together.
+        text_characters: length of all headers together.
         blocks: for the protocol: the headers encoded, by what they are encoded for.
     """
 
@@ -275,7 +275,7 @@ class Message:
 
     @property
     def disk_bytes(self) -> int:
-        """What it takes on disk, about."""
+        """About how many bytes it takes on disk."""
         return self.size_bytes + self.head.text_characters
 
     @property

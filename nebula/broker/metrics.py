@@ -102,7 +102,7 @@ def _of_all(status: BrokerStatus) -> Iterator[Metric]:
         ("nebula_connections", "Connections, with those who have not said who they are.", status.connections),
         ("nebula_connections_max", "The limit `max_connections`.", status.max_connections),
         ("nebula_durable_sessions", "Sessions with durable subscriptions.", status.sessions),
-        ("nebula_memory_bytes", "Held by everything that is counted.", status.memory_bytes),
+        ("nebula_memory_bytes", "Memory in use, as the broker counts it.", status.memory_bytes),
         ("nebula_memory_max_bytes", "The limit `max_memory_bytes`.", status.max_memory_bytes),
         ("nebula_outbox_bytes", "To be written to connections.", status.outbox_bytes),
         ("nebula_publishers_paused", "Connections that are not read until there is room.", status.held_back),
@@ -146,14 +146,14 @@ def _kinds(status: BrokerStatus) -> Iterator[Metric]:
 
 
 _OF_POOLS: Final = (
-    ("nebula_resource_limit", "What there is of each resource that principals share.", "limit"),
-    ("nebula_resource_used", "What all principals together use of it.", "used"),
-    ("nebula_resource_largest_use", "What the principal that uses most of it uses.", "largest"),
+    ("nebula_resource_limit", "How much there is of each shared resource.", "limit"),
+    ("nebula_resource_used", "How much of it all principals use together.", "used"),
+    ("nebula_resource_largest_use", "How much of it the principal that uses most of it uses.", "largest"),
 )
 
 
 def _shares(status: BrokerStatus) -> Iterator[Metric]:
-    yield GaugeMetricFamily("nebula_principals", "Principals that use anything.", status.principals)
+    yield GaugeMetricFamily("nebula_principals", "Principals that use something.", status.principals)
     for name, about, field in _OF_POOLS:
         gauge = GaugeMetricFamily(name, about, labels=["resource"])
         for resource, pool in status.pools.items():

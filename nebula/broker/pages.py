@@ -100,9 +100,9 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
 
     Args:
         server: whom they tell of; started when the first request comes.
-        token: what `/metrics` wants to be shown. None: nothing, but the request has to name a host that is
-            ours: else a page of the web could read them by a name that points here (DNS rebinding). The
-            other pages are for probes, which carry no credentials and name any host; they tell a word.
+        token: required for `/metrics`. If None, the request has to name a host of the listener; otherwise a
+            web page could read the metrics through a name that points here (DNS rebinding). The other pages
+            are for probes, which have no credentials and name any host; their answer is one word.
     """
 
     async def read_metrics() -> bytes:

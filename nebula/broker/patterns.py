@@ -1,13 +1,13 @@
 """Index of subscribed patterns by destination: which literal names and globs match one.
 
-The matches of a destination are remembered, so a lookup mostly costs a dictionary access. A destination that
-is not remembered is not tried with every glob. Each glob is filed under a run of plain characters that all
-names it matches contain, such as `M000123.` for `X/EGM.*.GM000123.*`. A destination is tried only with the
-globs that are filed under a part of its own text, so a glob with other text in it costs nothing.
+The matches of a destination are cached, so a lookup usually costs one dictionary access. A destination that
+is not cached is not tried with every glob. Each glob is filed under a run of plain characters that all names
+it matches contain, such as `M000123.` for `X/EGM.*.GM000123.*`. A destination is tried only with the globs
+that are filed under a part of its own text, so a glob with other text in it costs nothing.
 
-A pattern has several runs. It is filed under the one with the fewest globs, so it does not matter whether
-patterns of a family differ at their beginning, at their end or in between. Globs that differ in no plain
-character, such as `X/?` and `X/[ab]`, share a run and are tried one by one: a lookup is linear in those.
+A pattern may have several runs. It is filed under the one with the fewest globs, so it does not matter
+whether similar patterns differ at their beginning, their end or in between. Globs with the same plain
+characters, such as `X/?` and `X/[ab]`, share a run and are tried one by one: a lookup is linear in those.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MAX_WARM_MATCHES = 4_000_000
 # Senders choose the names: those that are absurdly long are worked out each time.
 _MAX_WARM_CHARACTERS = 256
 
-# Only the last characters of a run count: names mostly differ at the end. Each length that is in use costs a
+# Only the last characters of a run are used: names mostly differ at the end. Each length in use costs a
 # lookup for each character of a destination.
 _MAX_RUN_CHARACTERS: Final = 8
 
-# So many new globs are tried one by one on a destination that is remembered, and so many changes of who is
-# reached are looked at one by one.
+# Up to this many new globs are tried one by one on a cached destination, and up to this many changes of who
+# can receive are looked at one by one.
 _MAX_LATEST = 64
 
 
@@ -44,9 +44,9 @@ class _Glob(Generic[T]):
     """A glob of the table.
 
     Attributes:
-        number: its place in the order in which they came.
-        run: what it is filed under.
-        is_gone: it was taken out.
+        number: its place in the order of insertion.
+        run: the characters that it is filed under.
+        is_gone: it was removed.
     """
 
     __slots__ = ("is_gone", "matches", "number", "run", "thing")
@@ -91,7 +91,7 @@ class PatternTable(Generic[T]):
         self._changes = 0
         self._changed: deque[_Glob[T]] = deque(maxlen=_MAX_LATEST)
         self._things: dict[str, T] = {}
-        # In the order in which they came.
+        # In the order of insertion.
         self._globs: dict[str, _Glob[T]] = {}
         self._latest: deque[_Glob[T]] = deque(maxlen=_MAX_LATEST)
         # By the length of the run, then by the run.
@@ -157,9 +157,9 @@ class PatternTable(Generic[T]):
         self._version += 1
 
     def matching(self, destination: str) -> Sequence[T]:
-        """Everything whose pattern matches, each once: the literal one, then globs in the order they came.
+        """Everything whose pattern matches, each once: the literal one, then globs in the order of insertion.
 
-        Not to be changed, nor kept.
+        Do not change or keep the result.
         """
         if not self._globs:
             literal = self._things.get(destination)
@@ -234,7 +234,7 @@ class PatternTable(Generic[T]):
         return len(self._by_run.get(len(run), {}).get(run, ()))
 
     def _forget_literal(self, pattern: str) -> None:
-        # It concerns no other destination.
+        # No other destination is affected.
         match = self._warm.get(pattern)
         if match is not None:
             match.version = match.changes = -1
@@ -272,10 +272,10 @@ class PatternTable(Generic[T]):
         self._warm_matches -= len(oldest.globs)
 
     def _candidates(self, destination: str, new_count: int) -> Iterable[_Glob[T]]:
-        """Globs among which are all that match the destination, of the latest so many; others too, maybe."""
+        """Candidates among the latest globs: all that match the destination, and perhaps others."""
         if new_count <= len(self._latest):
             return islice(reversed(self._latest), new_count)
-        # To look up a part of the name costs about half of what it costs to try a glob.
+        # Looking up a part of the name costs about half as much as trying a glob.
         if 2 * len(self._globs) <= len(destination) * len(self._by_run):
             return self._globs.values()
         return self._filed(destination)
@@ -283,7 +283,7 @@ class PatternTable(Generic[T]):
     def _filed(self, destination: str) -> Iterator[_Glob[T]]:
         for length, buckets in self._by_run.items():
             ends = range(length, len(destination) + 1) if length else (0,)
-            # As a set: a name that repeats itself does not have a glob tried twice.
+            # A set, so that a name with repetitions does not try a glob twice.
             for part in buckets.keys() & {destination[end - length : end] for end in ends}:
                 yield from buckets[part].values()
 

@@ -46,7 +46,7 @@ class Placing:
 
     Attributes:
         delayed: what is to be put into a queue later.
-        duplicates: ids that are not to be used again for a while.
+        duplicates: the `dedup-id`s of the current window.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Placing:
         return self.duplicates.knows(DedupKey(head.destination, head.sender, wishes.dedup_id), now)
 
     def is_duplicate(self, head: Head, now: float) -> bool:
-        """As `knows`, of a message that is sent now: a duplicate is counted."""
+        """Like `knows`, for a message that is sent now: a duplicate is counted."""
         if not self.knows(head, now):
             return False
         self._account.drop(head, Verdict.DUPLICATE.value)
@@ -254,7 +254,7 @@ class Placing:
                 for subscription in queue.subscriptions:
                     subscription.session.mark_too_slow()
             elif queue.owner.is_disk_full or not self._account.has_room_for(message.size_bytes, queue.owner):
-                # Not to the dead letters: those of others would make room for them.
+                # Not dead-lettered: dead letters of others would have to make room.
                 resource = Resource.DISK if queue.owner.is_disk_full else Resource.MEMORY
                 self._account.exceed(resource, queue.owner)
                 self._account.drop(head, SHARE)

@@ -28,7 +28,7 @@ class Profile:
         acks_alone: on last-value destinations an ACK releases the one message that it names, in
             both client modes (D.7).
         acks_by_message_id: ACK and NACK of STOMP 1.1 may leave out `subscription` where the
-            `message-id` is un-ACKed on one subscription alone.
+            `message-id` is un-ACKed on only one subscription.
         ignores_silently: what is not permitted, SEND apart, gets no RECEIPT at all (D.5).
         names_twice: a RECEIPT of SEND has its verdict as `content-disposition` too (D.4).
         annotates: the broker adds headers of its own that nobody asked for: `durable` on RECEIPTs,

@@ -12,10 +12,10 @@ from nebula.headers import REPLY_ID
 # A request without a time to live may be answered for an hour.
 _SECONDS = 3600.0
 
-# A consumer that never answers collects rights. A connection has so many at most; the oldest go first.
+# A consumer that never answers collects rights. A connection keeps this many; the oldest go first.
 _MAX_RIGHTS = 100_000
 
-# What CPython takes for a right beside its texts.
+# Memory that CPython uses for a right, without its texts.
 RIGHT_COST_BYTES: Final = 250
 
 
@@ -23,8 +23,8 @@ _Key: TypeAlias = tuple[str, str | None]
 """Where an answer goes, and which request it names."""
 
 Asker: TypeAlias = tuple[str, object]
-"""Whose request it is: the principal, and the `Session.origin` of its connection. That of what has come from
-the store is not known: then it is the number of the request."""
+"""Whose request it is: the principal, and the `Session.origin` of its connection. For a request that was read
+from the store the origin is not known; its place takes the number of the request."""
 
 _Right: TypeAlias = tuple[float, Asker, float | None, int]
 """Until when; whose request it is; where it asked for a stream, for how many more seconds each part of that

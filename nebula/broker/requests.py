@@ -64,8 +64,8 @@ def _as_priority(text: str, profile: Profile) -> int | None:  # noqa: ARG001
     return int(text) if text in _PRIORITIES else None
 
 
-# Every header of ours that the broker reads on a SEND. The form is judged on each kind of destination, also
-# where the header means nothing: a sender learns of its mistake before it moves to another kind.
+# Every header of ours that the broker reads on a SEND. The form is checked on every kind of destination, even
+# where the header has no meaning, so that a sender learns of a mistake early.
 _SEND_FORMS: Final[Mapping[str, _Form]] = {
     **dict.fromkeys(
         (
@@ -82,7 +82,8 @@ _SEND_FORMS: Final[Mapping[str, _Form]] = {
     **dict.fromkeys((names.EXPIRES, names.DELAY, names.DELIVER_AT, names.TIMEOUT), _as_seconds),
     names.PRIORITY: _as_priority,
 }
-# Kept for longer than the message, so they are short: the first for a while, the others as reply rights.
+# Kept longer than the message, so their length is limited: the first for a window, the others as reply
+# rights.
 _SEND_IDENTIFIERS: Final = frozenset({names.DEDUP_ID, names.REPLY_TO, names.REPLY_ID})
 
 
@@ -106,7 +107,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     policy = broker.policies.lookup(destination)
     is_answer = given.get(names.RESPONSE, False)
     named = fields.get(names.REPLY_TO)
-    # An answer of ours is never answered (D.46): what it names is where credit goes.
+    # An answer of ours is never answered (D.46); the address that it names is for credit.
     reply_to = None if is_answer else named
     notify = fields.get(names.JOB_NOTIFY)
     passed_on = tuple(
@@ -156,7 +157,7 @@ def _wishes(
     """What few SENDs ask for; None: nothing of that.
 
     Args:
-        given: the values of the headers that have a form.
+        given: parsed values of the headers in `_SEND_FORMS`.
     """
     if not _WISHES & fields.keys():
         return None
@@ -167,7 +168,7 @@ def _wishes(
         expires_at=expires_at - wall_offset if expires_at is not None and may_expire else None,
         delay=given.get(names.DELAY) if is_queue else None,
         deliver_at=None if deliver_at is None else deliver_at - wall_offset,
-        # An inbox goes with its connection, so nothing is sent to it again after that.
+        # An inbox ends with its connection, so there is no later repetition to detect.
         dedup_id=None if destination.startswith(names.INBOX_PREFIX) else fields.get(names.DEDUP_ID) or None,
     )
 
@@ -202,13 +203,11 @@ def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker, profile: Prof
 def read_removes(frame: Frame, profile: Profile) -> bool:
     """Whether an UNSUBSCRIBE ends a durable subscription for good.
 
-    D.3: any other value than the one that removes pauses, so that nothing is lost by a misspelling.
+    D.3: any value except the one that removes it pauses it, so a misspelling loses nothing. The header is
+    MaXaM's, so its case counts in every profile.
     """
     text = frame.headers.get(names.DURABLE)
-    flag = _as_flag(text, profile)
-    if profile.false_removes:
-        return text is not None and flag is False
-    return flag is True
+    return text in ("false", "") if profile.false_removes else text == "true"
 
 
 def read_keeps(frame: Frame, profile: Profile) -> bool:
@@ -220,7 +219,7 @@ def read_settled(frame: Frame, dialect: Dialect, profile: Profile) -> tuple[str 
     """What an ACK or NACK names, in any version's form: the ids of subscription and message, and the
     transaction that it belongs to, or None.
 
-    The first is None where it is left out: STOMP 1.0 allows that, and some clients of 1.1 do it.
+    The first is None if it is left out: STOMP 1.0 allows that, and some clients of 1.1 do it.
     """
     fields = frame.headers
     transaction = fields.get("transaction")
@@ -240,7 +239,7 @@ def read_settled(frame: Frame, dialect: Dialect, profile: Profile) -> tuple[str 
 
 def read_requeue(frame: Frame, profile: Profile) -> bool:
     """Whether what is NACKed goes back to its queue."""
-    # The one flag that is true where nothing is said.
+    # The only flag that is true by default.
     return not frame.headers.get(names.REQUEUE) or _flag(frame, names.REQUEUE, profile)
 
 
@@ -267,10 +266,10 @@ def read_destination(frame: Frame, limits: Limits) -> str:
 
 
 def check_identifier(frame: Frame, name: str, limits: Limits) -> None:
-    """Refuse a name of the peer's choice that is too long to be kept.
+    """Refuse an identifier chosen by the peer that is too long to be kept.
 
     Raises:
-        RemoteProtocolError: it is.
+        RemoteProtocolError: it is too long.
     """
     most = limits.max_identifier_characters
     if len(frame.headers.get(name, "")) > most:

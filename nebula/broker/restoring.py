@@ -77,7 +77,7 @@ class Restoring:
         )
         self.values.sweep()
         # At last, for what is above has to be in memory, and of these none has to.
-        # All queues first: they take room as well.
+        # All queues first: they need room as well.
         queues = {name: self._queue_of(name, kept) for name in kept.lines}
         for name, line in kept.lines.items():
             queues[name].restore(line, name, self._fitting(self._restored(name, line.first)))

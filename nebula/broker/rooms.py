@@ -15,11 +15,11 @@ from nebula.broker.shares import Resource, Usage
 
 @dataclass(slots=True)
 class _Part:
-    """What one queue is to take.
+    """The messages of a transaction for one queue.
 
     Attributes:
-        left: messages that it will keep, whatever comes behind them; None: all of them.
-        messages, size_bytes: of those that it keeps so.
+        left: messages that it will keep, whatever follows; None: all of them.
+        messages, size_bytes: number and size of those.
     """
 
     queue: Queue
@@ -34,7 +34,7 @@ class _Part:
             self.messages, self.size_bytes = messages, total_bytes
             if self.left is not None:
                 self.left -= 1
-        # What only waits in a queue that loses its oldest makes room for the next one.
+        # In a queue that drops its oldest, a waiting message makes room for the next one.
         return self.queue.could_take(messages, total_bytes) and self.queue.could_hold(size_bytes)
 
 
@@ -58,7 +58,7 @@ class Rooms:
         self._now = now
         self._delayed_count = 0
         self._new_values: set[str] = set()
-        # Planned only: what is judged leaves no queue behind, whatever becomes of it.
+        # Not registered: judging a SEND leaves no queue behind.
         self._new_queues: dict[str, Queue] = {}
         self._size_bytes = 0
         self._parts: dict[str, _Part] = {}
@@ -83,7 +83,7 @@ class Rooms:
         return self._account.has_room_for(self._size_bytes, self._sender) and self._has_places()
 
     def _ends_at_once(self, message: Message) -> bool:
-        """Whether it expires before it comes to its queue, as `Placing` finds."""
+        """Whether it expires before it reaches its queue, as in `Placing`."""
         wishes = message.head.wishes
         if wishes is not None and wishes.expires_at is not None and wishes.expires_at <= self._now:
             return True

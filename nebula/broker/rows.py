@@ -147,10 +147,10 @@ class PrincipalRow:
     """What one principal uses of the broker's bounds.
 
     Attributes:
-        principal: its name; of an anonymous peer with the address that it comes from.
-        used_fraction: of what it may use now, for the resource of which it has used up most; 1.0: all.
-        refusals: how often it was refused something because its share was used up.
-        is_operator: it may use what is reserved.
+        principal: its name; for an anonymous peer with its address.
+        used_fraction: how much of its share it uses, for the resource that is closest to the limit; 1.0: all.
+        refusals: how often it was refused because its share was used up.
+        is_operator: it may use the reserve.
         memory_bytes: messages, values, transactions, subscriptions and names that it pays for.
         disk_bytes: messages that it pays for on disk.
     """
@@ -173,12 +173,12 @@ class PrincipalRow:
 
 @dataclass(frozen=True, slots=True)
 class DelayedRow:
-    """A message that waits for its time.
+    """A delayed message.
 
     Attributes:
-        number: names it.
+        number: identifies it.
         due_seconds: until it is put into its queue.
-        size_bytes: what it counts for.
+        size_bytes: the memory that it counts for.
     """
 
     number: int
@@ -348,7 +348,7 @@ def subscription_rows(subscriptions: Iterable[Subscription]) -> list[Subscriptio
 
 
 def principal_row(usage: Usage, account: Account) -> PrincipalRow:
-    """What a principal uses as a row."""
+    """The row of a principal."""
     return PrincipalRow(
         usage.name,
         round(used_fraction(usage, account), 4),
@@ -361,7 +361,7 @@ def principal_row(usage: Usage, account: Account) -> PrincipalRow:
 
 
 def used_fraction(usage: Usage, account: Account) -> float:
-    """What a principal uses of what it may use now, for the resource of which it has used up most."""
+    """The fraction of its share that a principal uses, for the resource that is closest to the limit."""
     room = {resource: pool.room_for(usage) for resource, pool in account.pools.items()}
     room[Resource.MEMORY] = account.room_bytes(usage)
     fractions = (

@@ -58,8 +58,8 @@ class Sending:
 
     Attributes:
         epoch: of the access policy; whoever reloads that sets it.
-        paused: sessions that are held back until there is room: whose room, for how much, until when they
-            wait, and whether they have waited with the same SEND before.
+        paused: sessions that are held back until there is room: the queue, the bytes wanted, how long they
+            wait at most, and whether the same SEND has waited before.
     """
 
     def __init__(
@@ -158,22 +158,22 @@ class Sending:
     def judge_held(
         self, session: Session, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float
     ) -> Verdict:
-        """Judge a SEND of a transaction when it comes: what would be refused now is not held.
+        """Judge a SEND of a transaction on arrival: what would be refused now is not held.
 
-        It takes nothing and counts nothing; the COMMIT judges it again, beside the others. Whether there are
-        consumers is judged there alone (D.24).
+        It reserves nothing and counts nothing; the COMMIT judges it again, together with the others. Only the
+        COMMIT judges whether there are consumers (D.24).
         """
         queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
         if head.free_in == self.epoch and queue is not None and not self._account.is_disk_low:
             size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
             if exchange is None and queue.has_room_for(size_bytes, session.usage):
-                return _ACCEPTED  # as mostly: with a margin, so there is no need to look closer
+                return _ACCEPTED  # the common case: there is room enough
         verdict = self._judge(session, head, body, queue, exchange, now, is_held=True)
         if verdict is not _ACCEPTED or self._placing.knows(head, now):
             return verdict
         cost_bytes = head.cost_bytes
         message = Message(head, body, 0, now, exchange)
-        head.cost_bytes = cost_bytes  # nothing is kept by this one
+        head.cost_bytes = cost_bytes  # this message is not kept
         return _ACCEPTED if self._rooms(session, now).take(message) else Verdict.FULL
 
     def _rooms(self, session: Session, now: float) -> Rooms:
@@ -198,7 +198,7 @@ class Sending:
             message = Message(head, send.body, self._next_number(), now, send.exchange)
             messages.append(message)
             if self._placing.knows(head, now) or _is_repeated(head, ids):
-                continue  # nothing comes of it, so it needs neither right nor room
+                continue  # it has no effect, so it needs neither right nor room
             if not head.is_permitted:
                 spent.append(session.reply_rights.spend(now, goes_on=head.is_stream))
             if not rooms.take(message):
@@ -233,17 +233,18 @@ class Sending:
             self._queues.bury(message, head.destination, "full", 0)
 
     def take_resumed(self, now: float) -> list[tuple[Session, bool]]:
-        """Sessions that need not wait any longer, longest first; True: they waited in vain."""
+        """Sessions that need not wait any longer, in the order of their deadlines; True: no room was
+        found."""
         resumed = []
         for session, (queue, size_bytes, until, is_again) in self.paused.items():
             if queue.has_room_for(size_bytes, session.usage):
                 resumed.append((until, session, False))
             elif until <= now:
-                # Where others were faster there was room meanwhile.
+                # If it has waited before, there was room meanwhile, and others took it.
                 if not is_again:
-                    # Its consumers had their time: nobody else waits for them until they move on.
+                    # Its consumers took too long: nobody waits for them again until they make progress.
                     queue.is_stalled = True
-                    # Nor does this principal for memory, if that is the reason: see `advance`.
+                    # Nor does this principal wait for memory, if that is the reason; see `advance`.
                     if self._account.is_nearly_full(session.usage):
                         session.usage.is_stalled = True
                         self._stalled.add(session.usage)
@@ -256,7 +257,7 @@ class Sending:
         return [(session, in_vain) for _, session, in_vain in resumed]
 
     def wait_on(self, session: Session, until: float) -> None:
-        """The SEND that waits is the one that has waited before: its time does not begin anew."""
+        """The SEND that waits has waited before: keep its deadline."""
         queue, size_bytes, _, _ = self.paused[session]
         self.paused[session] = queue, size_bytes, until, True
 
@@ -279,10 +280,10 @@ class Sending:
         is_held: bool = False,
         is_checked: bool = False,
     ) -> Verdict:
-        """Judge a SEND by all but the room for it.
+        """Judge a SEND by everything except the room for it.
 
         Args:
-            is_held: a transaction is to hold it, so that consumers may still come.
+            is_held: a transaction is to hold it, so consumers may still subscribe.
             is_checked: its body was judged before.
         """
         if head.judged_in != self.epoch and not self._review(session, head):
@@ -315,27 +316,27 @@ class Sending:
         return Verdict.FULL
 
     def _is_too_late(self, destination: str, delay: float) -> bool:
-        """A message may be delayed for so long, and not at all to an inbox, which goes with its peer."""
+        """Whether it is delayed too long, or at all to an inbox, which ends with its connection."""
         return delay > self._limits.max_delay_seconds or (delay > 0 and destination.startswith(INBOX_PREFIX))
 
     def _is_invalid(self, check: ContentCheck, kind: Kind, body: bytes) -> bool:
-        """Whether the check of a destination refuses a body."""
+        """Whether the content check of a destination refuses the body."""
         # An empty body deletes a last value. Elsewhere it is a body like any other.
         is_judged = bool(body) or kind is not Kind.LAST_VALUE
         return is_judged and check(body) is Content.INVALID
 
     def _review(self, session: Session, head: Head) -> bool:
-        """Find what is the same for all with this head, as long as the rights stay.
+        """Judge what all messages with this head have in common, until the rights change.
 
         Returns:
-            Whether it may name the addresses that it does.
+            Whether it may name the addresses that it names.
         """
         if head.addresses and not self._may_name(session, head):
-            head.judged_in = head.free_in = -1  # an inbox may be there the next time
+            head.judged_in = head.free_in = -1  # the inbox may exist the next time
             return False
         head.judged_in = self.epoch
         rights = session.rights
-        # Whoever asked chose where an answer goes: its sender's grants must not carry it there.
+        # The requester chose where an answer goes, so the grants of its sender must not count.
         is_borne = not head.is_answer or rights.is_open
         head.is_permitted = is_borne and rights.may_publish(head.destination)
         is_own = head.destination == BROKER_QUEUE
@@ -349,18 +350,21 @@ class Sending:
     def _may_name(self, session: Session, head: Head) -> bool:
         """Whether its sender may have others send to the addresses that it names (PROTOCOL G).
 
-        They do so by rights of their own, which must not become the sender's.
+        They send by their own rights, which the sender must not borrow. An inbox belongs to its connection,
+        even if everybody may send everywhere else.
         """
         rights = session.rights
-        if rights.is_open:
-            return True  # everybody may send there anyway
         for name, is_notify in head.addresses:
-            if name.startswith(RESERVED_QUEUE_PREFIX):
+            if name.startswith(INBOX_PREFIX):
                 inbox = self._find_queue(name)
                 owner = None if inbox is None else inbox.exclusive_subscription
-                may_name = name.startswith(INBOX_PREFIX) and owner is not None and owner.session is session
+                may_name = rights.is_open if owner is None else owner.session is session
+            elif rights.is_open:
+                may_name = True
+            elif name.startswith(RESERVED_QUEUE_PREFIX):
+                may_name = False
             elif self._kind_of(name) is Kind.LAST_VALUE:
-                # What is sent there takes the place of what others read there.
+                # A message there replaces the value that others read.
                 may_name = is_notify and rights.may_publish(name)
             else:
                 may_name = rights.may_subscribe(name) or (is_notify and rights.may_publish(name))
@@ -422,7 +426,7 @@ class Sending:
         if owner is not None:
             if not isinstance(origin, int):
                 return owner.session.origin is origin
-            # An inbox that was there when the request came has had one owner since.
+            # An inbox that existed when the request came has had the same owner since.
             return owner.session.principal == requester and owner.began_at < origin
         return self._access.rights_of(requester).may_subscribe(head.destination)
 
@@ -465,7 +469,7 @@ class Sending:
 
 
 def _is_repeated(head: Head, ids: set[tuple[str, str]]) -> bool:
-    """Whether the same transaction has sent a message with this `dedup-id` before; `ids` are those it has."""
+    """Whether the same transaction has sent this `dedup-id` there before. Adds it to `ids`."""
     if head.wishes is None or head.wishes.dedup_id is None:
         return False
     key = (head.destination, head.wishes.dedup_id)

@@ -79,7 +79,7 @@ class Server:
         dead_letter: name of the queue for messages that nobody consumed.
         on_failure: called once when the broker cannot go on, with why. End the program then.
         free_disk_bytes: what the store's disk has left; None: it is not watched.
-        lifetimes: how long connections may live; None: as long as what shows who they are.
+        lifetimes: how long connections may live; None: as long as their proof of identity is valid.
 
     Attributes:
         broker: the core, from `start` on.
@@ -202,10 +202,10 @@ class Server:
         return broker
 
     def reload(self, load_grants: Callable[[], Grants | None] | None = None) -> None:
-        """Take up changed rights, certificates, deny lists, users and keys of tokens.
+        """Reload rights, certificates, deny lists, users and token keys.
 
-        Connections stay but for those whose certificate is denied by now, or whose user, passcode or key is
-        no longer there.
+        Connections stay, except those whose certificate is denied now, or whose user, passcode or key is
+        gone.
 
         What cannot be used stays as it was, and keeps nothing else from being taken up.
 
@@ -292,7 +292,7 @@ class Server:
         return self._doorway.enter(connection, address)
 
     def note_known(self, connection: Connection) -> None:
-        """It is known who the peer is: from now on the core counts its connections."""
+        """The peer has authenticated: from now on the core counts its connection."""
         self._doorway.know(connection, has_share=connection.principal != ANONYMOUS)
 
     def note_parting(self, connection: Connection) -> None:
@@ -300,8 +300,7 @@ class Server:
         self._doorway.part(connection)
 
     def _evict(self, guest: object) -> None:
-        """Close a connection that is at its end, or whose peer has not said who it is: a new one needs its
-        place."""
+        """Close a connection that is leaving or has not authenticated, to make room for a new one."""
         if not self._doors.end_handshake(guest):
             assert isinstance(guest, Connection)
             guest.abort()
@@ -377,8 +376,8 @@ class Server:
         finally:
             self._is_working = False
         journal = self.broker.journal
-        # What was dropped again before it was written leaves no row, but its RECEIPT still waits, and so does
-        # what came behind it.
+        # A message that was dropped before it was written leaves no row, but its RECEIPT still waits, and so
+        # do messages behind it.
         if journal is None or self._writer is None:
             return
         if not journal.is_empty or self.broker.awaiting.is_any:

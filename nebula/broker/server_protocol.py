@@ -43,8 +43,8 @@ MANY_FRAMES: Final = 1500
 # but a message of a WebSocket may be some megabytes.
 _MANY_SLICES: Final = 8
 
-# An ERROR comes behind the RECEIPTs that wait for the store, but waits no longer than this: a disk that hangs
-# must not keep the connection of a faulty peer.
+# An ERROR is sent after the RECEIPTs that wait for the store, but waits no longer than this: a disk that
+# hangs must not keep a faulty peer connected.
 MOST_FAULT_SECONDS: Final = 5.0
 
 
@@ -99,7 +99,7 @@ class ServerProtocol:
         self._dialogue = self._begin_dialogue()
         self._handlers = _LEGAL[State.OPENING]
         self._taker: ServerProtocol | Dialogue = self
-        # When the ERROR is said at the latest that comes behind RECEIPTs; None: there is none such.
+        # Deadline of an ERROR that waits behind RECEIPTs; None: no ERROR waits.
         self._error_before: float | None = None
         self._connect_before = now + broker.limits.connect_timeout
         self._frame_clock = FrameClock(broker.limits.frame_timeout)
@@ -158,7 +158,7 @@ class ServerProtocol:
         if self.is_held_back:
             self._unread = data
             if not self.is_resting and first is not None and self._parked[0] is first:
-                # Others have taken the room: this frame has waited before.
+                # Others took the room. This frame has waited before.
                 self._broker.wait_on(self.session, self.session.waited_until)
         elif not self.is_finished:
             self._receive(data)
@@ -211,7 +211,7 @@ class ServerProtocol:
     def fail(self, message: str, now: float) -> None:
         """End the connection with an ERROR, for a reason that lies outside its frames.
 
-        It does not wait for the store, nor does one any longer that was to wait.
+        It does not wait for the store. An ERROR that waits already is sent now.
         """
         if not self.is_finished:
             self._now = now
@@ -321,11 +321,11 @@ class ServerProtocol:
         return f"{frame.command} is not legal in an open session"
 
     def _fail(self, error: RemoteProtocolError | Refused, *, waits: bool = True) -> None:
-        """Say an ERROR and end.
+        """Send an ERROR and finish.
 
         Args:
-            waits: RECEIPTs that wait for the store come first: what they are about is accepted, and a peer
-                that sent frames in one go would take it for lost.
+            waits: RECEIPTs that wait for the store come first. A peer that pipelines frames would otherwise
+                take accepted messages for lost.
         """
         # Refused texts are made for peers; so are those of the codec.
         message = error.detail if isinstance(error, Refused) else str(error)
@@ -344,7 +344,7 @@ class ServerProtocol:
         error.__traceback__ = error.__context__ = None
 
     def _wait_with_error(self, now: float) -> float:
-        """Say an ERROR that waits behind RECEIPTs, if it is time; returns when to look again."""
+        """Send an ERROR that waits behind RECEIPTs, if its deadline is over. Returns when to call again."""
         held, before = self.session.held, self._error_before
         if before is None or not held:
             return float("inf")

@@ -30,14 +30,14 @@ class Session:
     Attributes:
         id: unique among the connected; what a durable subscription is found by later.
         rights: who it is, and what it may do.
-        place: where the peer comes from, or empty.
+        place: the address of the peer, or empty.
         usage: of its principal, which pays for what the session holds.
-        inbox_count: inboxes that it has.
-        has_entered: it has connected, and is counted.
+        inbox_count: the number of its inboxes.
+        has_entered: it has sent CONNECT, and its connection is counted.
         profile: how its listener behaves.
         subscriptions: by id.
-        origin: what tells this connection from all others, of the same principal too.
-        parted: subscriptions that have ended but for what open transactions have ACKed or NACKed of them.
+        origin: identifies this connection among all others, even of the same principal.
+        parted: ended subscriptions of which open transactions have ACKed or NACKed messages.
         transactions: those that were begun and not ended, by name.
         reply_rights: what it may answer.
         ephemerals: last-value destinations whose present value goes with this session.
@@ -48,13 +48,13 @@ class Session:
         outbox_bytes: what the outbox counts for.
         own_requests: what it asked of the broker itself and may not be taken up yet: numbers and sizes.
         held: RECEIPTs that wait for the store, each with the batch that it waits for; and
-            subscriptions to last values that wait for theirs (D.43). The ERROR of a faulty frame may be
-            the last.
+            subscriptions to last values that wait for theirs (D.43). The last may be the ERROR for a faulty
+            frame.
         held_bytes: what the RECEIPTs in `held` count for.
         high_water_bytes: from here on queues stop dispatching to this session.
         max_outbox_bytes: from here on it is too slow and is ended.
         is_backlogged: the store is behind with what it has sent, so that it is not read.
-        waited_until: how long the SEND with which it was held back last might wait.
+        waited_until: the deadline of the SEND with which it was last held back.
         is_choked: queues may not dispatch to it until its outbox has been written.
         ending: why the broker ends it, or None.
         dirty: the broker's list of sessions whose outbox is not empty, or who are to be ended.

@@ -67,7 +67,7 @@ class ListenerSettings(_Table):
     calls: bool = Field(default=False, description="For `http`: answer `POST /call/SERVICE/VERB`.")
     hosts: tuple[str, ...] = Field(
         default=(),
-        description="For `http`: names that calls and `/metrics` may ask for beside `host`, `api.example`.",
+        description="For `http`: names that calls and `/metrics` may use besides `host`, `api.example`.",
     )
     tls_cert: Path | None = Field(
         default=None, description="The server's certificate chain, PEM. With it: TLS."
@@ -102,7 +102,7 @@ class ListenerSettings(_Table):
 
 
 class IdentitySettings(_Table):
-    """`[identity]`: how peers say who they are, and for how long that counts."""
+    """`[identity]`: how peers authenticate, and for how long that is valid."""
 
     users: Path | None = Field(default=None, description="TOML file of logins with hashed passcodes.")
     jwks: Path | None = Field(
@@ -117,13 +117,13 @@ class IdentitySettings(_Table):
     grace_seconds: float = Field(
         default=0.0,
         ge=0,
-        description="For which a connection goes on when its certificate or token has expired, or its user"
-        " or passcode has changed.",
+        description="How long a connection may go on after its certificate or token has expired, or its"
+        " user or passcode has changed.",
     )
     max_connection_seconds: float | None = Field(
         default=None,
         gt=0,
-        description="Greatest age of a connection, or up to a tenth less; then it has to be made anew.",
+        description="Maximum age of a connection, less up to a tenth; then the client has to reconnect.",
     )
 
 
@@ -185,7 +185,7 @@ class DestinationSettings(_Table):
 
 
 class ShareSettings(_Table):
-    """`[[share]]`: what the principals that a glob names may use. The first that matches counts."""
+    """`[[share]]`: what principals that match a glob may use. The first match counts."""
 
     pattern: Annotated[str, AfterValidator(_glob)] = Field(
         description="Glob of principals; anonymous peers are called `anonymous@ADDRESS`."
@@ -194,11 +194,11 @@ class ShareSettings(_Table):
         default=None,
         gt=0,
         le=1,
-        description="Of each bound, for a principal that is alone; else `principal_share`.",
+        description="Fraction of each bound that a single principal may use; by default `principal_share`.",
     )
     most: dict[Resource, Annotated[int, Field(ge=0)]] = Field(
         default_factory=dict,
-        description="Further limits by resource, `{ memory = 100_000_000, connections = 10 }`.",
+        description="Fixed limits by resource, `{ memory = 100_000_000, connections = 10 }`.",
     )
 
 

@@ -6,7 +6,8 @@ alone gets the fraction `f` of a pool, several that press it get equal parts, an
 whoever comes next. (Switches divide their packet buffers this way: Choudhury and Hahne, "Dynamic queue length
 thresholds in a shared memory packet switch", 1996.)
 
-A part of each pool is reserved for operators, so that they can look and interfere when all else is used up.
+A part of each pool is reserved for operators, so that they can look and intervene when everything else is
+used up.
 Their own share is not limited.
 """
 
@@ -22,15 +23,17 @@ from weakref import WeakValueDictionary
 from nebula.broker.access import ANONYMOUS, Rights
 from nebula.broker.globs import compile_glob
 
-# What CPython takes for a text beside its characters, and for an entry of a dictionary that holds it.
+# Memory that CPython uses for a string without its characters, and for an entry of a dictionary that holds
+# it.
 _TEXT_COST_BYTES: Final = 150
 
-# What may be written where nobody watches the disk.
+# What may be written if the disk is not watched.
 UNBOUNDED_BYTES: Final = 1 << 62
 
 
 class Resource(Enum):
-    """What is bounded for the whole broker. Values are the words of the log, of metrics and of settings."""
+    """Resources that are bounded for the whole broker. The values are used in the log, metrics and
+    settings."""
 
     MEMORY = "memory"
     DISK = "disk"
@@ -62,18 +65,19 @@ class Share:
 
 
 class Usage:
-    """What one principal uses of the broker. Everything that costs holds a reference to whoever pays for it.
+    """What one principal uses of the broker. Everything that costs something has a reference to the usage
+    that pays.
 
     Attributes:
-        name: the principal; of an anonymous peer with the address that it comes from.
+        name: the principal; for an anonymous peer with its address.
         rights: of the principal.
         share: what it may use.
         memory_bytes: messages, values, transactions, subscriptions and names that it pays for.
         disk_bytes: messages that it pays for on disk.
-        counts: of all other resources.
-        refusals: how often it was refused something because its share was used up.
-        most_disk_bytes: what it may pay for on disk, until that is looked at again.
-        is_stalled: it waited for memory without success, and waits no more until some is free.
+        counts: numbers of all other resources in use.
+        refusals: how often it was refused because its share was used up.
+        most_disk_bytes: what it may pay for on disk, until the next check of the disk.
+        is_stalled: it waited for memory without success, and does not wait again until some is free.
     """
 
     __slots__ = (
@@ -102,12 +106,12 @@ class Usage:
 
     @property
     def is_disk_full(self) -> bool:
-        """It has used up its share of the disk."""
+        """Whether its share of the disk is used up."""
         return self.disk_bytes >= self.most_disk_bytes
 
     @property
     def is_operator(self) -> bool:
-        """It may use what is reserved, and all that is free."""
+        """Whether it may use the reserve and everything that is free."""
         return self.rights is not None and self.rights.is_operator
 
     def used(self, resource: Resource) -> int:
@@ -138,7 +142,7 @@ class Pool:
 
 
 def room(resource: Resource, usage: Usage, *, limit: int, reserved: int, used: int) -> int:
-    """How much more of a resource a principal may take, where so much is used by everybody together."""
+    """How much more of a resource a principal may take, given what is used in total."""
     if usage.is_operator:
         return max(0, limit - used)
     free = limit - reserved - used
@@ -154,29 +158,29 @@ def room(resource: Resource, usage: Usage, *, limit: int, reserved: int, used: i
 
 
 class Usages:
-    """The usages of all principals that use anything.
+    """The usages of all principals that use something.
 
     Args:
         shares: what principals may use; the first that matches counts.
-        fraction: of those that none matches.
+        fraction: for principals that no share matches.
     """
 
     def __init__(self, shares: Sequence[Share] = (), fraction: float = 1.0) -> None:
         self._shares = tuple((compile_glob(share.pattern), share) for share in shares)
         self._usual = Share(fraction=fraction)
         self.newcomer = Usage("", None, self._usual)
-        """What a principal is that nothing is known of yet."""
+        """The usage of a principal that is not known yet."""
         self.most_disk_bytes = UNBOUNDED_BYTES
-        """What a newcomer may pay for on disk, until that is looked at again."""
-        # Whoever uses nothing any more is forgotten, so that names which peers make up cost nothing.
+        """What a newcomer may pay for on disk, until the next check of the disk."""
+        # A usage that is no longer used is forgotten, so that invented names cost nothing.
         self._by_name: WeakValueDictionary[str, Usage] = WeakValueDictionary()
 
     def of(self, rights: Rights, place: str = "") -> Usage:
-        """The one usage of a principal.
+        """The usage of a principal; there is only one.
 
         Args:
             rights: of the principal.
-            place: where a peer comes from. It tells anonymous peers apart.
+            place: the address of the peer, which tells anonymous peers apart.
         """
         name = f"{ANONYMOUS}@{place}" if place and rights.principal == ANONYMOUS else rights.principal
         usage = self._by_name.get(name)
@@ -187,11 +191,11 @@ class Usages:
 
     @property
     def all(self) -> list[Usage]:
-        """Everybody who uses anything."""
+        """All usages that are in use."""
         return list(self._by_name.values())
 
     def lowest(self, resource: Resource, limit: int) -> int:
-        """As long as no more than this is used by everybody, nobody has exceeded a share."""
+        """Up to this much in total, nobody can have exceeded a share."""
         shares = (self._usual, *(share for _, share in self._shares))
         return min(min(int(share.fraction * limit), share.most.get(resource, limit)) for share in shares)
 
@@ -200,9 +204,9 @@ class Usages:
 
 
 def text_cost_bytes(*texts: str) -> int:
-    """What it costs to keep these texts."""
+    """Memory that these texts cost."""
     cost_bytes = _TEXT_COST_BYTES * len(texts)
     for text in texts:
-        # One rare character makes a text four times as wide.
+        # A single non-Latin character can make a text four times as large.
         cost_bytes += len(text) if text.isascii() else 4 * len(text)
     return cost_bytes

@@ -147,7 +147,7 @@ def _opened(file: Path, connect: Callable[..., sqlite3.Connection], verb: str) -
 def _new_part(target: Path) -> Path:
     """An empty file beside it, for this user alone. Two who copy to one place do not share it."""
     descriptor, name = tempfile.mkstemp(prefix=f"{target.name}.", suffix=".part", dir=target.parent)
-    os.fchmod(descriptor, 0o600)  # the umask may have taken our own rights away
+    os.fchmod(descriptor, 0o600)  # the umask may have removed our own permissions
     os.close(descriptor)
     return Path(name)
 

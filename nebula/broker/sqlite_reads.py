@@ -66,7 +66,7 @@ WHERE line = ?1 AND number > ?2 AND number <= ?3
 _PAGE: Final = f"""
 FROM ({_ROWS.replace("{tables}", "messages")} ORDER BY number LIMIT ?4)
 """
-# Of a line whose messages may have their content elsewhere: both kinds, merged as they are read.
+# For a line whose messages may share content: both kinds, merged as they are read.
 _SHARING_PAGE: Final = f"""
 FROM ({_ROWS.replace("{tables}", "messages")} UNION ALL
     {_ROWS.replace("{tables}", "shared_messages CROSS JOIN bodies USING (number)")} ORDER BY number LIMIT ?4)
@@ -108,7 +108,7 @@ class _Extent:
     last: int
 
     def joined(self, other: _Extent) -> _Extent:
-        """Of both together."""
+        """The sum of both."""
         return _Extent(
             self.count + other.count,
             self.body_bytes + other.body_bytes,
@@ -228,7 +228,7 @@ def _first_pages(
             raise ValueError(_DISAGREE)
         left_bytes -= sum(len(message.body) for message in page)
         if may_share(line):
-            # What several lines begin with is one object in memory.
+            # A message at the head of several lines is one object in memory.
             page = [each._replace(body=known.setdefault(each.number, each.body)) for each in page]
         yield line, page
 
@@ -274,7 +274,7 @@ def _one(db: sqlite3.Connection, columns: str, page: PageRequest) -> Any:
 
 @cache
 def _of_page(columns: str, *, shares: bool) -> str:
-    # Asked for here, the size leaves the body unread.
+    # Selecting the size here leaves the body unread.
     body = "LENGTH(body) AS size" if columns is _OUTLINE else "body"
     return columns + (_SHARING_PAGE if shares else _PAGE).replace("{body}", body)
 

@@ -130,8 +130,8 @@ _NEW: Final = (
     is_copy INTEGER NOT NULL DEFAULT 0)""",
     *(table.declaration for table in TABLES),
     "CREATE INDEX shared_numbers ON shared_messages (number)",
-    # The rows that refer to a body are its count of references, so no count can be wrong; and no statement
-    # that drops some of them, for whatever reason, can forget the body.
+    # The rows that refer to a body are its reference count, so the count cannot be wrong, and no statement
+    # that drops them can leave the body behind.
     """CREATE TRIGGER unused_bodies AFTER DELETE ON shared_messages
     WHEN NOT EXISTS (SELECT 1 FROM shared_messages WHERE number = OLD.number)
     BEGIN DELETE FROM bodies WHERE number = OLD.number; END""",
@@ -162,7 +162,7 @@ _FROM_2: Final = (
     BEGIN DELETE FROM bodies WHERE number = OLD.number; END""",
 )
 
-# A key cannot be changed in place. Whose the ids were is not known.
+# A key cannot be changed in place. The owners of the ids are not known.
 _DUPLICATES_BY_PRINCIPAL: Final = (
     "ALTER TABLE duplicates RENAME TO former_duplicates",
     """CREATE TABLE duplicates (destination TEXT NOT NULL, principal TEXT NOT NULL, id TEXT NOT NULL,
@@ -200,7 +200,7 @@ class Batch:
             elif type(write) is DropMessage:
                 line, number = write
                 messages[line, number] = None
-                if line[:1] == "\0":  # `may_share`, without a call
+                if line[:1] == "\0":  # `may_share` inlined
                     shared[line, number] = None
             else:
                 self._add(write)
@@ -263,7 +263,7 @@ class Batch:
                 assert_never(write)
 
     def _count(self, line: str, number: int, attempts: int) -> None:
-        """Change the count of a message: in this batch if it is put here, else where it is."""
+        """Change the attempts of a message: in this batch if it is put here, else in its row."""
         key = (line, number)
         put, shared = self._rows[_MESSAGES].get(key), self._rows[_SHARED].get(key)
         if put is not None:
@@ -321,7 +321,7 @@ class Batch:
                 _execute_many(db, partial(_count, table), keys, attempts)
 
     def _leave_out_unused(self) -> None:
-        """Forget bodies that came and went with this batch: no row will refer to them."""
+        """Drop bodies that were put and dropped within this batch: no row will refer to them."""
         bodies = self._rows[_BODIES]
         if bodies:
             used = {number for (_, number), row in self._rows[_SHARED].items() if row is not None}
@@ -331,7 +331,8 @@ class Batch:
 def _execute_many(
     db: sqlite3.Connection, statement: Callable[[int], str], rows: Sequence[_Row], *first: Any
 ) -> None:
-    """Execute a statement for all rows in few steps: of sizes that are powers of two, to be prepared once.
+    """Execute a statement for all rows in few steps, whose sizes are powers of two, so that each is prepared
+    once.
 
     Args:
         first: what is bound before the rows.
@@ -367,7 +368,7 @@ def _count(table: Table, count: int) -> str:
 
 
 def _chosen(table: Table, count: int) -> str:
-    """The row ids of so many keys."""
+    """The row ids of this many keys."""
     # `(line, number) IN (VALUES …)` would read the whole table; CROSS JOIN holds SQLite to this order.
     on = " AND ".join(
         f"kept.{name} = chosen.column{place}" for place, name in enumerate(_names(table.key), 1)

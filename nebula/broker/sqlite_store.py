@@ -73,9 +73,9 @@ class SqliteStore:
         Where the last run did not end well, the file is checked first.
 
         Raises:
-            StoreError: another broker uses the folder, a newer Nebula wrote it, it may not be written, it is
-                a copy beside the log of another store, or what is in it cannot be read. Nothing has changed
-                then and nothing stays open.
+            StoreError: another broker uses the folder, a newer Nebula wrote it, it is not writable, it is a
+                copy next to the log of another store, or it cannot be read. Nothing is changed then, and
+                nothing stays open.
         """
         try:
             return self._load()

@@ -42,9 +42,9 @@ class PoolStatus:
     """One of the broker's bounds.
 
     Attributes:
-        limit: how much there is, and `reserved` what of it is for operators alone.
-        used: by everybody together, and `largest` what one principal uses of it at most.
-        refusals: how often a principal was refused it because its share was used up.
+        limit: how much there is; `reserved` is the part for operators alone.
+        used: by everybody together; `largest` is what the principal with the highest use uses.
+        refusals: how often a principal was refused because its share was used up.
     """
 
     limit: int
@@ -65,7 +65,7 @@ class BrokerStatus:
         received: messages that were sent to it. What it made of them, such as dead letters, counts too.
         sent_frames: deliveries, and what it said itself.
         read_bytes, written_bytes: of all connections.
-        memory_bytes: held by messages, values, transactions, subscriptions and names; of `max_memory_bytes`.
+        memory_bytes: used by messages, values, transactions, subscriptions and names, of `max_memory_bytes`.
         outbox_bytes: to be written to connections.
         held_back: connections that are not read until there is room.
         delayed: messages that wait for their time.
@@ -74,8 +74,8 @@ class BrokerStatus:
         events: how often connections did what the log tells of them.
         ended: connections that the broker has ended, by why.
         kinds: what there is of each kind of destination.
-        principals: that use anything.
-        pools: what is shared out between them, by resource.
+        principals: number of those that use something.
+        pools: the shared bounds, by resource.
         store: None: nothing is kept on disk.
     """
 

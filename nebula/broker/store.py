@@ -53,9 +53,9 @@ class PutMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PutShared:
-    """One message waits in several lines. Its content is kept once, until it is in none of them any more.
+    """Put one message into several lines. Its content is kept once, until the last of them has dropped it.
 
-    No line has had its number before.
+    No line has had the number before.
 
     Attributes:
         lines: of durable subscriptions to topics: `may_share` is true of each.
@@ -67,7 +67,7 @@ class PutShared:
 
 @dataclass(frozen=True, slots=True)
 class PutAttempts:
-    """Deliveries of a message that came back have failed so often. Nothing happens if it is not there.
+    """Set how many deliveries of a requeued message have failed. No effect if it is not there.
 
     Attributes:
         line: of a durable subscription to topics: `may_share` is true of it.
@@ -79,7 +79,8 @@ class PutAttempts:
 
 
 def may_share(line: str) -> bool:
-    """Whether what waits in a line may also wait in others: it belongs to a durable subscription to topics.
+    """Whether messages of a line may share content with other lines: it belongs to a durable subscription to
+    topics.
 
     No destination begins with a NUL.
     """
@@ -128,7 +129,7 @@ class PutDuplicate:
     """A `dedup-id` was used at a destination. Replaces what is known of it.
 
     Attributes:
-        principal: whose it is; empty where an older store did not say: then it is everybody's.
+        principal: who sent it; empty in rows of an older store, which apply to everybody.
         until: wall clock, seconds since 1970, when it may be used again.
     """
 

@@ -29,11 +29,12 @@ STORE_FILE: Final = "nebula.db"
 
 _LOCK: Final = "lock"
 
-# What SQLite makes beside a file, and what of it holds changes that are not in the file yet.
+# Suffixes of files that SQLite makes next to a database. The log has changes that the file lacks.
 _COMPANIONS: Final = ("-wal", "-shm", "-journal")
 _LOG: Final = "-wal"
 
-# Where a file says how it is written, and that no log is (https://sqlite.org/fileformat.html, 1.3.3).
+# The field of the header with the write version, and its value for no log
+# (https://sqlite.org/fileformat.html, 1.3.3).
 _WRITE_VERSION: Final = 18
 _WITHOUT_LOG: Final = 1
 
@@ -111,39 +112,40 @@ def make_file(file: Path) -> None:
 
 
 def make_private(file: Path) -> None:
-    """Let nobody but its owner use a file, whatever the umask says, nor what SQLite has left beside it."""
+    """Make a file, and those that SQLite has left next to it, accessible to its owner alone, whatever the
+    umask."""
     for each in (file, *(file.with_name(file.name + end) for end in _COMPANIONS)):
-        # A file of another user, who lets us write to it, keeps its mode.
+        # A file of another user that we may write to keeps its mode.
         with suppress(FileNotFoundError, PermissionError):
             if stat.S_IMODE(each.stat().st_mode) != 0o600:
                 each.chmod(0o600)
 
 
 def refuse_foreign_log(file: Path) -> None:
-    """See that a log beside a file is its own: SQLite would write the log of any other store into it.
+    """Check that a log next to a file belongs to it: SQLite would write the log of any other store into it.
 
-    A store that has been started says in its file that it is written through a log; a backup and an import
-    do not, until a broker has started on them.
+    The file of a store that has been started says that it is written through a log. A backup or an import
+    does not say so until a broker has started on it.
 
     Raises:
-        StoreError: it is another store's.
+        StoreError: it belongs to another store.
     """
     log = file.with_name(file.name + _LOG)
-    # In this order: where a broker is just starting, its file says so before it has a log.
+    # In this order: the file of a broker that is just starting says so before there is a log.
     if not log.exists() or not log.stat().st_size:
         return
     # Beside an empty file SQLite would delete it as well.
     if not file.exists() or not file.stat().st_size:
         raise StoreError(
-            f"{log}: is the log of a store that is not here, with messages in it; "
-            f"put its {file.name} back, or move the log away"
+            f"{log}: is the log of a store whose {file.name} is missing, and has messages; "
+            f"put {file.name} back, or move the log away"
         )
     with file.open("rb") as opened:
         head = opened.read(_WRITE_VERSION + 1)
     if head[_WRITE_VERSION:] == bytes([_WITHOUT_LOG]):
         raise StoreError(
-            f"{file}: is a copy, and {log.name} beside it is the log of another store, which would "
-            f"damage it; move {log.name} away and start again, or put the file back that it belongs to"
+            f"{file}: is a copy, and {log.name} next to it is the log of another store, which would "
+            f"damage it; move {log.name} away and start again, or put back the file that it belongs to"
         )
 
 
@@ -167,6 +169,6 @@ def _make(folder: Path) -> None:
         return
     _make(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
-    folder.chmod(0o700)  # the umask may have taken our own rights away
+    folder.chmod(0o700)  # the umask may have removed our own permissions
     # (For its files, SQLite sees to that.)
     sync_folder(folder.parent)

@@ -28,7 +28,7 @@ __all__ = ["ClosedStore", "back_up_store", "import_lines", "open_store"]
 
 _MAX_FINDINGS: Final = 100
 
-# Exports of these versions have lines that still mean the same.
+# Versions whose exports can still be read.
 _IMPORTED: Final = (2, VERSION)
 
 _HEAD: Final = "broker"
@@ -262,7 +262,7 @@ def _put_lines(db: sqlite3.Connection, lines: Iterable[str]) -> int:
                 _put_head(db, fields)
             elif fields.get("table") != _END:
                 if fields.get("table") == "duplicates":
-                    fields.setdefault("principal", "")  # version 2 did not know whose they are
+                    fields.setdefault("principal", "")  # version 2 has no principals
                 table, row = row_of(fields)
                 db.execute(f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
             elif fields.get("rows") == count:

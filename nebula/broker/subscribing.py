@@ -26,7 +26,7 @@ from nebula.broker.subscriptions import AckMode, Subscription
 from nebula.errors import Refused
 from nebula.headers import INBOX_PREFIX, PAUSED, REMOVED
 
-# What CPython takes for a connected subscription, without its texts.
+# Memory that CPython uses for a connected subscription, without its texts.
 SUBSCRIPTION_COST_BYTES: Final = 1_000
 
 
@@ -77,7 +77,7 @@ class Subscribing:
         self._policies = policies
         self._limits = limits
         self._account = account
-        # Who named a glob first of those that use it, and pays for it.
+        # The first to use a glob, of those who still do: they pay for it.
         self._glob_owners: dict[str, Usage] = {}
         self._queues = queues
         self._topics = topics
@@ -176,8 +176,8 @@ class Subscribing:
 
         Args:
             removes: a durable one is to go for good; otherwise it is paused (D.3).
-            kept: of its un-ACKed messages those that open transactions have ACKed or NACKed: they stay until
-                these end, and then `part` with what is left.
+            kept: un-ACKed messages that open transactions have ACKed or NACKed. They stay until these end;
+                `part` then gives back what is left.
 
         Returns:
             What became of a durable one, PAUSED or REMOVED; None: it was none.
@@ -212,7 +212,8 @@ class Subscribing:
         return None
 
     def part(self, subscription: Subscription, kept: Collection[int], now: float, *, lost: bool) -> None:
-        """A transaction has ended: give back what no other one has of a subscription that ended before."""
+        """A transaction has ended: give back messages of an ended subscription that no other transaction has
+        settled."""
         queue = subscription.destination
         assert isinstance(queue, Queue)
         if kept:
@@ -269,12 +270,12 @@ class Subscribing:
         self._let_go_of_glob(durable.pattern, standing.usage)
 
     def end_session(self, standing: StandingSession) -> None:
-        """Forget a session's durable subscriptions, with all that they keep. None of them is served."""
+        """Remove a session's durable subscriptions and everything kept for them. None may be connected."""
         for durable in list(standing.durables.values()):
             self.remove(standing, durable)
 
     def drop_backlog(self, standing: StandingSession) -> int:
-        """Forget all that waits for a session; its subscriptions stay. Returns how much that was."""
+        """Drop everything that waits for a session; its subscriptions stay. Returns how much there was."""
         count = 0
         for durable in standing.durables.values():
             if isinstance(durable.source, ValueFeed):
@@ -284,10 +285,10 @@ class Subscribing:
         return count
 
     def relieve(self, sessions: Collection[Session]) -> None:
-        """End what has a principal hold more than its share of the memory in values that it is to be told of.
+        """End subscriptions whose pending values have a principal exceed its share of the memory.
 
-        Nothing refuses those when they are published: their publisher is somebody else. The largest ends
-        first: a connection as too slow, or a durable subscription that is away.
+        Such values cannot be refused when they are published, as somebody else publishes them. The largest
+        holder is ended first: a connection that is too slow, or a durable subscription that is away.
         """
         if self._account.stored_bytes < self._account.watermark_bytes:
             return
@@ -312,7 +313,7 @@ class Subscribing:
                     if isinstance(durable.source, ValueFeed) and durable.subscription is None
                 ]
         held.sort(key=lambda each: each[0])
-        # Where it is mostly messages, those are refused, and it may keep its subscriptions.
+        # If most of it is messages, those are refused instead, and the subscriptions stay.
         while (
             held
             and self._account.is_overdrawn(owner)
@@ -487,8 +488,8 @@ class Subscribing:
             raise Refused("memory", "the broker has no room for more of your subscriptions")
 
     def _need_glob(self, session: Session, request: SubscribeRequest) -> None:
-        """A glob that means nothing is refused before anything is made; and one too many: each takes
-        memory, and may have to be tried on each name that was not seen before."""
+        """Refuse a malformed glob, or one too many, before anything is created. Each takes memory, and may
+        have to be tried on each new name."""
         pattern = request.destination
         if not is_glob(pattern):
             return
@@ -501,7 +502,7 @@ class Subscribing:
 
 
 def subscription_cost_bytes(subscription: Subscription) -> int:
-    """What a connected subscription costs, without what it is sent."""
+    """Memory that a connected subscription costs, without its messages."""
     destination = subscription.destination
     is_bound = isinstance(destination, Queue) and destination.rights is not None and destination.auto_delete
     bound_bytes = QUEUE_COST_BYTES if is_bound else 0
@@ -514,8 +515,8 @@ def _is_of_queue(subscription: Subscription) -> bool:
 
 
 def _outlives_subscription(queue: Queue, *, removes: bool) -> bool:
-    """Whether what a transaction settles is still there after an UNSUBSCRIBE."""
+    """Whether messages that a transaction has settled are still there after an UNSUBSCRIBE."""
     if queue.rights is None:
         return not queue.is_inbox
-    # Bound to topics: that of a durable subscription is there until this is removed.
+    # Bound to topics: the queue of a durable subscription stays until this is removed.
     return not (queue.auto_delete or removes)

@@ -32,7 +32,7 @@ class Subscription:
         ack_mode: how its messages are settled.
         prefetch: how many of them may be un-ACKed; 0 while its principal may not receive them, and
             `window` otherwise.
-        began_at: of an inbox's: what was sent later has a higher number.
+        began_at: for an inbox, a message number: messages that were sent later have higher ones.
         exclusive: no other one may be beside it.
         feed: for last-value destinations: what it has still to be told of.
         in_turn: for its queue: whether it stands in line for the next message.
@@ -106,7 +106,7 @@ class Subscription:
             session.choke()
 
     def scope(self, numbers: Collection[int]) -> set[int]:
-        """What of its un-ACKed messages ACKs or NACKs of these numbers speak of; see `settle`."""
+        """The un-ACKed messages that ACKs or NACKs of these numbers cover; see `settle`."""
         if self.ack_mode is AckMode.INDIVIDUAL:
             return {number for number in numbers if number in self.unacked}
         found: list[int] = []

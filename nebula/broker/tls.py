@@ -91,15 +91,15 @@ class ServerTls:
         return principal
 
     def identify(self, peer: ssl.SSLObject, wall: float) -> Identity | None:
-        """Who a peer is by its certificate, and until when. None: it showed none.
+        """The identity in a peer's certificate; None: it has none.
 
         Args:
             peer: after the handshake.
             wall: seconds since 1970.
 
         Raises:
-            Refused: its certificate is on the deny list, or has expired: TLS 1.2 may resume a session that
-                began before, and looks at no date then.
+            Refused: its certificate is on the deny list or has expired. TLS 1.2 may resume an older session
+                without checking the date.
         """
         principal = self.principal(peer.getpeercert(binary_form=True))
         if principal is None:
@@ -150,8 +150,8 @@ def _actual_context(files: TlsFiles) -> ssl.SSLContext:
             _warn_of_dates(files.client_ca, authority)
         context.load_verify_locations(files.client_ca)
         context.verify_mode = ssl.CERT_REQUIRED if files.needs_client_certificate else ssl.CERT_OPTIONAL
-        # Who resumes a session shows no certificate: that of its first handshake counts, with a date that
-        # nobody looks at any more. The first line is for TLS 1.3, the second for 1.2.
+        # A resumed session shows no certificate: the one of its first handshake counts, and its date is not
+        # checked again. The first line is for TLS 1.3, the second for 1.2.
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET
     return context

@@ -14,7 +14,7 @@ HELD_COST_BYTES = 500
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a COMMIT: the verdict, and the receipt of the first SEND that was refused."""
+    """The result of a COMMIT: the verdict, and the receipt of the first SEND that was refused."""
 
     verdict: Verdict
     failed_receipt: str | None = None
@@ -22,7 +22,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class HeldSend:
-    """A SEND. Its receipt is kept to be named if this one is refused."""
+    """A SEND. The receipt is kept, to be named if the SEND is refused."""
 
     head: Head
     body: bytes
@@ -46,8 +46,8 @@ class Transaction:
 
     Attributes:
         size_bytes: what holding them costs.
-        failure: what its COMMIT will say, since a SEND was refused; None: it may be done. One that has
-            failed holds no action.
+        failure: the result of its COMMIT, because a SEND was refused; None: none was. A failed transaction
+            holds no actions.
     """
 
     __slots__ = ("_heads", "actions", "failure", "size_bytes")
@@ -78,7 +78,7 @@ class Transaction:
             self._heads.add(action.head)
 
     def fail(self, failure: Outcome) -> None:
-        """Nothing of it will happen: hold no more than why."""
+        """Have it fail: drop its actions and keep the reason."""
         self.failure = failure
         self.actions = []
         self._heads.clear()

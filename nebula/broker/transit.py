@@ -83,7 +83,7 @@ class Loaded(Protocol):
 
     @property
     def payer(self) -> str:
-        """Whose it is: all connections of one payer are judged together."""
+        """Who pays: all connections of one payer are judged together."""
         ...
 
     @property
@@ -119,8 +119,8 @@ class Transit(Generic[_L]):
         return self._added_bytes >= self._max_bytes // 8
 
     def excess(self, now: float) -> list[_L]:
-        """Who is to be ended, that the others may go on: the largest connections of the principals that hold
-        most together, until a quarter is free.
+        """The connections to end so that the others can go on: the largest ones of the principals that hold
+        most in total, until a quarter is free.
 
         Call it some times a second, or when much has been added. Mostly it only sums up, and only those
         who were touched since the last look or have something: the idle cost nothing.
@@ -152,7 +152,8 @@ class Transit(Generic[_L]):
         def burden(load: Load) -> float:
             return load.own_bytes + sum(size / users[key] for key, size in load.shared.items())
 
-        # Each burden once: `users` changes below. Of each principal the largest connection stands last.
+        # Each burden is computed once, as `users` changes below. The largest connection of a principal is its
+        # last.
         by_payer: dict[str, list[tuple[float, int]]] = {}
         for place, (connection, load) in enumerate(loads):
             by_payer.setdefault(connection.payer, []).append((burden(load), place))

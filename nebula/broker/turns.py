@@ -55,7 +55,8 @@ class Turns:
         self._loop = loop
         self._flush = flush
         self._work = work
-        # By principal, so that a thousand connections of one have as many turns as one connection of another.
+        # By principal, so that a thousand connections of one get as many turns as a single connection of
+        # another.
         self._lines: OrderedDict[str, deque[Connection]] = OrderedDict()
         self._waiting = 0
         self._reads_on_soon = False
@@ -79,9 +80,10 @@ class Turns:
         return size >= _LONG_READ_BYTES or (size >= _READ_BEHIND_BYTES and bool(self._unwritten))
 
     def line_up(self, connection: Connection) -> None:
-        """Have the connection, which has stopped to read, `take_turn` after those before it.
+        """Queue a connection that has stopped reading, so that its `take_turn` is called after those before
+        it.
 
-        Principals have their turns in rotation, and so have the connections of one.
+        Principals take turns in rotation, and so do the connections of each.
         """
         self._lines.setdefault(connection.payer, deque()).append(connection)
         self._waiting += 1
@@ -111,7 +113,7 @@ class Turns:
             return
         # Not the loop's time, which stands still within a turn.
         until = time.perf_counter() + _TURN_SECONDS
-        # Those who line up again meanwhile wait for the next turn.
+        # Those that line up again meanwhile wait for the next turn.
         for _ in range(min(_LONG_READS_AT_ONCE, self._waiting)):
             self._take_next().take_turn()
             if time.perf_counter() >= until:

@@ -103,7 +103,7 @@ def main() -> None:
     """Run the command line and exit with its status."""
     tracebacks_made_visible()
     try:
-        # Not standalone: typer would write what is wrong with the words itself, whatever they hold.
+        # Not standalone: typer would print errors about arguments itself, with the arguments unescaped.
         status = app(prog_name="nebula", standalone_mode=False)
         sys.exit(status if isinstance(status, int) else Exit.OK)
     except UsageProblem as problem:

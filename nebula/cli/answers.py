@@ -1,7 +1,7 @@
-"""Forms of the answers that commands read: whoever answers may answer anything.
+"""Validation of the answers that commands read: a peer may answer anything.
 
-An answer is checked before anything of it is shown, and then used as it came, since JSON shows all of it.
-Only what a command relies on is demanded; cells of tables show whatever there is, see `Column.text`.
+An answer is validated before anything of it is shown, and then used as it came, because `--json` shows all of
+it. Only the fields that a command relies on are required; table cells show any value, see `Column.text`.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ __all__ = [
 _MOST: Final = 2.0**63
 
 Number: TypeAlias = Annotated[float, Field(ge=-_MOST, le=_MOST, allow_inf_nan=False)]
-"""A number that can be reckoned with and written."""
+"""A number that can be calculated with and formatted."""
 
 _Count: TypeAlias = Annotated[int, Field(ge=0, le=2**63)]
 _Object: TypeAlias = dict[str, Any]
 Objects: TypeAlias = list[_Object]
-"""Rows of which each cell is shown as it is."""
+"""Rows whose cells are shown as they are."""
 
 
 class _Form(BaseModel):
-    # What is not named here is shown as it comes, and built are the few that a command needs.
+    # Fields that are not named here are shown as they come. Only the few that a command needs are validated.
     model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
 
 
@@ -58,14 +58,14 @@ class Page(_Form):
 
 
 class Details(_Form):
-    """One thing of the broker's with its subscriptions."""
+    """One connection, session or topic with its subscriptions."""
 
     summary: _Object
     subscriptions: Objects
 
 
 class Message(_Form):
-    """A message that waits, or a dead letter."""
+    """A waiting message, or a dead letter."""
 
     number: int
     sender: str
@@ -76,7 +76,7 @@ class Message(_Form):
 
 
 Messages: TypeAlias = list[Message]
-"""Messages that wait."""
+"""Waiting messages."""
 
 
 class DeadLetters(_Form):
@@ -94,7 +94,7 @@ class Purged(_Form):
 
 
 class Replayed(_Form):
-    """What became of dead letters that were to be put back."""
+    """The outcome of a replay of dead letters."""
 
     replayed: _Count
     full: _Count
@@ -136,7 +136,7 @@ class Status(_Form):
     max_memory_bytes: Number
     kinds: dict[str, _Kind]
     dropped: dict[str, Number]
-    # Older brokers do not tell.
+    # Older brokers do not have this field.
     pools: dict[str, _Pool] = {}
     store: _StoreStatus | None
 
@@ -148,7 +148,7 @@ class _Queue(_Form):
 
 
 class Queues(_Form):
-    """Queues whose rates are reckoned."""
+    """Queues, for calculating rates."""
 
     rows: list[_Queue]
 
@@ -165,7 +165,7 @@ class _Connection(_Form):
 
 
 class Connections(_Form):
-    """Connections whose rates are reckoned."""
+    """Connections, for calculating rates."""
 
     rows: list[_Connection]
 
@@ -176,7 +176,7 @@ class _Principal(_Form):
 
 
 class Principals(_Form):
-    """Principals of which the one is named that has used most of its share."""
+    """Principals, for naming the one that uses most of its share."""
 
     rows: list[_Principal]
 
@@ -200,7 +200,7 @@ class _Line(_Form):
 
 
 class Job(_Form):
-    """All that is known of a job."""
+    """Everything that is known of a job."""
 
     job: str
     state: str
@@ -230,10 +230,11 @@ Engines: TypeAlias = dict[str, _Engine]
 
 
 def checked(form: Any, answer: Any, service: str, verb: str) -> Any:
-    """The answer, if it is of that form.
+    """Validate an answer and return it unchanged.
 
     Raises:
-        UnexpectedReply: it is not; says whose answer, to what, where and why, and nothing of the value.
+        UnexpectedReply: it is not valid. The message names the service, the verb, the field and the reason,
+            not the value.
     """
     try:
         _adapter(form).validate_python(answer)
@@ -241,7 +242,7 @@ def checked(form: Any, answer: Any, service: str, verb: str) -> Any:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         reason = f"{place}: {first['msg']}" if place else first["msg"]
-        raise UnexpectedReply(f"{service} answers {verb} with what cannot be used: {reason}") from None
+        raise UnexpectedReply(f"the answer of {service} to {verb} is not usable: {reason}") from None
     return answer
 
 

@@ -91,7 +91,7 @@ def broker(
       nebula broker --http 8080 --http-calls --app prices:app
       NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000 nebula broker --print-settings
     """
-    # First of all: the imports alone take a second.
+    # Before everything else: the imports alone take a second.
     note_hangups()
 
     from nebula.broker.settings import load_broker_settings

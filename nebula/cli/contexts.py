@@ -149,9 +149,9 @@ def find_broker(named: str | None) -> str | None:
 
 
 def complete_names(incomplete: str) -> list[str]:
-    """The contexts whose names begin so, for shells: where the file cannot be used, none.
+    """Contexts whose names have this prefix, for completion by the shell; none if the file is not usable.
 
-    A name that is not printable cannot be typed, and a shell would write it to the terminal: it is left out.
+    A name that is not printable is left out: it cannot be typed, and a shell would write it to the terminal.
     """
     try:
         names = read_contexts(contexts_file()).contexts

@@ -1,4 +1,4 @@
-"""`nebula delayed list|purge`: messages that wait for the time at which they go into their queues."""
+"""`nebula delayed list|purge`: messages that are to be delivered later."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Annotated, Final, TypeAlias
 import typer
 from typer import BadParameter, Option
 
-from nebula.cli.operators import Limit, Yes, list_all, make_sure, show_list, tell
+from nebula.cli.operators import All, Limit, Yes, list_all, make_sure, show_list, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, duration, octets
 
 Pattern: TypeAlias = Annotated[
-    str | None, Option(metavar="GLOB", help="Only those for queues that match, such as '/queue/orders*'.")
+    str | None, Option(metavar="GLOB", help="Only messages for matching queues, such as '/queue/orders*'.")
 ]
-Principal: TypeAlias = Annotated[str | None, Option(help="Only those that this principal sent.")]
+Principal: TypeAlias = Annotated[str | None, Option(help="Only messages that this principal sent.")]
 
 _COLUMNS: Final = (
     Column("number", "number", str),
@@ -28,7 +28,7 @@ _COLUMNS: Final = (
 
 delayed = typer.Typer(
     name="delayed",
-    help="Look at the messages that wait for their time, or drop them.",
+    help="List delayed messages, or drop them.",
     no_args_is_help=True,
 )
 
@@ -45,8 +45,8 @@ def list_(
 ) -> None:
     """List delayed messages, in the order in which they were sent.
 
-    A message with the header `delay` or `deliver-at` goes into its queue later. Until then it is in no
-    queue: `nebula queues` and `nebula peek` do not show it.
+    A message with the header `delay` or `deliver-at` is put into its queue later. Until then `nebula queues`
+    and `nebula peek` do not show it.
 
     \b
     Examples:
@@ -63,7 +63,7 @@ def purge(
     *,
     pattern: Pattern = None,
     principal: Principal = None,
-    everything: Annotated[bool, Option("--all", help="All that there are.")] = False,
+    everything: All = False,
     yes: Yes = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,

@@ -8,7 +8,7 @@ import typer
 from typer import Argument, BadParameter, Option
 
 from nebula.cli.answers import DeadLetters, Message, Purged, Replayed
-from nebula.cli.operators import Yes, make_sure, queue_name, tell
+from nebula.cli.operators import All, Yes, make_sure, queue_name, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
 from nebula.cli.queues import show_messages
 from nebula.cli.render import Output
@@ -23,7 +23,6 @@ From: TypeAlias = Annotated[
 Reason: TypeAlias = Annotated[
     str | None, Option(help="Only what died of this: exhausted, expired, full or rejected.")
 ]
-All: TypeAlias = Annotated[bool, Option("--all", help="Whatever there is.")]
 Most: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, max=100_000, help="How many at most.")]
 
 _COLUMNS: Final = (

@@ -1,6 +1,6 @@
-"""SIGHUP while there is nothing yet that could be reloaded, or nothing any more.
+"""SIGHUP during startup and shutdown, when nothing can be reloaded.
 
-Its default is to end the process. A program that reloads by it must not depend on when it comes.
+By default SIGHUP ends the process. A program that reloads on SIGHUP must survive it at any time.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from types import FrameType
 
 
 class _Noted:
-    """Whether one has come since it was looked at last."""
+    """Whether a SIGHUP has come since the last `take_hangup`."""
 
     has_come = False
 
 
 def note_hangups() -> None:
-    """From now on SIGHUP ends nothing: it is noted, for `take_hangup`. Call it on the main thread."""
+    """From now on, only note a SIGHUP for `take_hangup`. Call it on the main thread."""
     signal.signal(signal.SIGHUP, _note)
     # At its end Python sets the default again where there is a handler, and takes a tenth of a second more.
     atexit.register(signal.signal, signal.SIGHUP, signal.SIG_IGN)
 
 
 def take_hangup() -> bool:
-    """Whether one was noted since the last call."""
+    """Whether a SIGHUP was noted since the last call."""
     has_come, _Noted.has_come = _Noted.has_come, False
     return has_come
 

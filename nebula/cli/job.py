@@ -41,7 +41,7 @@ _STEPS: Final = (
     Column("took", "seconds", duration),
 )
 
-# As cells of a table: a service may tell any number.
+# As table cells do: a service may send any number.
 _MOMENT: Final = Column("", "at", moment)
 _DATE: Final = Column("", "at", date)
 

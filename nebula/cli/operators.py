@@ -24,6 +24,7 @@ SERVICE = "nebula.broker"
 _PAGE = 1_000
 
 Limit: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, help="How many.")]
+All: TypeAlias = Annotated[bool, Option("--all", help="All of them.")]
 Yes: TypeAlias = Annotated[
     bool, Option("--yes", "-y", help="Do not ask first. Off a terminal nothing is asked.")
 ]
@@ -47,7 +48,7 @@ def tell(url: str | None, verb: str, parameters: Mapping[str, Any], timeout: flo
     """What the broker answers to one of its verbs. Parameters that are None are left to it.
 
     Args:
-        form: what the answer must be, see `checked`.
+        form: the type of the answer, see `checked`.
 
     Raises:
         NebulaError: there is no answer, or it is an error.
@@ -77,7 +78,7 @@ def list_all(url: str | None, verb: str, parameters: Mapping[str, Any], limit: i
             page = checked(Page, await client.call(SERVICE, verb, wanted, timeout=timeout), SERVICE, verb)
             rows += page["rows"]
             goes_on_after = page.get("after")
-            # A page without rows leads nowhere, whatever it says of a next one.
+            # A page without rows is the last one, whatever it says.
             if goes_on_after is None or not page["rows"] or len(rows) >= limit:
                 has_more = page["matched"] > len(rows)
                 may_grow = has_more and len(rows) >= limit and (goes_on_after is not None or limit < _PAGE)

@@ -266,9 +266,9 @@ def _stopped_with_stdin() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on_hangup(reload: Callable[[], None]) -> Iterator[None]:
-    """Call `reload` whenever SIGHUP comes, and at once if one was noted before. What it cannot use is logged.
+    """Call `reload` on each SIGHUP, and now if one was noted before. Errors of `reload` are logged.
 
-    Afterwards it is noted again: a program that is at its end must not end by it.
+    Afterwards a SIGHUP is only noted again: it must not interrupt the shutdown.
     """
     loop = asyncio.get_running_loop()
 

@@ -34,7 +34,7 @@ def work_bar(screen: Screen) -> Progress:
         TaskProgressColumn(),
         TimeElapsedColumn(),
     )
-    # What goes to stdout meanwhile is no part of the bar: its lines stay whole.
+    # Output to stdout meanwhile is not part of the bar: its lines stay whole.
     return progress_of(screen, columns, transient=True, redirect_stdout=False, disable=not screen.is_terminal)
 
 

@@ -124,7 +124,7 @@ class _StateColumn(ProgressColumn):
 
 
 def _fraction(told: Any) -> float:
-    """Of 1.0; what is no such fraction draws no bar."""
+    """A fraction up to 1.0; for anything else there is no bar."""
     return float(told) if _is_number(told) and told is not None and 0 <= told <= 1 else 0.0
 
 

@@ -1,4 +1,4 @@
-"""`nebula session end|purge`: interfering with what durable subscriptions keep."""
+"""`nebula session end|purge`: removing durable subscriptions or their backlog."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Session: TypeAlias = Annotated[str, Argument(metavar="SESSION", help="As `nebula
 
 session = typer.Typer(
     name="session",
-    help="End a session with durable subscriptions, or drop what waits for it.",
+    help="End a session with durable subscriptions, or drop its backlog.",
     no_args_is_help=True,
 )
 
@@ -29,14 +29,14 @@ def end(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """End a session's durable subscriptions with all that waits for them, and its connection.
+    """End a session: its durable subscriptions, everything that waits for them, and its connection.
 
-    For a reader that does not come back, whose subscriptions go on collecting messages. If it does come
-    back, it begins anew: what was sent in between does not reach it.
+    Use it for a reader that does not come back, whose subscriptions keep collecting messages. If it does come
+    back, it starts with nothing, and does not get what was sent in between.
 
     Example: nebula session end reader-7
     """
-    make_sure(f"End the session {name}, and drop all that waits for it, for good?", is_sure=yes)
+    make_sure(f"End the session {name}, and drop everything that waits for it, for good?", is_sure=yes)
     tell(broker, "session.end", {"session": name}, timeout)
     Output(as_json=as_json).event(f"the session {name} has ended", ended=name)
 
@@ -50,12 +50,12 @@ def purge(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Drop all that waits for a session's durable subscriptions.
+    """Drop everything that waits for a session's durable subscriptions.
 
-    The subscriptions stay and collect what comes next. What the reader has and did not ACK stays as well.
+    The subscriptions stay and collect new messages. Messages that the reader has not yet ACKed stay as well.
 
     Example: nebula session purge reader-7 --yes
     """
-    make_sure(f"Drop all that waits for the session {name}, for good?", is_sure=yes)
+    make_sure(f"Drop everything that waits for the session {name}, for good?", is_sure=yes)
     count = tell(broker, "session.purge", {"session": name}, timeout, int)
     Output(as_json=as_json).event(f"{name}: messages dropped: {count:,}", session=name, purged=count)

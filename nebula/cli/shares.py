@@ -1,4 +1,4 @@
-"""`nebula principals`: what each principal uses of the bounds that all share."""
+"""`nebula principals`: what each principal uses of the broker's resources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nebula.cli.tables import Column, number, octets, percent
 
 
 class Order(StrEnum):
-    """What principals are listed by."""
+    """The order of the list."""
 
     NAME = "name"
     USED = "used"
@@ -29,7 +29,7 @@ def _mark(is_operator: Any) -> str:
     return "*" if is_operator is True else ""
 
 
-# They fit on 80 columns with names of 13 characters; longer names are folded.
+# They fit into 80 columns with names of 13 characters; longer names are wrapped.
 COLUMNS: Final = (
     Column("principal", "principal"),
     Column("", "is_operator", _mark),
@@ -45,7 +45,7 @@ COLUMNS: Final = (
 def principals(
     *,
     pattern: Annotated[
-        str, Option(metavar="GLOB", help="Only principals that match; sensor-1 is that one alone.")
+        str, Option(metavar="GLOB", help="Only matching principals, such as sensor-1 or 'sensor-*'.")
     ] = "**",
     order: Annotated[
         Order, Option(help="By name, or the first by what they use, or by how often they were refused.")
@@ -55,14 +55,14 @@ def principals(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """List the principals of a broker with what each of them uses.
+    """List the principals of a broker and what each of them uses.
 
-    Nobody may use all of a broker: each principal has a share of its memory, its disk and of everything
-    that is counted, such as connections. `used` is how much of its share a principal uses, for the resource
-    that is nearest to its end. At 100 % the broker refuses it more of that, and counts the refusals.
+    No principal may use up a broker: each has a share of its memory, its disk and everything that is counted,
+    such as connections. `used` is the part of its share that a principal uses, for the resource that is
+    closest to the limit. At 100 % the broker refuses it more of that resource, and counts the refusals.
 
-    Operators are marked with *. They may use what is reserved for them, and all that is free. An anonymous
-    peer is listed with its address, such as anonymous@10.0.0.7. As JSON there are all counts, also those of
+    Operators are marked with *. They may use the reserve and everything that is free. An anonymous peer is
+    listed with its address, such as anonymous@10.0.0.7. The JSON output has all counts, including
     subscriptions, durable sessions and delayed messages.
 
     \b

@@ -38,7 +38,7 @@ class Column:
         if value is None:
             return ""
         if self.form is not None:
-            # A peer may tell anything: what is no such number is shown as what it is.
+            # A peer may send anything: a value that is not such a number is shown as it is.
             with suppress(ArithmeticError, OSError, TypeError, ValueError):
                 return self.form(value)
         return visible(cell_of(value))

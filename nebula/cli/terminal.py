@@ -1,11 +1,11 @@
 """The only module of the command line that writes to a terminal.
 
-Text of others passes through `nebula.visible` on its way: `text` makes it visible before it is laid out, so
-that widths are right, and `Screen` looks at each piece that is about to be written, so that nothing passes
-that somebody forgot. Markup, emoji codes and highlighting are off: a name in brackets is a name.
+Foreign text passes through `nebula.visible` on its way: `text` escapes it before layout, so that widths are
+right, and `Screen` checks each piece before it is written, in case `text` was forgotten. Markup, emoji codes
+and highlighting are off: a name in brackets is a name.
 
-Off a terminal the bytes are the user's and stay as they are. `tests/cli/test_terminal_lint.py` finds what
-writes elsewhere.
+Output that does not go to a terminal is not changed. `tests/cli/test_terminal_lint.py` finds code that writes
+elsewhere.
 """
 
 from __future__ import annotations
@@ -53,25 +53,24 @@ __all__ = [
 ]
 
 LINES: Final = "\n\t"
-"""What stays as it is in a text that may have several lines."""
+"""Characters that are kept in text of several lines."""
 
-# typer has a copy of click's errors of its own, or click's, by its version; it names this one alone.
+# Depending on its version, typer uses click's errors or a copy of its own; it exports only this one.
 UsageProblem: Final[type[Exception]] = typer.BadParameter.__mro__[2]
-"""What typer raises of wrong words on the command line."""
+"""What typer raises for wrong arguments."""
 
 
 class Screen(Console):
     """A stream as commands write to it: stdout, stderr or a file of a test. Args: as for `Console`.
 
-    What the terminal itself is to do, such as colours and the cursor, comes from styles and control segments
-    of rich alone, never from a text.
+    Colours and cursor movements come only from rich's styles and control segments, never from text.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As `Console`, with each text made visible."""
+        """Like `Console`, with each text escaped."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable() or segment.text == "\n":
                 yield segment
@@ -83,7 +82,7 @@ class Screen(Console):
         self.print(*(text(part) if isinstance(part, str) else part for part in parts), sep="\n")
 
     def json_line(self, value: Any) -> None:
-        """One JSON value on one line, written at once: the reader may be a program that waits for it."""
+        """Write one JSON value on one line and flush it: a program may be waiting for it."""
         written = json_of(value)
         # rich may take a terminal for none (TTY_COMPATIBLE=0), which obeys what it is sent all the same.
         is_terminal = self.is_terminal or self.file.isatty()
@@ -96,16 +95,16 @@ class Screen(Console):
         self.print(JSONHighlighter()(Text(visible_json(written))), soft_wrap=True)
 
     def live(self) -> Live:
-        """What is drawn over; its `update` takes what `show` takes."""
+        """Output that is redrawn; its `update` takes what `show` takes."""
         return Live(console=self, auto_refresh=False)
 
     def spinner(self, words: str) -> Status:
-        """A line that says what is going on; update it with a `text`."""
+        """A status line; update it with a `text`."""
         return self.status(text(words, keep=""))
 
 
 def stderr_screen() -> Screen:
-    """For progress, beside a command's output on stdout."""
+    """A screen for progress, next to a command's output on stdout."""
     return Screen(stderr=True)
 
 
@@ -115,34 +114,34 @@ def progress_of(screen: Screen, columns: Sequence[ProgressColumn], **options: An
 
 
 def text(words: str, style: str = "", *, keep: str = LINES) -> Text:
-    """A text of anybody, as it may be shown."""
+    """Foreign text, escaped for display."""
     return Text(visible(words, keep=keep), style=style)
 
 
 def json_of(value: Any) -> str:
-    """A value that a peer may have sent as JSON on one line, which any encoding can write."""
+    """A foreign value as JSON on one line, in a form that any encoding can write."""
     try:
         written = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:
-        # It may hold an infinity, for which JSON has no word and its readers no use.
+        # It may contain an infinity, which JSON does not have.
         written = to_json(value, inf_nan_mode="null", fallback=str).decode()
     return encodable_json(written)
 
 
 def cell_of(value: Any) -> str:
-    """A value that a peer may have sent as a person reads it in a table."""
+    """A foreign value as it is shown in a table."""
     if isinstance(value, float):
         return json.dumps(value)
     return value if isinstance(value, str) else json_of(value)
 
 
 def write_redirectable(written: str) -> None:
-    """Text that is there to be redirected: as it is into a file or a pipe, visible on a terminal."""
+    """Write text that is meant to be redirected: unchanged to a file or a pipe, escaped on a terminal."""
     _write(sys.stdout, written)
 
 
 def write_json_octets(line: bytes) -> None:
-    """A line of JSON that is there to be redirected; visible on a terminal."""
+    """Write a line of JSON that is meant to be redirected; escaped on a terminal."""
     if sys.stdout.isatty():
         sys.stdout.write(visible_json(line.decode(errors="surrogateescape")))
     else:
@@ -150,46 +149,47 @@ def write_json_octets(line: bytes) -> None:
 
 
 def hand_on(octets: bytes) -> None:
-    """Write what a user's own program has written, as it would be if that had written it itself."""
+    """Write output of a user's own program unchanged."""
     sys.stdout.buffer.write(octets)
     sys.stdout.flush()
 
 
 def flush_all() -> None:
-    """Have all that was written reach its readers, before a process ends without cleaning up."""
+    """Flush all output, before a process ends without cleaning up."""
     sys.stdout.flush()
     sys.stderr.flush()
 
 
 def silence_stdout() -> None:
-    """Let what is still to be written go nowhere: whoever read it, such as `| head -1`, has had enough."""
+    """Discard further output: its reader, such as `| head -1`, has closed the pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def is_attended() -> bool:
-    """Whether there is a person to ask."""
+    """Whether there is a person who can be asked."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def ask_yes(question: str) -> bool:
-    """Ask a person a question; no answer is no."""
+    """Ask a yes-or-no question; no answer means no."""
     return typer.confirm(visible(question))
 
 
 def ask_passcode(prompt: str) -> str:
-    """Ask twice for what is not shown. On stderr: what goes to stdout may go into a file."""
+    """Ask twice for a secret, which is not echoed. Uses stderr, because stdout may be redirected."""
     return str(typer.prompt(visible(prompt), hide_input=True, confirmation_prompt=True, err=True))
 
 
 def complain(sentence: str) -> None:
-    """Say on stderr what went wrong, each line as ours. Visible in a file as well: people read that, too."""
+    """Write an error to stderr, each line prefixed with `nebula: `. It is escaped even in a file, as people
+    read those too."""
     sys.stderr.writelines(f"nebula: {line}\n" for line in visible(sentence, keep="\n").split("\n"))
 
 
 def complain_of_usage(problem: Exception) -> int:
-    """Say what is wrong with the words on the command line, as typer does.
+    """Report wrong arguments, as typer does.
 
     Returns:
         The status to exit with.
@@ -201,7 +201,7 @@ def complain_of_usage(problem: Exception) -> int:
 
 
 class _Written:
-    """A file that keeps what is written."""
+    """A file that records what is written."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -214,7 +214,7 @@ class _Written:
 
 
 def tracebacks_made_visible() -> None:
-    """Show tracebacks that nobody handles without anything that a terminal obeys: errors quote peers."""
+    """Escape the tracebacks of unhandled exceptions: their messages quote peers."""
 
     def show(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
         _write(sys.stderr, "".join(traceback.format_exception(error)))

@@ -20,8 +20,8 @@ def top(
 ) -> None:
     """Watch a broker: its rates, deepest queues and busiest connections, until q or Ctrl-C.
 
-    The line `shares` says of which resource the broker has least left, and which principal has used most of
-    its share; `nebula principals` tells more of them.
+    The line `shares` names the resource that is closest to its limit, and the principal that uses most of its
+    share; `nebula principals` has the details.
 
     Off a terminal there is one line of JSON for each interval.
 

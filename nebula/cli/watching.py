@@ -54,7 +54,7 @@ class Sample:
 
     Attributes:
         at: seconds of any clock that does not jump.
-        principals: those that have used most of their shares; none where the broker does not tell.
+        principals: those that use most of their shares; empty if the broker does not report them.
     """
 
     at: float
@@ -155,7 +155,7 @@ async def _principals(ask: Callable[..., Awaitable[Any]], limit: int) -> list[di
     try:
         answer = await ask(Principals, "principals.list", {"order": "used", "limit": limit})
     except RemoteError as error:
-        # An older broker has no such verb, and rights may be given for the others alone.
+        # An older broker has no such verb, and a caller may have rights for the others only.
         if error.code not in ("unknown-verb", "not-allowed"):
             raise
         return []
@@ -199,7 +199,7 @@ def _summary(shown: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shares(pools: Mapping[str, Any], principals: Sequence[Mapping[str, Any]]) -> str:
-    """Which bound is nearest, and who is nearest to the end of its share."""
+    """The resource and the principal that are closest to their limits."""
     parts = []
     fractions = {name: pool["used"] / pool["limit"] for name, pool in pools.items() if pool["limit"] > 0}
     if fractions:

@@ -170,12 +170,12 @@ class HttpCalls:
         return await asyncio.wrap_future(working)
 
     def renew(self) -> None:
-        """Files are read again: part from clients, as their principals may be known no longer.
+        """Files were read again: drop the clients, because their principals may no longer be valid.
 
-        On the broker's loop. Calls under way are the listener's to end; their clients go with them.
+        Runs on the broker's loop. The listener ends calls in progress; their clients end with them.
         """
         self._reloads += 1
-        # At the end of the program our loop may be closed already.
+        # At the end of the program our loop may already be closed.
         with contextlib.suppress(RuntimeError):
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._part_from_those_without_calls)
@@ -215,7 +215,7 @@ class HttpCalls:
         finally:
             caller.calls -= 1
             caller.since = time.monotonic()
-            # Who was let in before a reload may be known no longer.
+            # A principal that was admitted before a reload may no longer be valid.
             if caller.is_lost or (reloads != self._reloads and not caller.calls):
                 self._part_from(caller)
 

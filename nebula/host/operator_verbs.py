@@ -102,10 +102,11 @@ class Desk:
         return DeadLetters(self.server.broker, self.administration.arrivals)
 
     def check_may_look(self, request: Request, queue: str | None = None) -> None:
-        """Refuse to show messages of a queue; None: of the dead-letter queue.
+        """Refuse to show the messages of a queue, unless the request's principal may read them; None: of the
+        dead-letter queue.
 
         Raises:
-            VerbError: they are dead letters, and the request's principal was not granted to read those.
+            VerbError: they are dead letters, and the request's principal has no grant to read them.
         """
         broker = self.server.broker
         queue = queue or broker.queues.dead_letter
@@ -232,14 +233,14 @@ def _add_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
 def _add_session_acts(responder: Responder, desk: Desk, may_call: MayCall) -> None:
     @responder.verb(name="session.end")
     def end(request: Request, session: str) -> None:
-        """End a session's durable subscriptions with all that they keep, and its connection."""
+        """End a session: its durable subscriptions with everything kept for them, and its connection."""
         may_call(request, "session.end")
         with acting(request, "operator ended session", session=session):
             desk.ask(lambda: desk.administration.end_durable_session(session, desk.now))
 
     @responder.verb(name="session.purge")
     def purge(request: Request, session: str) -> int:
-        """Drop all that waits for a session's durable subscriptions, which stay; returns how much it was."""
+        """Drop everything that waits for a session's durable subscriptions, which stay; returns how much."""
         may_call(request, "session.purge")
         with acting(request, "operator purged session", session=session) as known:
             known["count"] = count = desk.ask(lambda: desk.administration.drop_backlog(session))
@@ -255,7 +256,7 @@ def _add_shares(responder: Responder, desk: Desk, may_call: MayCall) -> None:
         after: str = "",
         limit: Limit = 100,
     ) -> Listing[PrincipalRow]:
-        """What principals use of the broker's bounds, by name (`after`: see queues.list) or by `order`."""
+        """What principals use of the broker's resources, by name (`after`: see queues.list) or by `order`."""
         may_call(request, "principals.list")
         selection = Selection(pattern, order if order in PRINCIPAL_RANKS else None, after, limit)
         return desk.walk(lambda: desk.administration.principals(selection))
@@ -270,14 +271,14 @@ def _add_delayed(responder: Responder, desk: Desk, may_call: MayCall) -> None:
         after: Number = 0,
         limit: Limit = 100,
     ) -> Listing[DelayedRow]:
-        """Messages that wait for their time, in order of arrival from behind the number `after`."""
+        """Delayed messages in order of arrival, beginning after the number `after`."""
         may_call(request, "delayed.list")
         wanted = DelayedFilter(pattern, principal, after)
         return desk.ask(lambda: desk.administration.delayed(wanted, limit, desk.now))
 
     @responder.verb(name="delayed.purge")
     def purge(request: Request, pattern: Pattern = "**", principal: Pattern | None = None) -> int:
-        """Drop messages that wait for their time; returns how many."""
+        """Drop delayed messages; returns how many."""
         may_call(request, "delayed.purge")
         wanted = DelayedFilter(pattern, principal)
         with acting(request, "operator purged delayed messages", pattern=pattern, of=principal) as known:

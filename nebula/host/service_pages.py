@@ -54,8 +54,8 @@ def _pages_of(app: Responder, *, is_local: bool) -> Mapping[str, Page]:
         return await app.not_ready() if app.is_serving else [_NOT_SERVING]
 
     async def metrics(asked: Asked) -> Answer:
-        # Else a page of the web could read them in a browser of this machine, by a name that points here
-        # (DNS rebinding). Beyond it a scraper may know us by any name.
+        # Otherwise a web page could read them in a browser on this machine, through a name that points here
+        # (DNS rebinding). On other addresses a scraper may use any name.
         if is_local and not asked.is_ours:
             return Answer(HTTPStatus.MISDIRECTED_REQUEST, b"this host is not served here\n")
         return Answer(HTTPStatus.OK, service_metrics(app), CONTENT_TYPE)

@@ -53,10 +53,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folders(folder: Path, root: Path) -> None:
-    """Make a folder below `root`, and the names of all between them durable, with mode 0700.
+    """Make a folder below `root` with mode 0700, durably, with all folders in between.
 
-    Folders below `root` that are there already lose what others may do with them. `root` itself keeps its
-    mode: whoever made it may share it for other things.
+    Existing folders below `root` become inaccessible to others. `root` itself keeps its mode: it may be
+    shared for other purposes.
 
     Raises:
         OSError, SyncFailed: of the disk.

@@ -241,7 +241,7 @@ class FrameParser:
         new = held[self._searched_bytes :]
         self._searched_bytes = len(held)
         self._check_head_so_far(new, len(held) - self._line_begin)
-        # Each line may end with a CR, which does not count, and the last one with an LF.
+        # A CR at the end of each line does not count, nor does the LF of the last one.
         if len(held) - self._lines_held - 2 > self._limits.max_head_bytes:
             raise self._too_large_head()
         if not self._lines_held and len(held) > _LONGEST_COMMAND + 1:

@@ -47,15 +47,15 @@ class Dialect:
     needs_subscription_id: bool
     ack_by_id: bool
     ack_on_message: bool
-    # What a version cannot express becomes a space: refusing the frame would let one sender hurt the
-    # receivers of another version. NUL has no escape in any of them.
+    # Characters that a version cannot express become spaces: refusing the frame would let a sender harm
+    # receivers that speak another version. No version has an escape for NUL.
     _substitutes: tuple[tuple[str, str], ...] = field(init=False, repr=False)
     _unescapes: tuple[tuple[str, str], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         written = {plain: f"\\{letter}" for letter, plain in self.escapes.items()}
         substitutes = {plain: written.get(plain, " ") for plain in ("\0", "\n", "\r")} | written
-        # The backslash first: the others are written with one.
+        # The backslash first, because the other escapes contain one.
         ordered = sorted(substitutes.items(), key=lambda pair: pair[0] != "\\")
         unescapes = tuple((escaped, plain) for plain, escaped in written.items() if plain != "\\")
         object.__setattr__(self, "_substitutes", tuple(ordered))
@@ -63,8 +63,8 @@ class Dialect:
 
     def escape(self, text: str) -> str:
         """Write `text` as a header value of this version."""
-        # Three looks cost less than five replacements, and hardly a value needs one. LF, CR and NUL
-        # are among what is not printable.
+        # Three checks cost less than five replacements, and hardly any value needs one. LF, CR and NUL are
+        # not printable.
         if ":" in text or "\\" in text or not text.isprintable():
             for plain, written in self._substitutes:
                 text = text.replace(plain, written)
@@ -84,9 +84,9 @@ class Dialect:
         """
         if not self.escapes or "\\" not in text:
             return text
-        # A head may consist of escapes, and a few replacements of the whole text cost a tenth of a step for
-        # each. Pairs of backslashes go first, from the left: a NUL, which no header has, marks each of them,
-        # so that its second half begins no escape.
+        # A head may consist of escapes, and a few replacements in the whole text cost a tenth of handling
+        # each escape. Pairs of backslashes come first, from the left: a NUL, which no header contains, marks
+        # each of them, so that its second half does not begin an escape.
         plain = text.replace("\\\\", "\\\0")
         for escaped, meant in self._unescapes:
             plain = plain.replace(escaped, meant)
@@ -95,7 +95,7 @@ class Dialect:
         return plain.replace("\\\0", "\\")
 
     def _unescape_stepwise(self, text: str) -> str:
-        """The same, escape by escape: finds the one that is unknown."""
+        """Like `unescape`, but escape by escape, to find the unknown one."""
         first, *rest = text.split("\\")
         parts = [first]
         # Split at backslashes: an empty piece means that the escaped octet is one itself.

@@ -98,5 +98,5 @@ class FrameLimits:
     max_header_line_bytes: int = 16 * 1024
     max_body_bytes: int = 8 * 1024 * 1024
     max_opening_frame_bytes: int = 64 * 1024
-    # A head is read in one go, and one of nothing but escapes takes some 15 ns for each octet.
+    # A head is read in one go. One that consists of escapes takes about 15 ns per byte.
     max_head_bytes: int = 64 * 1024

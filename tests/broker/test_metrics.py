@@ -500,7 +500,7 @@ Without a token it answers only requests whose `Host` is one of the listener's o
 address, the listener's `host`, the hosts of its `origins`, and what [`hosts`](settings.md#listener) lists.
 Otherwise a web page could read it through the browser of somebody who reaches the broker, by a name that
 resolves to it (DNS rebinding). Any other host gets status 421; a client certificate that is denied or has
-expired gets 403. `/healthz` and `/readyz` answer any host: a probe may use any name, and they tell a word.
+expired gets 403. `/healthz` and `/readyz` answer any host: a probe may use any name, and gets one word.
 
 All is read off when it is asked for, once a second at most, and counts from the start of the broker.
 Nothing of it is named after a destination, session or principal: there are as many series whatever peers
@@ -520,8 +520,8 @@ client mode or durable ones.
 many), `peer refused` (by its certificate), `login refused`, `peer ended` (by the broker) and `connection
 failed` (a bug of the broker's). Of `nebula_connections_ended_total`, `reason` is what the peer was told:
 `too slow`, `session taken over`, `an operator has ended the connection`, that the broker has no room for
-what is on its way, that [who it is no longer counts](../how-to/certificates.md#when-connections-end), or that
-the connection has reached its greatest age.
+what is on its way, that [its identity is no longer valid](../how-to/certificates.md#when-connections-end), or
+that the connection has reached its greatest age.
 
 ## Reasons
 

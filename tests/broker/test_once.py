@@ -6,8 +6,6 @@ on the same disk finds what was committed: the one before it has crashed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from nebula.broker.dead_letters import DeadLetters, Filter
@@ -19,6 +17,7 @@ from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received
 from tests.broker.test_administration import result
+from tests.broker.test_wishes import start
 
 QUEUE = "/queue/orders"
 RECORD = "/queue/record"
@@ -26,18 +25,6 @@ PERSISTENT = "persistent:true"
 ONCE = [PERSISTENT, "dedup-id:a"]
 INDIVIDUAL = "ack:client-individual"
 ACK_MODES = ["auto", "client", "client-individual"]
-
-
-@pytest.fixture
-def disk() -> MemoryDisk:
-    return MemoryDisk()
-
-
-def start(
-    disk: MemoryDisk, policies: Sequence[DestinationPolicy] = (), limits: Limits | None = None
-) -> BrokerHarness:
-    """A broker on what the disk has: for a second one the first has crashed."""
-    return BrokerHarness(limits, policies, store=MemoryStore(disk))
 
 
 def consumer(broker: BrokerHarness, destination: str = QUEUE, *headers: str) -> Peer:

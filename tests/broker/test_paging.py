@@ -25,11 +25,6 @@ SMALL = Limits(queue_window_bytes=2000)
 COUNT = 60
 
 
-@pytest.fixture
-def disk() -> MemoryDisk:
-    return MemoryDisk()
-
-
 def start(
     disk: MemoryDisk, limits: Limits = SMALL, policies: Sequence[DestinationPolicy] = ()
 ) -> BrokerHarness:

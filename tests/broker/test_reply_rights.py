@@ -424,19 +424,26 @@ def test_right_ends_with_its_connection_also_where_another_of_its_principal_gets
     assert twin.received() == []
 
 
-def test_request_that_was_on_disk_alone_is_answered_at_the_inbox_of_its_connection() -> None:
+@pytest.mark.parametrize("grants", [None, RIGHTS], ids=["open", "rights"])
+@pytest.mark.parametrize(("inbox", "verdict"), [("/queue/nebula.inbox.own", ACCEPTED), (INBOX, UNAUTHORISED)])
+def test_request_that_was_on_disk_alone_is_answered_at_the_inbox_of_its_connection(
+    grants: Grants | None, inbox: str, verdict: str
+) -> None:
     limits = Limits(queue_window_bytes=40_000)
-    broker = BrokerHarness(limits, grants=RIGHTS, store=MemoryStore(MemoryDisk()))
-    alice = caller(broker)
+    broker = BrokerHarness(limits, grants=grants, store=MemoryStore(MemoryDisk()))
+    twin = caller(broker)
+    alice = caller(broker, inbox="/queue/nebula.inbox.own")
     for number in range(40):
-        ask(alice, "persistent:true", f"padding:{'x' * 5000}", id=str(number))
+        to = inbox if number == 39 else "/queue/nebula.inbox.own"
+        ask(alice, "persistent:true", f"padding:{'x' * 5000}", to=to, id=str(number))
         broker.commit()
     broker.broker.queues.page_out(10_000)
     assert broker.broker.queues.by_name[SERVICE].is_deep
     bob = service(broker, "ack:client-individual")
     bob.received()
 
-    assert answer(bob, id="39") == ACCEPTED
+    assert answer(bob, to=inbox, id="39") == verdict
+    assert twin.received() == []
 
 
 def test_request_of_before_a_restart_reaches_no_inbox_of_after_it(world: BrokerHarness) -> None:

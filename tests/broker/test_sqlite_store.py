@@ -520,7 +520,9 @@ def test_copy_beside_the_log_of_a_crashed_broker_is_refused_and_nothing_is_chang
     (crashed / STORE_FILE).write_bytes(copy.read_bytes())
 
     refusal = _refuses(crashed)
-    assert refusal.startswith(f"{crashed / STORE_FILE}: is a copy, and nebula.db-wal beside it is the log of")
+    assert refusal.startswith(
+        f"{crashed / STORE_FILE}: is a copy, and nebula.db-wal next to it is the log of"
+    )
     assert "move nebula.db-wal away and start again" in refusal
     # What it says to do, done: the one way, and the other.
     (crashed / "nebula.db-wal").rename(crashed / "away")
@@ -552,7 +554,7 @@ def test_log_without_its_store_is_not_thrown_away(crashed: Path, *, is_there: bo
         (crashed / STORE_FILE).touch()  # as where a copy did not fit on the disk
 
     assert _refuses(crashed).startswith(
-        f"{crashed / 'nebula.db-wal'}: is the log of a store that is not here"
+        f"{crashed / 'nebula.db-wal'}: is the log of a store whose nebula.db is missing"
     )
 
 

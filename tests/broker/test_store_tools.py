@@ -148,12 +148,12 @@ def test_tools_keep_away_from_a_copy_beside_the_log_of_another_store(folder: Pat
         lambda folder: back_up_store(folder, tmp_path / "x.db", lambda _: None),
     ):
         with pytest.raises(
-            StoreError, match=r"nebula\.db: is a copy, and nebula\.db-wal beside it is the log"
+            StoreError, match=r"nebula\.db: is a copy, and nebula\.db-wal next to it is the log"
         ):
             use(folder)
     assert ((folder / STORE_FILE).read_bytes(), (folder / f"{STORE_FILE}-wal").read_bytes()) == (before, log)
     (folder / STORE_FILE).unlink()
-    with pytest.raises(StoreError, match=r"nebula\.db-wal: is the log of a store that is not here"):
+    with pytest.raises(StoreError, match=r"nebula\.db-wal: is the log of a store whose"):
         import_lines(folder, exported)
     assert (folder / f"{STORE_FILE}-wal").read_bytes() == log
 

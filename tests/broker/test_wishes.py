@@ -20,14 +20,10 @@ RECORD = "/queue/record"
 PERSISTENT = "persistent:true"
 
 
-@pytest.fixture
-def disk() -> MemoryDisk:
-    return MemoryDisk()
-
-
 def start(
     disk: MemoryDisk, policies: Sequence[DestinationPolicy] = (), limits: Limits | None = None
 ) -> BrokerHarness:
+    """A broker on this disk. A second one on the same disk starts as if the first had crashed."""
     return BrokerHarness(limits, policies, store=MemoryStore(disk))
 
 

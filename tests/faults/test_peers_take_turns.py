@@ -152,6 +152,20 @@ def test_nack_is_followed_by_a_rest() -> None:
     assert broker.broker.queues.by_name["/queue/a"].depth == 1
 
 
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+@pytest.mark.parametrize("transaction", ["", "; transaction:t"])
+def test_search_through_many_subscriptions_is_followed_by_a_rest(command: str, transaction: str) -> None:
+    broker = BrokerHarness()
+    alice = broker.connect("1.1")
+    alice.say("BEGIN transaction:t")
+    for number in range(101):
+        alice.subscribe("/queue/a", "ack:client", id=str(number))
+
+    alice._protocol.receive_data(said(*[f"{command} message-id:m-1{transaction}"] * 2), broker.now)
+
+    assert alice._protocol.is_resting
+
+
 def test_acks_of_one_that_rests_and_goes_count_and_its_subscribe_does_not() -> None:
     broker = BrokerHarness()
     alice = broker.connect()

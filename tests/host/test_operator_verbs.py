@@ -364,9 +364,9 @@ The broker answers on `/queue/nebula.broker` as any service does, so that operat
 client: `nebula call nebula.broker queues.list order=depth limit:=10`, or `client.call("nebula.broker",
 "broker.status")`. Most have [a command](../how-to/operate.md) of their own. Where [rights](rights.md) are
 configured each needs a grant of `call`, by its name or a glob; `schema.bound`, `schema.get` and
-`schema.list` need none. `queue.peek` of the dead-letter queue, `dlq.show`, and `dlq.replay` with `to` need
-besides that a grant names the dead letters: `subscribe` the queue itself, or `call` verbs that begin with
-`dlq.`, as in `dlq.*`. A glob such as `*` or `*.show` does not.
+`schema.list` need none. `queue.peek` of the dead-letter queue, `dlq.show`, and `dlq.replay` with `to` also
+need a grant that names the dead letters: `subscribe` with the queue itself, or `call` with a glob that begins
+with `dlq.`, such as `dlq.*`. A glob such as `*` or `*.show` is not enough.
 
 No answer grows with what the broker holds: lists are pages. `matched` says how many there are, and `after`
 is to be handed back for the next page, where the order is by name. A walk over all destinations pauses

@@ -32,7 +32,7 @@ class Bounded(Holding):
 
     @property
     def loses_oldest(self) -> bool:
-        """Whether what waits longest makes room for what comes."""
+        """Whether the oldest message makes room for a new one."""
         return self.rules.when_full is not WhenFull.REJECT
 
     def could_take(self, messages: int, size_bytes: int) -> bool:
@@ -42,9 +42,9 @@ class Bounded(Holding):
         )
 
     def _could_make_room(self, messages: int, size_bytes: int) -> bool:
-        """Whether losing what waits helps: what is un-ACKed stays."""
+        """Whether dropping waiting messages makes enough room; un-ACKed ones stay."""
         if self.is_deep:
-            # It is lost when it comes from the disk.
+            # It is dropped when it comes from the disk.
             return not self._account.is_disk_low
         messages += self.depth - self.max_messages
         memory_bytes = size_bytes + self.stored_bytes - self.rules.max_memory_bytes
@@ -63,7 +63,8 @@ class Bounded(Holding):
         account, payer = self._account, self.payer or message.head.usage
         if not (account.is_disk_low or payer.is_disk_full) or self._journal is None:
             return True
-        # What moves to another payer makes room in the share of its former one, which could go on for ever.
+        # A message that becomes a dead letter frees its sender's share: without this the sender could fill
+        # the disk.
         stays_paid = account.is_disk_low or payer is not account.dead
         return (message.head.is_moved and stays_paid) or not self._keeps(message)
 
@@ -125,7 +126,7 @@ class Bounded(Holding):
         )
 
     def _may_push_out(self, message: Message) -> bool:
-        """Whether the oldest may go for it: a sender whose share is used up pushes out its own alone."""
+        """Whether the oldest may be dropped for it: a sender whose share is used up replaces only its own."""
         payer = self.payer or message.head.usage
         return self._has_memory_for(message) or (self.payer or self._line.front[0].head.usage) is payer
 

@@ -32,7 +32,7 @@ class Holding:
         journal: is told of what is to be kept on disk; None: nothing is.
         keeps_all: all messages are persistent here, whatever their SENDs said.
         has_levels: it has priorities, whatever its rules say: messages were kept so.
-        payer: who pays for all messages here; None: each sender for its own.
+        payer: who pays for all messages here; None: each sender pays for its own.
 
     Attributes:
         stored_bytes: what its messages in memory count for.
@@ -102,8 +102,8 @@ class Holding:
         self._small_window_bytes = rules.window_bytes // SCARCE
         # With more in memory it is looked at what may go.
         self._pages_at = 0
-        # Who pays for what is on disk alone, and how much. What an earlier run left there is in it only after
-        # it has been in memory.
+        # Who pays how much for messages that are only on disk. Those of an earlier run are counted once they
+        # have been in memory.
         self._paged_by: Counter[Usage] = Counter()
 
     @property
@@ -337,13 +337,13 @@ class Holding:
     def _find_depth(self) -> None:
         self.is_deep = any(line.depot is not None for line in self.lines)
         if not self.is_deep:
-            # Of what an earlier run left there not all was known.
+            # Not all payers of an earlier run's messages are known.
             for payer, size_bytes in self._paged_by.items():
                 payer.disk_bytes -= size_bytes
             self._paged_by.clear()
 
     def _find_payer(self, message: Message) -> None:
-        """A message comes from the disk: it is known now who pays for it there, if that was not known."""
+        """Charge a message that is read from disk to its sender, if it was not charged yet."""
         payer = self.payer or message.head.usage
         if self._paged_by[payer] >= message.disk_bytes:
             self._paged_by[payer] -= message.disk_bytes
@@ -397,7 +397,7 @@ class Holding:
         if self.stored_bytes >= self._small_window_bytes and self._journal is not None:
             self._account.large[self] = None
 
-    # `Account.hold` and `release` written out: every message that waits passes here.
+    # `Account.hold` and `release` inlined: every message that waits passes here.
 
     def _hold(self, message: Message) -> None:
         size_bytes = message.size_bytes

@@ -185,7 +185,7 @@ class LastValues:
             journal.drop_value(topic.destination)
 
     def _pay_disk(self, topic: LastValueTopic, value: Message | None) -> None:
-        """The store has this value of it from now on, or none."""
+        """Note which value the store has from now on; None: it has none."""
         former = topic.stored
         if former is not None:
             former.head.usage.disk_bytes -= former.disk_bytes
@@ -240,7 +240,7 @@ class LastValues:
             self._forget_if_idle(topic)
 
     def drop_waiting(self, feed: ValueFeed) -> int:
-        """Have `feed` told of nothing that waits for it now. Returns how many destinations that were."""
+        """Drop what is pending for `feed`. Returns the number of destinations."""
         dropped = feed.drop_waiting()
         for topic in dropped:
             self._strike_silently(feed, topic)

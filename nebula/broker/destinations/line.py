@@ -6,9 +6,9 @@
 A message leaves memory only after the batch with its row has been committed, and comes back by pages, which
 the core asks for as work. What is not kept on disk, and what came back from a consumer, stays in memory.
 
-The number `after` cuts the whole line in two. Messages are delivered from the front, and only those that were
-never delivered in this run are paged, so whatever a consumer holds is at or below `after` as well. That is
-why a message that comes back always belongs in `front`, and why no page brings it a second time.
+The number `after` divides the line. Messages are delivered from the front, and only messages that were never
+delivered in this run are paged, so whatever a consumer holds is at or below `after` as well. So a message
+that comes back always belongs in `front`, and no page brings it a second time.
 
 Invariants, checked after each step of the tests:
 
@@ -40,7 +40,7 @@ class Depot:
     """The part of a line that is on disk alone, and what waits behind it.
 
     Attributes:
-        after, up_to: between these numbers are its rows. `after` also ends the front.
+        after, up_to: its rows are between these numbers. `after` also ends the front.
         count, size_bytes: of them.
         behind: in memory, with numbers above `after`: what came later, or may not be paged.
         asked: the page that is on its way, or None.
@@ -113,7 +113,7 @@ class Line:
         return self.pop()
 
     def put_back(self, messages: Iterable[Message]) -> None:
-        """Put messages back that were taken, each to its place: nothing paged is before it."""
+        """Put back messages that were taken, each in its place; no paged message comes before it."""
         front = self.front
         returned = list(messages)
         if len(returned) == 1 and front and front[0].number < returned[0].number:
@@ -220,8 +220,9 @@ class Line:
             if kept_bytes > window_bytes and kept_count:
                 break
             kept_count += 1
-        # The front ends where the first one goes. What is before that and may not go stays in it, however
-        # much it is: behind the pages, what a consumer still holds would overtake it on its way back.
+        # The front ends before the first message that is paged out. Messages before it that may not be paged
+        # stay in the front, however many they are: behind the pages, a message that a consumer gives back
+        # would overtake them.
         beyond = islice(front, kept_count, None)
         rest = list(dropwhile(lambda each: each.number > up_to or not may_go(each), beyond))
         depot = Depot(0, kept_count // 2)

@@ -37,7 +37,7 @@ class Queue(Bounded):
         is_inbox: lives by its exclusive subscription only (D.48).
         rights: of whom it belongs to, where it is bound to one subscription to topics; it gets what
             these let it.
-        owner: who made it, and pays for its place among the destinations.
+        owner: who created it, and pays for it as a destination.
 
     Attributes:
         taken_count: messages that it ever accepted, without those of earlier runs.
@@ -158,15 +158,15 @@ class Queue(Bounded):
             else:
                 self._wait(message)
                 if takers and line.front:
-                    # It does not wait for the page of a lower level.
+                    # It need not wait for the page of a lower level.
                     self._pump(now)
         self.taken_count += 1
         return Verdict.ACCEPTED
 
     def send_once(self, message: Message, now: float) -> Verdict:
-        """As `send`; what is kept on disk is delivered only when its batch is committed.
+        """Like `send`, but a stored message is delivered only when its batch is committed.
 
-        Nothing that came later overtakes it. So whoever has it knows that no crash undoes that it was sent.
+        Later messages do not overtake it. So no crash can undo the SEND of a message that a consumer has.
         """
         journal = self._journal
         if journal is None or not self._keeps(message):
@@ -176,8 +176,8 @@ class Queue(Bounded):
         if self._is_full(message) and not self._make_room(message, now):
             return Verdict.FULL
         journal.put_message(self._line.name_of(message), message, self.payer or message.head.usage)
-        # Two batches at most: the one that is being written, and the one that is being gathered. They are not
-        # in the queue: CPython is slower with objects of more attributes than this one has.
+        # Two batches at most: the one being written and the one being gathered. They are kept in the account
+        # because CPython is slower with objects that have more attributes than this one.
         batches = self._account.uncommitted.setdefault(self, deque())
         if not batches or batches[-1][1] != journal.batch:
             batches.append((message.number, journal.batch))
@@ -186,7 +186,7 @@ class Queue(Bounded):
         return Verdict.ACCEPTED
 
     def committed(self, batch: int, now: float) -> None:
-        """The store has everything up to this batch: dispatch what waited for that."""
+        """Dispatch what waited for this batch, which is committed now."""
         batches = self._account.uncommitted[self]
         while batches and batches[0][1] <= batch:
             batches.popleft()
@@ -196,9 +196,9 @@ class Queue(Bounded):
 
     @property
     def first_uncommitted(self) -> int | None:
-        """The number from which on all that waits has to wait for a commit; None: nothing has to.
+        """The number from which on messages wait for a commit; None: none does.
 
-        It stays until the commit, whatever becomes of its message.
+        It holds until the commit, even if its message is gone.
         """
         batches = self._account.uncommitted.get(self)
         return None if batches is None else batches[0][0]
@@ -236,7 +236,8 @@ class Queue(Bounded):
         self.drained.append(subscription)
 
     def part(self, subscription: Subscription, kept: Collection[int], now: float, *, lost: bool) -> None:
-        """Let go of it but for these of its messages, which open transactions have; see `detach`."""
+        """Detach a subscription except for those of its messages that open transactions have settled; see
+        `detach`."""
         if not subscription.is_drained:
             self.drain(subscription)
         unacked = subscription.unacked
@@ -245,7 +246,7 @@ class Queue(Bounded):
         self._pump(now)
 
     def drop_drained(self) -> None:
-        """The queue is to go: forget what is un-ACKed on those that were drained, counted."""
+        """Drop and count what drained subscriptions have un-ACKed, because the queue is removed."""
         for subscription in self.drained:
             messages = list(subscription.unacked.values())
             subscription.unacked.clear()
@@ -279,7 +280,7 @@ class Queue(Bounded):
     ) -> None:
         """Requeue at the front, or let them die: by `requeue`, or because too many deliveries failed."""
         if requeue:
-            # Who drains gives back what was never begun. What a transaction has was.
+            # A drain gives back messages that were never begun. Those of a transaction were.
             is_drain = subscription.is_drained and subscription not in subscription.session.parted
             self._take_back(messages, now, counted=not is_drain)
         else:

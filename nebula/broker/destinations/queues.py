@@ -24,7 +24,7 @@ from nebula.broker.shares import Resource, Usage, text_cost_bytes
 _RETIRED_INBOX_SECONDS = 3600.0
 _MAX_RETIRED_INBOXES = 100_000
 
-# What CPython takes for an empty queue. Measured by tests/broker/test_costs.py.
+# Memory that CPython uses for an empty queue, measured by tests/broker/test_costs.py.
 QUEUE_COST_BYTES: Final = 3_200
 
 # Of messages that may have expired so many are looked at in one go, over all queues: some 10 ms.
@@ -85,8 +85,8 @@ class Queues:
         """A queue that is new. Follow it with what it is to hold or feed, or `forget_if_idle`.
 
         Args:
-            owner: who pays for its place among the destinations, and for what an inbox holds.
-            auto_delete: it goes with its last subscription. Nothing of it is on disk.
+            owner: who pays for it as a destination, and for the messages of an inbox.
+            auto_delete: it is removed with its last subscription, and nothing of it is stored.
             has_levels: it has priorities, whatever the policies say.
         """
         self._account.take(Resource.DESTINATIONS, owner)
@@ -99,14 +99,14 @@ class Queues:
     def planned(
         self, name: str, owner: Usage, *, auto_delete: bool = False, has_levels: bool = False
     ) -> Queue:
-        """A queue as `create` would make it, which is not among the others: to see what it could take."""
+        """A queue as `create` would make it, but not registered: to find out what it would accept."""
         is_inbox = name.startswith(names.INBOX_PREFIX)
         is_reserved = name.startswith(names.RESERVED_QUEUE_PREFIX)
         is_dead_letter = name == self.dead_letter
-        # What others rely on does not go with whoever happened to subscribe to it first.
+        # A queue that others rely on is not removed with its last subscription.
         is_ours = is_dead_letter or is_reserved or name in self._copies
         auto_delete = auto_delete and not is_ours
-        # The two queues that everybody's messages may end in have bounds of their own.
+        # The two queues in which anybody's messages may end up have bounds of their own.
         payer = self._account.own if name == names.BROKER_QUEUE else None
         if is_dead_letter:
             payer = self._account.dead
@@ -116,7 +116,7 @@ class Queues:
             self._rules(name, is_dead_letter=is_dead_letter),
             # Anybody may send to the broker's own service: nobody's dead letters go for what that rejects.
             bury=None if is_reserved or is_dead_letter else self._bury,
-            # A crash ends the last subscription, and with that the queue: it need not touch the disk.
+            # A crash ends the last subscription, and the queue with it: nothing need be stored.
             journal=None if auto_delete or is_inbox else self._journal,
             # D.48: an inbox exists through its subscription only, whatever that asked for.
             auto_delete=auto_delete or is_inbox,
@@ -124,13 +124,13 @@ class Queues:
             keeps_all=name in self._copies,
             # Operators' requests go before what anybody may send there.
             has_levels=has_levels or name == names.BROKER_QUEUE,
-            # What a peer does not take from its inbox must not use up the share of those who answer it.
+            # Messages that a peer does not take from its inbox must not use up the shares of their senders.
             payer=owner if is_inbox else payer,
             owner=owner,
         )
 
     def keeps(self, name: str) -> bool:
-        """Whether what is sent to this queue may be on disk."""
+        """Whether messages of this queue may be stored."""
         queue = self._by_name.get(name)
         return queue is None or queue.may_keep
 
@@ -161,7 +161,7 @@ class Queues:
         """A queue for one subscription to topics. It is nobody else's, and not among the others.
 
         Args:
-            owner: whose subscription it is. It pays for what is held there: it has asked for it.
+            owner: whose subscription it is. It asked for the messages, so it pays for them.
             when_full: of one that is not durable: what happens when its subscriber does not keep up. With
                 REJECT that is ended.
         """
@@ -280,7 +280,7 @@ class Queues:
             queue = self.create(self.dead_letter, self._account.own)
         is_persistent = message.head.is_persistent or was_kept
         dead = self._dead(message, source, reason, deliveries, is_persistent=is_persistent, is_moved=is_moved)
-        # A crash before this is committed leaves it where it died.
+        # A crash before the commit leaves it in the queue where it died.
         if queue.send_once(dead, self._now) is not Verdict.ACCEPTED:
             self._account.dropped["dead-letter-full"] += 1
             self.forget_if_idle(queue, self._now)

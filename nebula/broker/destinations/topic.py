@@ -26,7 +26,7 @@ class Topic:
 
     Attributes:
         direct: subscriptions that acknowledge nothing.
-        owner: who subscribed first of those that still do, and pays for its place among the destinations.
+        owner: the first subscriber of those that still are; pays for it as a destination.
         queues: one for each other subscription, which gives it credit, redelivery and a bound. That
             of a durable one stays while its subscription is away.
     """

@@ -34,8 +34,8 @@ class LastValueTopic:
         is_live: there is a value; otherwise it was deleted.
         owner: the session that an ephemeral value goes with, or None.
         is_stored: the store has a row of it.
-        stored: the value that is in that row, for which its sender pays.
-        creator: who sent its first value, and pays for its place among the destinations.
+        stored: the value in that row; its sender pays for it.
+        creator: who sent its first value, and pays for it as a destination.
         first_number: of the message that it began with. A feed that has seen less knows nothing of it.
         users: feeds that have still to be told of it, or have a message of it in flight.
     """
@@ -85,7 +85,7 @@ class ValueFeed:
         account: what all destinations of a broker hold together.
         pattern: the destination or glob of its subscription.
         rights: of its principal; it is told of nothing else.
-        owner: who pays for what is remembered for it.
+        owner: who pays for what is pending.
         is_durable: changes are remembered while its session is away.
 
     Attributes:
@@ -266,7 +266,7 @@ class ValueFeed:
         return topics
 
     def drop_waiting(self) -> list[LastValueTopic]:
-        """It is not to be told of what waits. Returns that; what is in flight stays."""
+        """Drop and return what is pending. What is in flight stays."""
         dropped = [topic for topic in self._line if topic is not self.marker]
         self._line = deque(topic for topic in self._line if topic is self.marker)
         for topic in dropped:

@@ -29,7 +29,7 @@ WHO: Final = "neb.who"
 _RENEW_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 5.0
 
-# Without the mark of an answer: those go by the right to answer alone, and this by the service's own.
+# Without `neb-response`: answers need a right to answer, and this is sent by the service's own rights.
 _HEADERS: Final[Mapping[str, str]] = {"content-type": JSON_TYPE, names.EPHEMERAL: "true"}
 
 

@@ -70,8 +70,8 @@ class SqliteStore:
             sender that has most of them; the log says so, once. Those requests are handled again when they
             come again.
         clock: the wall clock, in seconds; the processes share it.
-        min_free_disk_bytes: with less free on its disk the file counts as full: it grows no more.
-        free_bytes: tells what is free on the disk of a folder.
+        min_free_disk_bytes: with less free space on its disk the file counts as full and does not grow.
+        free_bytes: returns the free space on the disk of a folder.
     """
 
     def __init__(
@@ -164,10 +164,10 @@ class SqliteStore:
             await anyio.to_thread.run_sync(self._close, limiter=self._turns.limiter)
 
     def _most_bytes(self, db: sqlite3.Connection) -> int:
-        """What may be in use of the file.
+        """How many bytes of the file may be in use.
 
-        On a disk that is nearly full three quarters of what it takes by now: so there is room in it for the
-        next answers, which are written before others go.
+        On a nearly full disk, three quarters of its present size. That leaves room for the next answers,
+        which are written before others are removed.
         """
         if self._free_bytes(self._path.parent) >= self._min_free_disk_bytes:
             return self._max_bytes

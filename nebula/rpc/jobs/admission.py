@@ -26,7 +26,7 @@ class Admission:
         board: of the instance.
         effects: writes, tells and does what it decides.
         clock: the time.
-        room: in the registry.
+        room: decides whether the registry has room.
     """
 
     def __init__(self, board: JobBoard, effects: Effects, clock: Clock, room: Room) -> None:
@@ -43,9 +43,9 @@ class Admission:
             the job as it was recorded, and where it stood; or as it is, if it was known.
 
         Raises:
-            NoRoom: ended jobs have to make way first; nothing was recorded.
-            VerbError: the refusal, the known one is not for who asks, or there is no room; nothing was
-                recorded.
+            NoRoom: ended jobs have to be removed first; nothing was recorded.
+            VerbError: the job is refused, a known one belongs to somebody else, or there is no room; nothing
+                was recorded.
             Exception: the database failed.
         """
         reserved = None if refusal else self._board.reserve(draft, self._clock.now())

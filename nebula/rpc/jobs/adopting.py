@@ -56,7 +56,8 @@ class Orphans:
         try:
             registry = SqliteJobRegistry(file)
         except (sqlite3.Error, RegistryFull):
-            # Made by a newer version, or damaged: for whoever understands it. Or the disk is full.
+            # Made by a newer version, or damaged: left for a program that understands it. Or the disk is
+            # full.
             _close(folder)
             return None
         try:

@@ -1,16 +1,17 @@
 """SQL that counts the bytes of jobs by owner.
 
-A job's `bytes` are those of its row, as its writer counts them. `owners` sums them up, together with the
-lines of the jobs' logs; `stored` has the sum over all owners in its only row. So what an owner has, and what
-all have, is one row to read.
+A job's `bytes` are those of its row, as its writer counts them. `owners` has their sum, with the lines of the
+jobs' logs; `stored` has the sum over all owners in its only row. So the bytes of an owner, or of all, are
+read from one row.
 
-`held_bytes` are those of jobs that cannot make way: they are open, or their end is still owed to somebody.
+`held_bytes` are those of jobs that cannot be removed: they are open, or somebody has still to be told of
+their end.
 
-In SQLite a registry counts by itself: nobody else writes to its file, and triggers made each writing twice as
-dear. In PostgreSQL triggers do, so that what instances of an earlier version write is counted as well.
+In SQLite the registry counts in code: nobody else writes to its file, and triggers doubled the cost of a
+write. In PostgreSQL triggers count, so that what instances of an earlier version write is counted as well.
 """
 
-# ruff: noqa: S608 - the statements are made of our own words
+# ruff: noqa: S608 - the statements are built from constants
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ __all__ = ["ENDED", "HELD_BYTES", "LINE_BYTES", "POSTGRES_COUNTING", "SQLITE_COU
 ENDED: Final = ", ".join(f"'{state}'" for state in sorted(END_STATES))
 
 LINE_BYTES: Final = 50
-"""What a line of a log takes beside its text, roughly."""
+"""About how many bytes a line of a log takes besides its text."""
 
 _TEXTS: Final = [name for name, kind in column_types().items() if kind == "text"]
 
@@ -38,13 +39,13 @@ CREATE INDEX jobs_ended ON jobs (owner, number) WHERE state IN ({ENDED});
 
 
 def _held(row: str) -> str:
-    """The bytes of a row that cannot make way."""
+    """The bytes of a row if it cannot be removed, else 0."""
     may_go = f"{row}state IN ({ENDED}) AND NOT coalesce({row}is_owed, false)"
     return f"(CASE WHEN {may_go} THEN 0 ELSE {row}bytes END)"
 
 
 def _upgrade(octets: str) -> str:
-    """Count what was there before."""
+    """Count existing jobs."""
     texts = " + ".join(f"coalesce({octets.format(name)}, 0)" for name in _TEXTS)
     lines = (
         f"(SELECT coalesce(sum({octets.format('text')} + {LINE_BYTES}), 0) FROM lines WHERE job = jobs.id)"
@@ -62,7 +63,7 @@ UPDATE stored SET bytes = (SELECT coalesce(sum(bytes), 0) FROM owners);
 _SQLITE_OCTETS: Final = "length(CAST({} AS BLOB))"
 _POSTGRES_OCTETS: Final = "octet_length({})"
 
-# The functions look for tables where they were made, whatever the search path of who writes.
+# The functions find the tables in the schema where they were created, whatever the caller's search path is.
 _POSTGRES_TRIGGERS: Final = f"""
 CREATE FUNCTION count_job() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -111,10 +112,10 @@ CREATE TRIGGER line_counted AFTER INSERT OR DELETE ON lines FOR EACH ROW EXECUTE
 """
 
 HELD_BYTES: Final = _held("")
-"""Of a job's row, as `held_bytes` has them."""
+"""SQL for a row's part of `held_bytes`."""
 
 SQLITE_COUNTING: Final = _upgrade(_SQLITE_OCTETS)
-"""Adds the tables, and counts what is there."""
+"""Adds the tables and counts existing jobs."""
 
 POSTGRES_COUNTING: Final = _upgrade(_POSTGRES_OCTETS) + _POSTGRES_TRIGGERS
-"""As `SQLITE_COUNTING`, with triggers that count on."""
+"""Like `SQLITE_COUNTING`, with triggers that keep counting."""

@@ -40,7 +40,7 @@ class Housekeeping:
         others: the other instances.
         clock: the time of the board.
         limits: numbers.
-        room: in the registry.
+        room: decides whether the registry has room.
 
     Attributes:
         sharing: the registry is shared with others.
@@ -92,7 +92,8 @@ class Housekeeping:
         await self.make_room(None)
 
     async def make_room(self, wanted: Wanted | None) -> bool:
-        """Have ended jobs make way, for a new one or as there are too many: whether any did."""
+        """Remove ended jobs, for a new one or because there are too many. Returns whether any were
+        removed."""
         tell = self._effects.teller.forget
         return await forget_for_room(self._effects.do, tell, self._state.path, self._room, wanted)
 

@@ -46,15 +46,15 @@ class JobLimits:
         check_timeout: for a verb's `check`.
         cancel_grace: for a cancelled job to end, before it is called cancelled although its code runs on.
         keep_for: how long an ended job is remembered.
-        keep_jobs: how many ended jobs are remembered. Where there are more, the owners that have the most
-            lose their oldest.
-        max_stored_bytes: of all jobs in the registry: parameters, results that are values, previews, logs.
-            When they take more, the owner that has the most makes way first, its oldest ended jobs before
-            newer ones. Where nothing can make way new jobs are refused as `busy`.
-        owner_share: the part of that which the open jobs of one owner may take; above it the owner's requests
-            are refused as `busy`. Above 0, and 1 at most.
-        min_free_disk_bytes: left on the registry's disk, where it is one of this machine's; below it requests
-            are refused as `busy`.
+        keep_jobs: how many ended jobs are remembered. Above it, the oldest are removed of the owners with the
+            most.
+        max_stored_bytes: bytes of all jobs in the registry: parameters, results that are values, previews,
+            logs. Above it, ended jobs are removed: of the owner with the most bytes first, the oldest first.
+            If none can be removed, new jobs are refused as `busy`.
+        owner_share: fraction of that which the open jobs of one owner may take; above it the owner's requests
+            are refused as `busy`. Above 0, at most 1.
+        min_free_disk_bytes: free space to leave on the registry's disk, if it is a disk of this machine;
+            below it requests are refused as `busy`.
         max_waiting: callers of `job.wait`, `job.result` and `job.log` that are kept waiting at once; others
             are answered at once.
         lease: of an instance that shares its registry with others: not heard of for so long, it has lost its

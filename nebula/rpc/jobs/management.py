@@ -118,12 +118,13 @@ class _JobVerbs:
         return {"jobs": listed, "next": listed[-1]["job"] if len(records) > limit else None}
 
     async def owners(self, limit: Annotated[int, Field(ge=1, le=_MOST_LISTED)] = 20) -> dict[str, Any]:
-        """Tell what owners of jobs have in the registry: jobs and bytes, the largest first.
+        """List the owners of jobs with their jobs and bytes in the registry, the largest first.
 
-        Open jobs, and those whose end is owed, are told as `held_bytes`: they cannot make way for others.
+        `held_bytes` are those of jobs that cannot be removed for others: open ones, and ones whose end
+        somebody has still to be told of.
 
         Args:
-            limit: how many owners at most.
+            limit: the maximum number of owners.
         """
         read = self._service.read
         owners, stored = await read(lambda registry: (registry.owners(limit), registry.stored_bytes()))

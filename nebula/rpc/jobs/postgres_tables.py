@@ -52,7 +52,7 @@ CREATE TRIGGER note_change BEFORE INSERT OR UPDATE ON jobs FOR EACH ROW EXECUTE 
 {POSTGRES_COUNTING}
 """
 
-# From each version to the next. Instances of the earlier one that run on write as they did, and are counted.
+# From each version to the next. Running instances of the earlier version write as before, and are counted.
 UPGRADES: Final = {
     3: f"ALTER TABLE jobs DISABLE TRIGGER note_change; {POSTGRES_COUNTING} "
     "ALTER TABLE jobs ENABLE TRIGGER note_change;"

@@ -23,7 +23,7 @@ __all__ = [
 # A job that logs in a loop must not fill the disk.
 MAX_LOG_LINES: Final = 1000
 
-# Jobs of one owner that make way at once; the others the next time.
+# Jobs of one owner that are removed at once; more are removed the next time.
 _MOST_AT_ONCE: Final = 1000
 
 _LISTED: Final = ", ".join(COLUMNS)
@@ -74,13 +74,14 @@ class JobFilter(NamedTuple):
 
 
 class OwnerBytes(NamedTuple):
-    """What one owner has in a registry.
+    """The jobs of one owner in a registry.
 
     Attributes:
-        owner: the principal; empty where nobody vouches for principals.
-        jobs: how many.
-        bytes: of their rows and logs, roughly.
-        held_bytes: of the rows that cannot make way: the job is open, or its end is owed to somebody.
+        owner: the principal; empty if principals are not verified.
+        jobs: the number of jobs.
+        bytes: approximate size of their rows and logs.
+        held_bytes: size of the rows that cannot be removed: the job is open, or somebody has still to be told
+            of its end.
     """
 
     owner: str
@@ -90,7 +91,7 @@ class OwnerBytes(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A job that has ended and may make way: its ULID, where its result is, and its bytes."""
+    """An ended job that may be removed: its ULID, where its result is, and its bytes."""
 
     id: str
     path: str | None
@@ -98,18 +99,18 @@ class Kept(NamedTuple):
 
 
 class Disk(NamedTuple):
-    """Room where a registry is: what is free on the disk, and inside of the registry's file."""
+    """Free space for a registry: on the disk, and inside the registry's file."""
 
     free_bytes: int
     spare_bytes: int
 
 
 class RegistryFull(NebulaError):
-    """The disk is full: nothing can be recorded until somebody makes room. Says where."""
+    """The disk is full: nothing can be recorded until there is room. The message says where."""
 
 
 class RegistryFailed(NebulaError):
-    """The database has undone a whole transaction for the failure of a part: nothing of it counts."""
+    """The database has rolled back a whole transaction because a part of it failed."""
 
 
 class Superseded(NebulaError):
@@ -248,27 +249,27 @@ class JobRegistry(ABC):
         return [LogLine(*row) for row in self._all(query, job, after, limit)]
 
     def disk(self) -> Disk | None:
-        """Room on the disk, where the registry is on one of this machine's."""
+        """Free space, if the registry is on a disk of this machine."""
         return None
 
     def stored_bytes(self) -> int:
-        """What all jobs take, roughly."""
+        """About how many bytes all jobs take."""
         found: int = next(iter(self._all("SELECT bytes FROM stored")))[0]
         return found
 
     def stored_by(self, owner: str) -> OwnerBytes:
-        """What one owner's jobs take."""
+        """The jobs of one owner."""
         rows = self._all("SELECT owner, jobs, bytes, held_bytes FROM owners WHERE owner = ?", owner)
         return next((OwnerBytes(*row) for row in rows), OwnerBytes(owner))
 
     def owners(self, limit: int | None = None) -> list[OwnerBytes]:
-        """Owners and what their jobs take, the largest first; all of them, or so many."""
+        """Owners with the size of their jobs, the largest first; all of them, or up to a limit."""
         query = "SELECT owner, jobs, bytes, held_bytes FROM owners ORDER BY bytes DESC, owner"
         rows = self._all(query) if limit is None else self._all(f"{query} LIMIT ?", limit)
         return [OwnerBytes(*row) for row in rows]
 
     def may_make_way(self, owner: str) -> Iterator[Kept]:
-        """Some of an owner's jobs that have ended, the oldest first; none that is still owed or held."""
+        """Some of an owner's ended jobs, the oldest first; none that is owed to somebody or held."""
         log = f"(SELECT {self._log_bytes} FROM lines WHERE job = jobs.id)"  # noqa: S608
         query = (
             f"SELECT id, output, bytes + {log} FROM jobs WHERE owner = ? AND state IN ({ENDED}) "  # noqa: S608
@@ -368,7 +369,7 @@ class JobRegistry(ABC):
         if names:
             self.lock()
             self._count_off(names)
-            # In this order: a trigger counts the bytes of the whole log off with its job.
+            # In this order: with a job, a trigger subtracts the bytes of its whole log.
             self._do_all("DELETE FROM jobs WHERE id = ?", names)
             self._do_all("DELETE FROM lines WHERE job = ?", names)
 
@@ -380,7 +381,7 @@ class JobRegistry(ABC):
             self._do("UPDATE stored SET bytes = bytes + ?", size)
 
     def _count_lines(self, job: str, rows: Sequence[Sequence[Any]], dropped: int) -> None:
-        """Count lines that were added, and off those up to a number, which are to go."""
+        """Count added lines, and subtract those up to a number, which are to be deleted."""
         if not self._counts_itself:
             return
         added = sum(LINE_BYTES + octets(row[-1]) for row in rows)
@@ -425,7 +426,7 @@ class JobRegistry(ABC):
 
 
 def _held(record: JobRecord, size: int) -> int:
-    """The bytes of a job that cannot make way."""
+    """The bytes of a job if it cannot be removed, else 0."""
     return 0 if record.has_ended and not record.is_owed else size
 
 

@@ -62,7 +62,7 @@ async def forget_old_jobs(
 async def forget_for_room(
     do: _Do, tell: Callable[[Iterable[str]], None], folder: Path, room: Room, wanted: Wanted | None
 ) -> bool:
-    """Forget ended jobs that make way, as `forget_old_jobs` forgets old ones.
+    """Remove ended jobs to make room, as `forget_old_jobs` removes old ones.
 
     Args:
         do: on the registry.
@@ -90,7 +90,7 @@ async def forget_for_room(
     made = {job.id: _made(job.id, job.path, folder.parent.name) for job in found}
     is_done = await _forget(do, tell, list(made), made)
     if is_done:
-        _log.warning("ended jobs made way", jobs=len(found), bytes=sum(job.bytes for job in found))
+        _log.warning("ended jobs removed", jobs=len(found), bytes=sum(job.bytes for job in found))
     return is_done
 
 

@@ -1,9 +1,9 @@
-"""Room for jobs in a registry: when a new one is refused, and whose ended jobs make way for it.
+"""Room for jobs in a registry: when a new one is refused, and whose ended jobs are removed for it.
 
-All jobs together take `max_stored_bytes` at most. When that is reached, the owner that has the most makes way
-first, its oldest ended jobs before newer ones, down to what the owner that asks has: nobody loses anything to
-an owner that has more. An owner that has the most itself makes way for itself. Open jobs cannot make way, so
-those of one owner may take `owner_share` of the whole and no more.
+All jobs together take at most `max_stored_bytes`. When that is reached, ended jobs of the owner with the most
+bytes are removed, the oldest first, down to what the requesting owner has: nobody loses anything to an owner
+that has more. If the requesting owner itself has the most, its own jobs are removed. Open jobs cannot be
+removed, so those of one owner may take at most `owner_share` of the whole.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ __all__ = ["NoRoom", "Room", "Wanted", "share_out"]
 
 _log = structlog.get_logger()
 
-# So much more than is needed is made free: to share out is to look at all owners.
+# This much more than needed is freed, because sharing out has to read all owners.
 _SLACK: Final = 64
 
-# With less than this much of the least the registry's file grows no more: else one owner could fill the disk
-# up to the least, and have all others refused. What comes then has to fit into what is spare in the file.
+# With less free space than this multiple of the minimum, the registry's file does not grow: otherwise one
+# owner could fill the disk up to the minimum and have all others refused. New jobs then have to fit into the
+# spare room of the file.
 _NEARLY: Final = 1.5
 
-# What a row takes of spare pages at most, which it need not fill.
+# The most that a row takes of spare pages, which it need not fill.
 _PAGED: Final = 2
 
-# Before the disk counts as having room again: a small file that goes does not make it flicker.
+# Needed before the disk counts as having room again, so that removing a small file does not make it flap.
 _ENOUGH: Final = 1.25
 
 
@@ -45,7 +46,7 @@ class Wanted(NamedTuple):
 
 
 class NoRoom(VerbError):
-    """The registry has no room for the job, unless ended ones make way."""
+    """The registry has no room for the job unless ended ones are removed."""
 
     code = "busy"
     retryable = True
@@ -56,11 +57,11 @@ class NoRoom(VerbError):
 
 
 class Room:
-    """Decides on room for the jobs of one service. Its methods read the registry, in the thread that does so.
+    """Decides on room for the jobs of one service. Its methods read the registry, so call them in its thread.
 
     Args:
         service: its name.
-        limits: numbers.
+        limits: of jobs.
     """
 
     def __init__(self, service: str, limits: JobLimits) -> None:
@@ -68,10 +69,10 @@ class Room:
         self._is_low = False
 
     def require(self, registry: JobRegistry, draft: JobRecord) -> None:
-        """See to it that there is room for a new job.
+        """Check that there is room for a new job.
 
         Raises:
-            NoRoom: ended jobs have to make way first.
+            NoRoom: ended jobs have to be removed first.
             VerbError: `busy`: the disk is nearly full, or the owner's open jobs take their share.
         """
         disk = registry.disk()
@@ -92,12 +93,12 @@ class Room:
     def choose(
         self, registry: JobRegistry, wanted: Wanted | None, may_go: Callable[[Kept], bool]
     ) -> list[Kept]:
-        """The ended jobs that make way, see the head of this module; none where that would not suffice.
+        """The ended jobs to remove, chosen as described above; none if that would not suffice.
 
         Args:
-            registry: that holds them.
-            wanted: by a new job; None: only what is too much by now makes way, as far as it can.
-            may_go: whether this instance may forget a job.
+            registry: has the jobs.
+            wanted: bytes for a new job; None: only what is above the maximum is removed, as far as possible.
+            may_go: whether this instance may remove a job.
         """
         stored = registry.stored_bytes()
         most, _ = self._most_bytes(stored, registry.disk())
@@ -115,7 +116,7 @@ class Room:
         return found
 
     def _most_bytes(self, stored: int, disk: Disk | None) -> tuple[int, bool]:
-        """What all jobs may take, and whether that is for want of room on the disk."""
+        """How many bytes all jobs may take, and whether that is because the disk is nearly full."""
         most = self._limits.max_stored_bytes
         if disk is None:
             return most, False
@@ -143,15 +144,15 @@ class Room:
 
 
 def share_out(owners: Sequence[OwnerBytes], most: int, wanted: Wanted | None) -> Mapping[str, int]:
-    """How many bytes which owner has to give up, so that all together have `most` with what is wanted.
+    """How many bytes each owner has to give up, so that all together, with what is wanted, take `most`.
 
-    Somewhat more is given up than that needs, where it can be.
+    Somewhat more than needed is given up, if possible.
 
     Args:
         owners: all of them, and what they have.
-        most: bytes of all.
-        wanted: for a new job. Nothing is given up where it would not get its room. None: as much as can be is
-            given up, but for an equal share of each.
+        most: bytes for all.
+        wanted: bytes for a new job. Nothing is given up if it would not get its room. None: as much as
+            possible is given up, but each owner keeps an equal share.
     """
     have = {one.owner: one for one in owners}
     size = 0 if wanted is None else wanted.bytes
@@ -174,7 +175,7 @@ def _left(one: OwnerBytes, level: int) -> int:
 
 
 def _level(owners: Sequence[OwnerBytes], aim: int, least: int) -> int:
-    """What the largest owners are cut down to: as much as does it, and not less than `least`."""
+    """The bytes to which the largest owners are cut down: as many as possible, and at least `least`."""
     low, high = least, max((one.bytes for one in owners), default=0)
     while low < high:
         middle = (low + high + 1) // 2

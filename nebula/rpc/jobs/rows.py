@@ -14,10 +14,10 @@ from nebula.rpc.jobs.states import JobState, error_from_json, tasks_from_json
 __all__ = ["COLUMNS", "JOB_BYTES", "STEP_BYTES", "column_types", "octets", "record_of", "row_of", "size_of"]
 
 JOB_BYTES: Final = 400
-"""What a row takes beside its texts, with its places in the indices, roughly."""
+"""About how many bytes a row takes besides its texts, including its index entries."""
 
 STEP_BYTES: Final = 256
-"""Bytes are counted in steps of so many: what changes little in a row need not be counted again."""
+"""Bytes are rounded up to a multiple of this, so that small changes of a row need not be counted."""
 
 # One column for each field of a record, so that a new field is one line in one place.
 COLUMNS: Final = tuple(one.name for one in fields(JobRecord))
@@ -40,14 +40,14 @@ def row_of(record: JobRecord) -> tuple[Any, ...]:
 
 
 def size_of(row: Sequence[Any]) -> int:
-    """How many bytes a row takes, roughly."""
+    """About how many bytes a row takes."""
     exact = JOB_BYTES + sum(octets(value) for value in row if isinstance(value, str))
     return -(-exact // STEP_BYTES) * STEP_BYTES
 
 
 def octets(text: str) -> int:
     """How many bytes a text takes."""
-    # JSON is ASCII, and what is long is JSON: nothing long is encoded just to be counted.
+    # JSON is ASCII, and long texts are JSON: nothing long is encoded just to be counted.
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 

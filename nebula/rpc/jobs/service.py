@@ -71,7 +71,7 @@ class JobService:
         new_id: makes ULIDs for requests that bring none.
         connect: opens the registry's file.
         database: keeps the jobs instead of the folder, and lets other instances share them.
-        free_bytes: tells what is free on the disk of a folder.
+        free_bytes: returns the free space on the disk of a folder.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class JobService:
 
         Raises:
             VerbError: `bad-parameters`, `not-allowed`, `busy`, `engine-unavailable`; nothing was recorded.
-                Where that is for a full disk the service ends.
+                If the disk is full, the service ends.
             sqlite3.Error: the disk failed; the service ends.
         """
         now = self._clock.now()
@@ -366,10 +366,10 @@ class JobService:
         self.settle()
 
     async def read(self, read: Callable[[JobRegistry], _T]) -> _T:
-        """Read the registry, after all that was decided so far has been written.
+        """Read the registry, after all decisions so far have been written.
 
         Raises:
-            VerbError: `busy`, the service stops.
+            VerbError: `busy`, because the service is stopping.
         """
         try:
             return await self._effects.do(read)
@@ -397,5 +397,5 @@ class JobService:
 
 
 def _stopping() -> VerbError:
-    # Why is the operator's affair: the service ends with it.
+    # The reason concerns the operator: the service ends with it.
     return VerbError("busy", "the service is stopping, try again")

@@ -24,7 +24,7 @@ _VERSION: Final = 5
 # The text of SQLITE_FULL.
 _FULL: Final = "database or disk is full"
 
-# What the file of the write-ahead log keeps of its size.
+# Size to which the write-ahead log is truncated.
 _LOG_BYTES: Final = 16 * 1024 * 1024
 
 _LINES: Final = """
@@ -85,10 +85,11 @@ class SqliteJobRegistry(JobRegistry):
     transitions.
 
     Args:
-        path: of the file, made for this user alone if it is not there. One process at a time may write it.
+        path: of the file. A missing one is created for this user alone. Only one process at a time may write
+            it.
         is_read_only: it has to be there, and whoever writes it is not disturbed.
         connect: opens it.
-        free_bytes: tells what is free on the disk of a path.
+        free_bytes: returns the free space on the disk of a path.
 
     Raises:
         RegistryFull: the disk is full. Opening it and transactions raise it.
@@ -127,7 +128,7 @@ class SqliteJobRegistry(JobRegistry):
             self._db.execute("PRAGMA journal_mode = WAL")
             # An early success is a promise that a power cut does not break.
             self._db.execute("PRAGMA synchronous = FULL")
-            # After a burst the file of the log gives its room back.
+            # After a burst the log gives its room back.
             self._db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         if version == 0:
             self._db.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
@@ -162,7 +163,7 @@ class SqliteJobRegistry(JobRegistry):
         except BaseException as error:
             self._raise_full(error)
             if not self._db.in_transaction:
-                # What the other parts wrote is undone as well, and what follows would be no transaction.
+                # The other parts are rolled back as well, and what follows would be outside a transaction.
                 raise RegistryFailed(f"{self.place}: {error}") from error
             self._db.execute("ROLLBACK TO part")
             self._db.execute("RELEASE part")
@@ -173,7 +174,7 @@ class SqliteJobRegistry(JobRegistry):
         """See `JobRegistry`: each transaction begins with it."""
 
     def disk(self) -> Disk:
-        """See `JobRegistry`. What waits in the log to be copied into the file is not free any more."""
+        """See `JobRegistry`. Space that the log will need in the file does not count as free."""
         log = self._path.with_name(self._path.name + "-wal")
         try:
             log_bytes = log.stat().st_size
@@ -185,7 +186,7 @@ class SqliteJobRegistry(JobRegistry):
         return Disk(self._free_bytes(self._path.parent) - log_bytes, pages * size)
 
     def _raise_full(self, error: BaseException) -> None:
-        """Raise what a person can use, where SQLite says that the disk is full."""
+        """Raise an error that says what to do, if SQLite reports a full disk."""
         if not isinstance(error, sqlite3.OperationalError) or _FULL not in str(error):
             return
         try:

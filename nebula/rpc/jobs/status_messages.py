@@ -36,8 +36,8 @@ def status_destination(service: str, ulid: str, brand: Brand) -> str:
     return f"{brand.job_prefix}{service}.{ulid}"
 
 
-# They have no verb, so no service that gets one answers it. Nor have they the mark of an answer: with that
-# they would go by the right to answer alone, and not by the service's own.
+# They have no verb, so a service that receives one does not answer it. They do not have `neb-response`
+# either: they are sent by the service's own rights, not by a right to answer.
 _HEADERS: Final = {"content-type": JSON_TYPE}
 
 

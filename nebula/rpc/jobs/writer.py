@@ -196,7 +196,7 @@ class RegistryWriter:
             with self._registry.part():
                 return do(self._registry), None
         except (RegistryAway, RegistryFailed, RegistryFull):
-            # Not this part alone: nothing of the batch is written.
+            # Not only this part failed: nothing of the batch is written.
             raise
         except Exception as error:  # told to whoever asked
             return None, error
