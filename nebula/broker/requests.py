@@ -203,11 +203,13 @@ def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker, profile: Prof
 def read_removes(frame: Frame, profile: Profile) -> bool:
     """Whether an UNSUBSCRIBE ends a durable subscription for good.
 
-    D.3: any value except the one that removes it pauses it, so a misspelling loses nothing. The header is
-    MaXaM's, so its case counts in every profile.
+    D.3: any other value than the one that removes pauses, so that nothing is lost by a misspelling.
     """
     text = frame.headers.get(names.DURABLE)
-    return text in ("false", "") if profile.false_removes else text == "true"
+    flag = _as_flag(text, profile)
+    if profile.false_removes:
+        return text is not None and flag is False
+    return flag is True
 
 
 def read_keeps(frame: Frame, profile: Profile) -> bool:
