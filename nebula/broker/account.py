@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from nebula.broker.access import BROKERS_OWN, Rights
@@ -50,6 +51,7 @@ class Account:
         own: the broker itself; pays for what has other bounds.
         dead: pays for dead letters. It has an ordinary share, so that they cannot take the reserve or the
             whole disk.
+        heads_bytes: by payer, the memory of heads that messages share, once nothing more can share them.
         pools: all other resources.
         dropped: messages that were not delivered, by reason.
         is_disk_low: only writes that free something are allowed.
@@ -70,6 +72,7 @@ class Account:
         "dead",
         "dropped",
         "expiring",
+        "heads_bytes",
         "is_disk_low",
         "judged",
         "large",
@@ -107,6 +110,7 @@ class Account:
                 (Resource.CONNECTIONS, limits.max_connections),
             )
         }
+        self.heads_bytes: Counter[Usage] = Counter()
         self.refusals: Counter[Resource] = Counter()
         self.dropped: Counter[str] = Counter()
         self.is_disk_low = False
@@ -201,6 +205,16 @@ class Account:
         """Undo `hold` for this much."""
         self.stored_bytes -= size_bytes
         usage.memory_bytes -= size_bytes
+
+    def hold_head(self, head: Head, usage: Usage) -> None:
+        """A principal pays for a head until no message has it any more."""
+        self.hold(head.own_bytes, usage)
+        self.heads_bytes[usage] += head.own_bytes
+        head.on_gone = partial(self._release_head, head.own_bytes, usage)
+
+    def _release_head(self, size_bytes: int, usage: Usage) -> None:
+        self.release(size_bytes, usage)
+        self.heads_bytes[usage] -= size_bytes
 
     # --- disk ---
 

@@ -36,6 +36,7 @@ from nebula.broker.reply_rights import ReplyRights
 from nebula.broker.restoring import Restoring
 from nebula.broker.sending import Sending
 from nebula.broker.session import Session
+from nebula.broker.shared_heads import SharedHeads
 from nebula.broker.shares import Resource, Share, Usage
 from nebula.broker.store import PageRequest
 from nebula.broker.subscribing import SubscribeRequest, Subscribing
@@ -263,6 +264,7 @@ class Broker:
         session.rights = self.access.rights_of(principal)
         session.usage = self.account.usages.of(session.rights, session.place)
         session.reply_rights = ReplyRights(self.account, session.usage)
+        session.heads = SharedHeads(self.account, session.usage)
 
     def enter(self, session: Session, client_id: str | None, now: float) -> None:
         """The peer has connected, and it is known who it is.
@@ -316,6 +318,7 @@ class Broker:
             self.unsubscribe(subscription, now, lost=lost)
         self.values.end_ephemerals(session)
         session.reply_rights.clear()
+        session.heads.clear()
         if session.has_entered:
             session.has_entered = False
             self.account.give_back(Resource.CONNECTIONS, session.usage)

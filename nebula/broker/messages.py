@@ -132,8 +132,11 @@ class Head:
         judged_in: the epoch of the access policy in which `is_permitted` was found.
         is_permitted: whether the sender may publish there.
         free_in: the epoch in which nothing else is to be looked at where its queue is there; or -1.
-        cost_bytes: what the head costs to keep. Its first message counts for it and sets it to
-            0, as the others share it.
+        own_bytes: what the head costs to keep.
+        cost_bytes: what the next message counts for it: the first one for all.
+        later_bytes: what those after the first one do: nothing, as they share it, until it is closed.
+        uses: messages that it had so far.
+        on_gone: called when nothing refers to it any more, or None.
         text_characters: length of all headers together.
         blocks: for the protocol: the headers encoded, by what they are encoded for.
     """
@@ -160,7 +163,10 @@ class Head:
         "is_stream",
         "judged_in",
         "kind",
+        "later_bytes",
+        "on_gone",
         "origin",
+        "own_bytes",
         "priority",
         "reply_to",
         "requires_consumers",
@@ -169,6 +175,7 @@ class Head:
         "time_to_live",
         "transaction",
         "usage",
+        "uses",
         "wishes",
     )
 
@@ -232,14 +239,32 @@ class Head:
         text = "".join(map("".join, self.headers))
         self.text_characters = len(text)
         text_bytes = len(text) * (2 if text.isascii() else 8)
-        self.cost_bytes = HEAD_COST_BYTES + HEADER_COST_BYTES * len(self.headers) + text_bytes
+        self.own_bytes = HEAD_COST_BYTES + HEADER_COST_BYTES * len(self.headers) + text_bytes
+        self.cost_bytes = self.own_bytes
+        self.later_bytes = 0
+        self.uses = 0
+        self.on_gone: Callable[[], None] | None = None
         self.blocks: dict[Any, bytes] = {}
+
+    def __del__(self) -> None:
+        if self.on_gone is not None:
+            self.on_gone()
 
     def as_moved(self) -> Head:
         """The same, of what was elsewhere on the disk."""
         moved = copy(self)
         moved.is_moved = True
+        moved.on_gone = None
         return moved
+
+    def close(self) -> bool:
+        """Have each message that is still to come count for all of it.
+
+        Returns:
+            Whether there are messages that count for none of it.
+        """
+        self.cost_bytes = self.later_bytes = self.own_bytes
+        return self.uses > 1
 
 
 class Message:
@@ -266,7 +291,8 @@ class Message:
         self.number = number
         self.exchange = exchange
         self.size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
-        head.cost_bytes = 0
+        head.cost_bytes = head.later_bytes
+        head.uses += 1
         if exchange is not None:
             text = exchange[1]
             self.size_bytes += EXCHANGE_COST_BYTES + len(text) * (1 if text.isascii() else 4)

@@ -144,19 +144,20 @@ class ReplyRights:
         cost_bytes = right[3]
         self._count += 1
         self._size_bytes += cost_bytes
-        self._account.hold(cost_bytes, self._usage)
+        # `Account.hold` and `release` written out: every request passes here.
+        self._account.stored_bytes += cost_bytes
+        self._usage.memory_bytes += cost_bytes
 
     def _take(self, key: _Key) -> _Right:
         held = self._rights[key]
-        if isinstance(held, list) and len(held) > 1:
-            right = held.pop(0)
-        else:
+        right = held.pop(0) if isinstance(held, list) else held
+        if right is held or not held:
             del self._rights[key]
-            right = _first(held)
         cost_bytes = right[3]
         self._count -= 1
         self._size_bytes -= cost_bytes
-        self._account.release(cost_bytes, self._usage)
+        self._account.stored_bytes -= cost_bytes
+        self._usage.memory_bytes -= cost_bytes
         return right
 
 

@@ -116,7 +116,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         # On a queue the time that is left belongs to each delivery; a topic passes it unread.
         if name not in _NOT_PASSED_ON and not (is_queue and name == names.TIMEOUT)
     )
-    return Head(
+    head = Head(
         kind,
         destination,
         session.principal,
@@ -139,6 +139,8 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         copy_to=None if policy is None else policy.copy_to,
         usage=session.usage,
     )
+    session.heads.add(head)
+    return head
 
 
 def _addresses(reply_to: str | None, notify: str | None) -> tuple[tuple[str, bool], ...]:

@@ -171,9 +171,9 @@ class Sending:
         verdict = self._judge(session, head, body, queue, exchange, now, is_held=True)
         if verdict is not _ACCEPTED or self._placing.knows(head, now):
             return verdict
-        cost_bytes = head.cost_bytes
+        cost_bytes, uses = head.cost_bytes, head.uses
         message = Message(head, body, 0, now, exchange)
-        head.cost_bytes = cost_bytes  # this message is not kept
+        head.cost_bytes, head.uses = cost_bytes, uses  # this message is not kept
         return _ACCEPTED if self._rooms(session, now).take(message) else Verdict.FULL
 
     def _rooms(self, session: Session, now: float) -> Rooms:

@@ -363,6 +363,7 @@ class ServerProtocol:
         self._park([])
         self._unread = b""
         self._handlers = _LEGAL[State.CLOSED]
+        self._parser.forget_heads()
         is_told = is_told or not lost
         self._broker.close_session(self.session, self._now, lost=lost, is_told=is_told)
         if not is_told:

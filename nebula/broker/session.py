@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from nebula.broker.reply_rights import ReplyRights
+from nebula.broker.shared_heads import SharedHeads
 
 if TYPE_CHECKING:
     from nebula.broker.access import Rights
@@ -40,6 +41,7 @@ class Session:
         parted: ended subscriptions of which open transactions have ACKed or NACKed messages.
         transactions: those that were begun and not ended, by name.
         reply_rights: what it may answer.
+        heads: that messages of it share.
         ephemerals: last-value destinations whose present value goes with this session.
         value_feeds: its last-value subscriptions that have something to be sent, next one first.
         value_credit: how many more last values may be un-ACKed (D.8).
@@ -67,6 +69,7 @@ class Session:
         "ending",
         "ephemerals",
         "has_entered",
+        "heads",
         "held",
         "held_bytes",
         "high_water_bytes",
@@ -119,6 +122,7 @@ class Session:
         self.parted: dict[Subscription, None] = {}
         self.transactions: dict[str, Transaction] = {}
         self.reply_rights = ReplyRights(account, usage)
+        self.heads = SharedHeads(account, usage)
         self.ephemerals: dict[str, None] = {}
         self.value_feeds: deque[ValueFeed] = deque()
         self.value_credit = value_credit

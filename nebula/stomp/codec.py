@@ -99,6 +99,10 @@ class FrameParser:
         self._heads.clear()  # read by other rules
         self._known_headers = 0
 
+    def forget_heads(self) -> None:
+        """Let go of what was remembered of frames: none will come any more."""
+        self._heads.clear()
+
     def feed(self, data: bytes) -> list[Frame]:
         """Take octets as they come and return the frames that they complete, in order.
 

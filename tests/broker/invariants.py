@@ -85,6 +85,7 @@ def _check_memory(broker: Broker, sessions: Collection[Session]) -> None:
     for standing in broker.standing.by_id.values():
         paid[standing.usage] += SESSION_COST_BYTES + text_cost_bytes(standing.id)
         paid[standing.usage] += sum(each.cost_bytes for each in standing.durables.values())
+    paid.update(broker.account.heads_bytes)
     assert broker.account.stored_bytes == sum(paid.values())
     usages = {*broker.account.usages.all, broker.account.own}
     assert {each.name: each.memory_bytes for each in usages if each.memory_bytes} == {
