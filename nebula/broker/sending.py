@@ -148,7 +148,11 @@ class Sending:
                 message.size_bytes if head.copy_to is None else 2 * (message.size_bytes + HEAD_COST_BYTES)
             )
             may_wait = may_wait and len(self._placing.delayed) < self._limits.max_delayed_messages
-            return self._wait_or_refuse(session, full, size_bytes, now, may_wait=may_wait)
+            verdict = self._wait_or_refuse(session, full, size_bytes, now, may_wait=may_wait)
+            if verdict is Verdict.FULL and session.usage is self._account.own:
+                # The broker's own service does not repeat an answer to a peer that reads none.
+                session.reply_rights.spend(now)
+            return verdict
         if not head.is_permitted:
             session.reply_rights.spend(now, goes_on=head.is_stream)
         if queue is not None and head.destination == BROKER_QUEUE:

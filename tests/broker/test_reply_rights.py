@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.access import Capability, Grants
+from nebula.broker.access import BROKERS_OWN, Capability, Grants
 from nebula.broker.limits import Limits
 from nebula.broker.profiles import MAXAM
 from tests.broker.harness import BrokerHarness, Peer
@@ -727,3 +727,19 @@ def test_maxam_knows_reply_rights_too(world: BrokerHarness) -> None:
     ask(alice)
 
     assert [answer(bob), answer(bob)] == [ACCEPTED, UNAUTHORISED]
+
+
+def test_broker_itself_keeps_no_right_to_an_answer_that_a_full_inbox_refuses() -> None:
+    broker = BrokerHarness(Limits(max_queue_messages=1))
+    alice, own = broker.connect(), broker.connect(principal=BROKERS_OWN)
+    alice.subscribe(INBOX, "exclusive:true", "ack:client-individual")
+    own.subscribe("/queue/nebula.broker")
+    for number in range(5):
+        alice.say(f"SEND destination:/queue/nebula.broker; neb-reply-to:{INBOX}; neb-reply-id:{number}")
+    verdicts = []
+    for number in range(5):
+        own.say(f"SEND destination:{INBOX}; neb-in-reply-to:{number}; receipt:r")
+        verdicts += [frame[1]["disposition"] for frame in own.received() if frame[0] == "RECEIPT"]
+
+    assert verdicts == [ACCEPTED, *["rejected-full"] * 4]
+    assert own.session.reply_rights._size_bytes == 0

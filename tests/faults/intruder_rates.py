@@ -1,7 +1,9 @@
 """How fast somebody works alone, while an intruder presses a bound, and when that is used up.
 
 Not a test: `python -m tests.faults.intruder_rates [ROW ...]` prints a table. The broker, the worker and the
-intruder are processes of their own.
+intruder are processes of their own. While an intruder is busy, the worker shares the broker's processor with
+it, as with any busy peer: the first rows show what two honest ones take, one that waits for each RECEIPT and one
+that does not.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from statistics import median
 import structlog
 
 from nebula.broker import disk
-from tests.faults.intruders import ATTACKS, Attack, Broker, Figures, Intruder, Worker, watched_broker
+from tests.faults.intruders import ATTACKS, LARGE, Attack, Broker, Figures, Intruder, Worker, watched_broker
 
 _SECONDS = 0.4
 _TIMES = 3
@@ -127,10 +129,28 @@ def measure(principal: str, attack: Attack) -> list[list[float]]:
             return [alone, pressed, ask()]
 
 
+def honest_messages_one_by_one(me: Intruder) -> Iterator[bool]:
+    """Large ones to a topic without subscribers, each with a RECEIPT."""
+    wire = me.enter()
+    while True:
+        yield me.verdict(wire, "SEND destination:/topic/intruder.honest", LARGE) == "accepted"
+
+
+def honest_messages_as_fast_as_it_can(me: Intruder) -> Iterator[bool]:
+    """Small ones to a topic without subscribers, 200 at once."""
+    wire = me.enter()
+    while True:
+        wire.say(*["SEND destination:/topic/intruder.honest | x"] * 200)
+        yield wire.is_in_order()
+
+
+_HONEST = [("intruder", honest_messages_one_by_one), ("intruder", honest_messages_as_fast_as_it_can)]
+
+
 def main() -> None:
     """Print the table."""
     print("row: persistent alone/s, requests alone/s; ratios pressed; ratios used up")
-    for principal, attack in ATTACKS:
+    for principal, attack in [*_HONEST, *ATTACKS]:
         if len(sys.argv) == 1 or attack.__name__ in sys.argv[1:]:
             try:
                 alone, *others = measure(principal, attack)
