@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         server.transit.touch(self)
         journal = self._broker.journal
         written = 0 if journal is None else journal.count
-        protocol.many_frames = server.turns.frames_at_once(self, now)
+        protocol.is_turn_over = server.turns.begin(self, now)
         try:
             protocol.receive_data(data, now)
         except Exception:
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
         self._is_in_line = False
         if self._protocol.is_resting:
             now = self._server.time()
-            self._protocol.many_frames = self._server.turns.frames_at_once(self, now)
+            self._protocol.is_turn_over = self._server.turns.begin(self, now)
             self.go_on(now, in_vain=False)
             self._server.work(now)
         else:

@@ -30,6 +30,8 @@ __all__ = ["ServerProtocol"]
 
 # Frames cost many times their octets, and those behind one that has to wait are kept: so few at a time.
 _SLICE_BYTES: Final = 32 * 1024
+# And so few while others are at work, who wait until the turn is over.
+_SMALL_SLICE_BYTES: Final = 4 * 1024
 
 # What CPython takes for a frame that waits, beside its body; and for its headers, which several may share.
 _FRAME_COST_BYTES: Final = 120
@@ -74,7 +76,7 @@ class ServerProtocol:
         is_resting: it gave us much to do, and there is more: call `go_on` when the others had their turn.
         is_finished: nothing more is to be read. Write what there is, then close.
         fault: the text of the ERROR that ended the connection, if one did.
-        many_frames: after so many it rests.
+        is_turn_over: asked after some frames, to rest where others are at work; None: nobody else is.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class ServerProtocol:
         self.is_held_back = False
         self.is_resting = False
         self.is_finished = False
-        self.many_frames = MANY_FRAMES
+        self.is_turn_over: Callable[[], bool] | None = None
         self.fault: str | None = None
         self.version: str | None = None
         self.heartbeat = Heartbeat(0.0, 0.0, now=now)
@@ -226,17 +228,20 @@ class ServerProtocol:
 
     def _receive(self, data: bytes) -> None:
         count = slices = 0
-        for begin in range(0, len(data), _SLICE_BYTES) or (0,):
+        is_over = self.is_turn_over
+        slice_bytes = _SLICE_BYTES if is_over is None else _SMALL_SLICE_BYTES
+        for begin in range(0, len(data), slice_bytes) or (0,):
             if self.is_finished:
                 return
             if self.is_held_back:
                 self._unread = data[begin:]
                 return
-            end = begin + _SLICE_BYTES
+            end = begin + slice_bytes
             frames = self._receive_slice(data[begin:end])
             count += frames
             slices += frames > 0
-            if (count >= self.many_frames or slices >= _MANY_SLICES) and end < len(data):
+            is_much = count >= MANY_FRAMES or slices >= _MANY_SLICES
+            if (is_much or (frames and is_over is not None and is_over())) and end < len(data):
                 self._rest([])
         if not self.is_held_back:
             self._frame_clock.note(self._now, is_within_frame=self._parser.is_within_frame)

@@ -8,8 +8,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nebula.broker.server_protocol import MANY_FRAMES
-
 if TYPE_CHECKING:
     from nebula.broker.connection import Connection
 
@@ -27,9 +25,10 @@ _LONG_READS_AT_ONCE = 4
 # Some of them were read already, and go on with what that brought. It is work: no more of it in a turn.
 _TURN_SECONDS = 0.004
 
-# While others are at work too, each has so many frames a turn, a third of a millisecond: a request of
-# somebody's waits for such a turn at each of its four steps. (Who is alone pays for no more turns.)
-_FEW_FRAMES = 100
+# While others are at work too, a turn ends after this time: a request waits for such a turn at each of its four
+# steps. It is a time and no number of frames because some frames cost a hundred times as much as others. A
+# connection that is alone is not interrupted so often.
+_SHORT_TURN_SECONDS = 0.0003
 _AT_WORK_SECONDS = 0.1
 
 # Who is to be written much waits for the next turn of the loop once so much was written in this one: a
@@ -64,12 +63,19 @@ class Turns:
         # Who was read last (its id: itself it would live on by this), and when that was another than before.
         self._reader = 0
         self._changed_at = float("-inf")
+        self._over_at = 0.0
 
-    def frames_at_once(self, connection: Connection, now: float) -> int:
-        """How many frames of a connection that is read now are handled before the others have their turn."""
+    def begin(self, connection: Connection, now: float) -> Callable[[], bool] | None:
+        """A connection is read now. Returns a function that tells whether its turn is over; None: it is alone."""
         if id(connection) != self._reader:
             self._reader, self._changed_at = id(connection), now
-        return _FEW_FRAMES if now - self._changed_at < _AT_WORK_SECONDS else MANY_FRAMES
+        if now - self._changed_at >= _AT_WORK_SECONDS:
+            return None
+        self._over_at = time.perf_counter() + _SHORT_TURN_SECONDS
+        return self._is_over
+
+    def _is_over(self) -> bool:
+        return time.perf_counter() >= self._over_at
 
     def is_long_read(self, size: int) -> bool:
         """Whether who has sent so much is to line up before it is read again.

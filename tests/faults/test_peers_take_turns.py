@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -68,19 +69,33 @@ def test_large_heads_of_one_message_of_a_websocket_take_several_turns() -> None:
     assert seen[-1] == 40
 
 
-def test_who_is_read_beside_others_has_fewer_frames_a_turn() -> None:
-    # The broker's clock stands still within a turn, so that it is told here.
+def test_who_is_read_beside_others_has_short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: seconds)
     loop = asyncio.new_event_loop()
     turns = Turns(loop, lambda *_: None, lambda: None)
     loop.close()
     one, other = Connection.__new__(Connection), Connection.__new__(Connection)
-    turns.frames_at_once(one, 0.0)
-    alone = turns.frames_at_once(one, 1.0)
-    turns.frames_at_once(other, 1.0)
+    turns.begin(one, 0.0)
+    assert turns.begin(one, 1.0) is None
+    turns.begin(other, 1.0)
+    is_over = turns.begin(one, 1.0)
 
-    assert turns.frames_at_once(one, 1.0) < alone / 10
-    assert turns.frames_at_once(one, 1.05) < alone / 10
-    assert turns.frames_at_once(one, 2.0) == alone
+    assert is_over is not None
+    assert not is_over()
+    seconds = 0.001
+    assert is_over()
+    assert turns.begin(one, 1.05) is not None
+    assert turns.begin(one, 2.0) is None
+
+
+def test_turn_that_is_over_ends_after_few_frames() -> None:
+    broker = BrokerHarness()
+    alice = broker.connect()
+    alice._protocol.is_turn_over = lambda: True
+    alice._protocol.receive_data(said(*["SEND destination:/queue/a | x"] * 1000), broker.now)
+
+    assert 0 < broker.broker.queues.by_name["/queue/a"].depth < 200
 
 
 def test_globs_take_a_turn_each() -> None:
