@@ -30,8 +30,6 @@ __all__ = ["ServerProtocol"]
 
 # Frames cost many times their octets, and those behind one that has to wait are kept: so few at a time.
 _SLICE_BYTES: Final = 32 * 1024
-# And so few while others are at work, who wait until the turn is over.
-_SMALL_SLICE_BYTES: Final = 4 * 1024
 
 # What CPython takes for a frame that waits, beside its body; and for its headers, which several may share.
 _FRAME_COST_BYTES: Final = 120
@@ -39,7 +37,10 @@ _HEADERS_COST_BYTES: Final = 500
 _FRAMES_LOOKED_AT: Final = 16
 
 # After so many frames, some milliseconds of work, the others have their turn.
-MANY_FRAMES: Final = 1500
+_MANY_FRAMES: Final = 1500
+
+# While others are at work, after so many frames the clock is looked at.
+_FEW_FRAMES: Final = 8
 
 # Or after so many slices with frames in them, as heads may be large: so much is read from a socket at once,
 # but a message of a WebSocket may be some megabytes.
@@ -228,20 +229,17 @@ class ServerProtocol:
 
     def _receive(self, data: bytes) -> None:
         count = slices = 0
-        is_over = self.is_turn_over
-        slice_bytes = _SLICE_BYTES if is_over is None else _SMALL_SLICE_BYTES
-        for begin in range(0, len(data), slice_bytes) or (0,):
+        for begin in range(0, len(data), _SLICE_BYTES) or (0,):
             if self.is_finished:
                 return
             if self.is_held_back:
                 self._unread = data[begin:]
                 return
-            end = begin + slice_bytes
+            end = begin + _SLICE_BYTES
             frames = self._receive_slice(data[begin:end])
             count += frames
             slices += frames > 0
-            is_much = count >= MANY_FRAMES or slices >= _MANY_SLICES
-            if (is_much or (frames and is_over is not None and is_over())) and end < len(data):
+            if (count >= _MANY_FRAMES or slices >= _MANY_SLICES) and end < len(data):
                 self._rest([])
         if not self.is_held_back:
             self._frame_clock.note(self._now, is_within_frame=self._parser.is_within_frame)
@@ -269,6 +267,7 @@ class ServerProtocol:
         handlers, taker, dialogue = self._handlers, self._taker, self._dialogue
         dialogue.now = self._now
         has_journal = self._broker.journal is not None
+        is_over, left = self.is_turn_over, _FEW_FRAMES
         rest = iter(frames)
         for frame in rest:
             handler = handlers.get(frame.command)
@@ -281,6 +280,13 @@ class ServerProtocol:
             except Refused as error:
                 raise RemoteProtocolError(error.detail, receipt=frame.receipt) from error
             if then is None:
+                if is_over is not None:
+                    left -= 1
+                    if not left:
+                        left = _FEW_FRAMES
+                        if is_over():
+                            self._rest([*rest])
+                            return
                 continue
             if then is Then.HOLD_BACK:
                 self.is_held_back = True

@@ -25,10 +25,10 @@ _LONG_READS_AT_ONCE = 4
 # Some of them were read already, and go on with what that brought. It is work: no more of it in a turn.
 _TURN_SECONDS = 0.004
 
-# While others are at work too, a turn ends after this time: a request waits for such a turn at each of its four
-# steps. It is a time and no number of frames because some frames cost a hundred times as much as others. A
-# connection that is alone is not interrupted so often.
-_SHORT_TURN_SECONDS = 0.0003
+# While others are at work too, a turn ends after this time: a request waits for such a turn at each of its
+# four steps. It is a time and no number of frames because some frames cost a hundred times as much as others.
+# A connection that is alone is not interrupted so often.
+_SHORT_TURN_SECONDS = 0.0005
 _AT_WORK_SECONDS = 0.1
 
 # Who is to be written much waits for the next turn of the loop once so much was written in this one: a
@@ -66,7 +66,11 @@ class Turns:
         self._over_at = 0.0
 
     def begin(self, connection: Connection, now: float) -> Callable[[], bool] | None:
-        """A connection is read now. Returns a function that tells whether its turn is over; None: it is alone."""
+        """A connection is read now.
+
+        Returns:
+            What tells whether its turn is over; None: nobody else is at work.
+        """
         if id(connection) != self._reader:
             self._reader, self._changed_at = id(connection), now
         if now - self._changed_at >= _AT_WORK_SECONDS:

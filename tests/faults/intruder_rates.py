@@ -2,8 +2,8 @@
 
 Not a test: `python -m tests.faults.intruder_rates [ROW ...]` prints a table. The broker, the worker and the
 intruder are processes of their own. While an intruder is busy, the worker shares the broker's processor with
-it, as with any busy peer. The first rows show what two honest peers take: one that waits for each RECEIPT, and
-one that does not.
+it, as with any busy peer. The first rows show what two honest peers take: one that waits for each RECEIPT,
+and one that does not.
 """
 
 from __future__ import annotations
