@@ -33,6 +33,11 @@ _LINGER_SECONDS = 1.0
 # later they have been.
 _SECOND_LOOK_SECONDS = 0.05
 
+# For each time that a principal is refused more than its share, its connection is not read for so long: to be
+# refused must not cost the others more than to be served. It can still drain meanwhile, only more slowly.
+_REST_SECONDS = 0.005
+_LONGEST_REST_SECONDS = 0.2
+
 
 class Connection(asyncio.Protocol):
     """The broker's end of one byte stream.
@@ -62,6 +67,7 @@ class Connection(asyncio.Protocol):
         self._resumes_soon = False
         self._waits_for_store = False
         self._is_in_line = False
+        self._refusals = 0
         self._is_suspect = False
         self.link: Link = None  # type: ignore[assignment]  # until connection_made
         self.traffic = Traffic()
@@ -184,21 +190,35 @@ class Connection(asyncio.Protocol):
     def _pause_if_need_be(self, *, is_long: bool) -> None:
         """After an input: read no more where the protocol, the store or the others' turn ask for that."""
         protocol = self._protocol
+        rest_seconds = self._rest_seconds()
         if protocol.is_held_back:
             self._transport.pause_reading()
             if protocol.is_resting:
-                self._line_up()
+                self._line_up(rest_seconds)
         elif protocol.session.is_ahead_of_store:
             self._waits_for_store = True
             protocol.pause()
             self._transport.pause_reading()
-        elif is_long:
+        elif is_long or rest_seconds:
             self._transport.pause_reading()
-            self._line_up()
+            self._line_up(rest_seconds)
 
-    def _line_up(self) -> None:
-        if not self._is_in_line:
-            self._is_in_line = True
+    def _rest_seconds(self) -> float:
+        """How long it is not read, as its principal was refused more than its share since the last call."""
+        usage = self._protocol.session.usage
+        refused, self._refusals = usage.refusals - self._refusals, usage.refusals
+        # Before it has logged in, nothing was refused; and another principal's refusals are not its.
+        if refused <= 0 or not self._is_open:
+            return 0.0
+        return min(_LONGEST_REST_SECONDS, refused * _REST_SECONDS)
+
+    def _line_up(self, rest_seconds: float = 0.0) -> None:
+        if self._is_in_line:
+            return
+        self._is_in_line = True
+        if rest_seconds:
+            self._server.loop.call_later(rest_seconds, self._server.turns.line_up, self)
+        else:
             self._server.turns.line_up(self)
 
     def wait_for_turn(self) -> None:
@@ -304,7 +324,7 @@ class Connection(asyncio.Protocol):
 
     def read_on(self) -> None:
         """Read the peer again, unless it is held back, waits for the store or is at its end."""
-        is_at_rest = self._is_closing or self._server.is_stopping
+        is_at_rest = self._is_closing or self._server.is_stopping or self._is_in_line
         if not (self._protocol.is_held_back or self._waits_for_store or is_at_rest):
             self._transport.resume_reading()
 
@@ -386,6 +406,7 @@ class Connection(asyncio.Protocol):
 
     def _opened(self) -> None:
         self._is_open = True
+        self._refusals = self._protocol.session.usage.refusals
         self._server.note_known(self)
         version, address = self._protocol.version, self.link.address
         # Who runs in this process comes with it, before the broker has said that it listens.

@@ -98,6 +98,23 @@ def test_turn_that_is_over_ends_after_few_frames() -> None:
     assert 0 < broker.broker.queues.by_name["/queue/a"].depth < 200
 
 
+def test_who_is_refused_more_than_its_share_is_not_read_for_a_while() -> None:
+    async def run() -> tuple[bool, bool]:
+        server = Server([], limits=Limits(max_destinations=10))
+        await server.start()
+        connection, transport = connected(server)
+        connection.data_received(said(*[f"SEND destination:/queue/{number} | x" for number in range(5)]))
+        was_read = transport.is_read
+        connection.data_received(said(*[f"SEND destination:/queue/{number} | x" for number in range(5, 30)]))
+        rested = not transport.is_read
+        while not transport.is_read:
+            await asyncio.sleep(0.001)
+        await server.stop()
+        return was_read, rested
+
+    assert asyncio.run(run()) == (True, True)
+
+
 def test_globs_take_a_turn_each() -> None:
     lines = [f"SUBSCRIBE id:{number}; destination:/topic/*{number}" for number in range(20)]
 
