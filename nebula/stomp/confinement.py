@@ -75,8 +75,8 @@ def check_confinement(address: Address) -> None:
         return
     ours = parse_address(broker.url).place
     refusal = (
-        f"broker {address.place} is outside: only {ours} may be reached here, which Client() without an address"
-        f" means; to allow others: {broker.hint}"
+        f"broker {address.place} is outside: only {ours} may be reached here, which Client() without an"
+        f" address means; to allow others: {broker.hint}"
     )
     broker.refusals.append(refusal)
     raise OutsideBroker(refusal)
