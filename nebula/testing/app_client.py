@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from nebula.rpc.client import Client
 from nebula.sync.calls import Calls
 from nebula.testing.apps import serving
 from nebula.testing.fakes import Fake
+from nebula.testing.own_task import OwnTask
 from nebula.testing.running import RunningBroker, started
 
 
@@ -70,17 +71,21 @@ class TestClient(Client):
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(started(self._broker))
             await stack.enter_async_context(serving(self.url, *self._apps, allow_outside=self._allow_outside))
-            await super().__aenter__()
+            await stack.enter_async_context(OwnTask(self._connection()))
             self._surroundings = stack.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await super().__aexit__(kind, error, trace)
-        finally:
-            await self._surroundings.__aexit__(kind, error, trace)
+        await self._surroundings.__aexit__(kind, error, trace)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as stack:
+            await super().__aenter__()
+            stack.push_async_exit(super().__aexit__)
+            yield
 
     def __enter__(self) -> sync.Client:
         if self._without_await is not None:

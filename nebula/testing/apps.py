@@ -15,6 +15,7 @@ from nebula.host.apps import App
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.confinement import confined
 from nebula.testing.fakes import Fake, faked_services
+from nebula.testing.own_task import OwnTask
 
 # Seconds that a service may take until it listens, and that its requests have at the end.
 _START_SECONDS = 10.0
@@ -68,18 +69,24 @@ async def serving(
     fakes = [each for each in apps if isinstance(each, Fake)]
     real = [each for each in apps if not isinstance(each, Fake)]
     options = {"grace": grace} | ({} if tls is None else {"tls": tls})
-    running = _Running(url, options)
     with (
         confined(url, hint=_HINT, tls=tls, allow_outside=allow_outside, process=True),
         _folder_for_jobs(fakes) as state,
     ):
-        await running.start([*real, *faked_services(fakes, state)])
-        try:
+        async with OwnTask(_running(url, [*real, *faked_services(fakes, state)], options)):
             yield
-        except BaseException as error:
-            await running.stop(error)
-            raise
-        await running.stop(None)
+
+
+@asynccontextmanager
+async def _running(url: str, apps: Sequence[App], options: dict[str, Any]) -> AsyncGenerator[None]:
+    running = _Running(url, options)
+    await running.start(apps)
+    try:
+        yield
+    except BaseException as error:
+        await running.stop(error)
+        raise
+    await running.stop(None)
 
 
 @contextmanager

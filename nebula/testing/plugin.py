@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
 
 # Seconds that a call waits unless it says otherwise: nothing is far away.
 _TIMEOUT = 5.0
+
+_NO_ASYNC = (
+    "nebula_client is for async tests, run by anyio's plugin (pytest.mark.anyio) or pytest-asyncio; in a"
+    " plain test write `with TestClient(app) as client`, or nebula.sync.Client()"
+)
 
 _HINT = "let the fixture nebula_allow_outside return True, or their addresses in a list"
 
@@ -86,12 +92,34 @@ def nebula_broker(
 
 
 @pytest.fixture
-async def nebula_client(nebula_broker: RunningBroker) -> AsyncGenerator[Client]:
-    """A client that is connected."""
-    from nebula.rpc.client import Client
+def nebula_client(request: pytest.FixtureRequest, nebula_broker: RunningBroker) -> Client:
+    """A client that is connected, for async tests."""
+    # pytest-asyncio leaves fixtures alone that are not its own, unless its mode is auto; anyio's plugin takes
+    # all of a test that is its own. The broker is named here for those who parametrize what it depends on.
+    del nebula_broker
+    is_asyncio = request.node.get_closest_marker("asyncio") is not None
+    if not is_asyncio and "anyio_backend" not in request.fixturenames:
+        pytest.fail(_NO_ASYNC, pytrace=False)
+    name = "_nebula_asyncio_client" if is_asyncio else "_nebula_anyio_client"
+    client: Client = request.getfixturevalue(name)
+    return client
 
-    async with Client(nebula_broker.url, timeout=_TIMEOUT, tls=nebula_broker.tls) as client:
+
+async def _connected(nebula_broker: RunningBroker) -> AsyncGenerator[Client]:
+    from nebula.rpc.client import Client
+    from nebula.testing.own_task import OwnTask
+
+    client = Client(nebula_broker.url, timeout=_TIMEOUT, tls=nebula_broker.tls)
+    async with OwnTask(client):
         yield client
+
+
+_nebula_anyio_client = pytest.fixture(_connected, name="_nebula_anyio_client")
+
+if find_spec("pytest_asyncio") is not None:
+    import pytest_asyncio  # type: ignore[import-not-found,unused-ignore]  # where it is not installed
+
+    _nebula_asyncio_client = pytest_asyncio.fixture(_connected, name="_nebula_asyncio_client")
 
 
 @pytest.fixture
