@@ -161,6 +161,14 @@ class SettingsError(NebulaError):
     """Settings that cannot be used: says file, place, what is wrong and what is right."""
 
 
+class OutsideBroker(SettingsError):
+    """A connection to another broker than the one of the block: says how to allow it.
+
+    Tests (`TestClient`, `nebula_serve`) and `nebula.embedded` connect to their own broker alone, so that none
+    reaches a live service by accident.
+    """
+
+
 class StoreError(NebulaError):
     """What must survive cannot be kept or read: says where, why and what to do."""
 

@@ -17,6 +17,7 @@ import structlog
 
 from nebula.broker.server import Server
 from nebula.host.pipe import AppEnd, join
+from nebula.stomp.ambient import ambient_broker, carried
 from nebula.stomp.link import Link
 
 # Broker and apps share one GIL. At CPython's 5 ms an app that computes left an echo through the
@@ -120,6 +121,7 @@ class AppThread:
         self._grace = grace
         self._started: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._is_stopping = False
+        self._ambient = ambient_broker()
         self._cancel: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name=f"app {app.name}", daemon=True)
 
@@ -146,7 +148,8 @@ class AppThread:
     def _run(self) -> None:
         error: BaseException | None = None
         try:
-            anyio.run(self._main, backend_options={"use_uvloop": _has_uvloop()})
+            with carried(self._ambient):
+                anyio.run(self._main, backend_options={"use_uvloop": _has_uvloop()})
         except BaseException as failure:
             error = failure
         if not self._started.done():

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import anyio
 import anyio.to_thread
@@ -15,21 +15,31 @@ import structlog
 from nebula.broker.limits import Limits
 from nebula.broker.server import Listener, Server
 from nebula.host.apps import App, hosting
+from nebula.stomp.confinement import confined, listening_here
 
 # What a stopping broker may take: it gives its peers half a second.
 _STOP_SECONDS = 5.0
+
+_HINT = "nebula.embedded(…, allow_outside=True), or their addresses in a list"
 
 _log = structlog.get_logger("nebula.host")
 
 
 @contextlib.asynccontextmanager
 async def embedded(
-    *apps: App, host: str = "127.0.0.1", port: int = 0, limits: Limits | None = None
+    *apps: App,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    limits: Limits | None = None,
+    allow_outside: bool | Sequence[str] = False,
 ) -> AsyncIterator[str]:
     """Run a broker and `apps` in this process; the value is the broker's address.
 
     Broker and apps have a thread and a loop each, so the caller may be on asyncio or trio. They
     share one interpreter: verbs that compute for long belong into `nebula run`.
+
+    `Client()` without an address means this broker, in the block and in the apps, whatever `NEBULA_BROKER`
+    says; connecting to another one raises `OutsideBroker` unless it is allowed.
 
     When the block ends, requests under way are answered first. An app that fails while the block
     runs is logged, and the others go on; its callers get `NoResponder`.
@@ -39,6 +49,7 @@ async def embedded(
         host: where to listen for others.
         port: 0 takes a free one.
         limits: what peers may use of the broker.
+        allow_outside: True allows connections to all other brokers; or their addresses.
 
     Raises:
         OSError: the address cannot be had.
@@ -47,8 +58,10 @@ async def embedded(
     broker = BrokerThread(Server([Listener(host, port)], limits=limits))
     await anyio.to_thread.run_sync(broker.start)
     try:
-        async with hosting(broker.server, apps, _log_failure):
-            yield broker.server.urls[0]
+        url = broker.server.urls[0]
+        with confined(url, hint=_HINT, allow_outside=allow_outside):
+            async with hosting(broker.server, apps, _log_failure):
+                yield url
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(broker.stop)
@@ -103,6 +116,7 @@ class BrokerThread:
     async def _main(self) -> None:
         self._stopped = asyncio.Event()
         await self.server.start()
-        self._started.set_result(None)
-        await self._stopped.wait()
+        with listening_here(self.server.urls):
+            self._started.set_result(None)
+            await self._stopped.wait()
         await self.server.stop()

@@ -68,6 +68,7 @@ class Client(AsksAll, Streaming):
 
     Raises:
         SettingsError: an address cannot be used, or the TLS options.
+        OutsideBroker: at entering: the address is not that of the block that this runs in, see `TestClient`.
         ConnectFailed: at entering: nobody is there, or the broker lets us not in.
         Refused: at entering: the broker gives us no inbox.
     """

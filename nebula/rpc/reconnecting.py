@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 import structlog
 
-from nebula.errors import ConnectFailed, NebulaError, SettingsError
+from nebula.errors import ConnectFailed, NebulaError, OutsideBroker, SettingsError
 from nebula.rpc.retrying import Retry, Sleep
 from nebula.stomp.addresses import parse_address
 from nebula.stomp.client import StompClient
@@ -147,6 +147,7 @@ class Connections:
         Raises:
             ConnectFailed, Refused, …: the first connection could not be had, from any address.
             ConnectionLost, ServerError: the connection ended, and there is to be no other.
+            OutsideBroker: an address that is not allowed here: trying again would not help.
         """
         try:
             while not self._is_leaving:
@@ -187,6 +188,8 @@ class Connections:
                         self._attempt = None
                         began = self._now()
                         await self._until_over(stomp, self._over)
+            except OutsideBroker:
+                raise
             except NebulaError as error:
                 self._fail(error)
             if began is not None and not self._is_leaving:

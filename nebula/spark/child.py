@@ -15,6 +15,8 @@ from anyio.abc import Process
 
 from nebula.spark.lines import Bye, Hello, Line, LineError, LineReader, LineWriter, Stop
 from nebula.spark.processes import MARKER, kill_engine
+from nebula.stomp.addresses import BROKER_VARIABLE
+from nebula.stomp.ambient import ambient_broker
 
 # The file for what the host and its JVM say outside of the protocol.
 ERRORS = "engine.err"
@@ -131,4 +133,10 @@ def environment_of(incarnation: str) -> dict[str, str]:
     # The host and Python's workers import the same modules as the service, wherever it found them. Its
     # own sys.path reaches neither: workers get theirs from the environment alone.
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
-    return {**os.environ, MARKER: incarnation, "PYTHONPATH": path}
+    return {**os.environ, **_broker(), MARKER: incarnation, "PYTHONPATH": path}
+
+
+def _broker() -> dict[str, str]:
+    """What `Client()` means here; a broker in memory is out of reach there, and so is any other one."""
+    broker = ambient_broker()
+    return {} if broker is None else {BROKER_VARIABLE: broker.url}

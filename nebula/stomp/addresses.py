@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from nebula.errors import SettingsError
+from nebula.stomp.ambient import ambient_broker
 
 BROKER_VARIABLE: Final = "NEBULA_BROKER"
 DEFAULT_URL: Final = "stomp://127.0.0.1:61613"
@@ -65,7 +66,8 @@ def parse_address(url: str | None = None) -> Address:
     """Read a broker's address.
 
     Args:
-        url: an address; None means the environment's `NEBULA_BROKER`, else the default
+        url: an address; None means the broker of the block that this runs in (`nebula.testing`,
+            `nebula.embedded`), else the environment's `NEBULA_BROKER`, else the default
             `stomp://127.0.0.1:61613`. Without a port it is 61613, 61614 for `stomps`, 80 for `ws` and
             443 for `wss`; the path of a WebSocket is `/stomp` where none is given.
 
@@ -73,7 +75,7 @@ def parse_address(url: str | None = None) -> Address:
         SettingsError: it is not an address. The text never shows a passcode.
     """
     if url is None:
-        url = os.environ.get(BROKER_VARIABLE) or DEFAULT_URL
+        url = _usual_url()
     parts, port = _split(url)
     _check_scheme(parts.scheme, url)
     if not parts.hostname:
@@ -93,6 +95,11 @@ def parse_address(url: str | None = None) -> Address:
         path=_path(parts.path) if is_websocket else None,
         is_memory=parts.scheme == _MEMORY,
     )
+
+
+def _usual_url() -> str:
+    broker = ambient_broker()
+    return (os.environ.get(BROKER_VARIABLE) or DEFAULT_URL) if broker is None else broker.url
 
 
 def _split(url: str) -> tuple[SplitResult, int | None]:

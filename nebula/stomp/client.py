@@ -22,6 +22,7 @@ from nebula.errors import (
 )
 from nebula.headers import ACCEPTED, RECEIPT_ON_REJECTION
 from nebula.stomp.addresses import Address, parse_address
+from nebula.stomp.ambient import ambient_broker
 from nebula.stomp.client_connection import ClientConnection
 from nebula.stomp.client_protocol import VERSIONS, ClientProtocol
 from nebula.stomp.client_tls import ClientTls, TlsOptions, explain
@@ -58,7 +59,9 @@ class StompClient:
     Args:
         url: `stomp://[LOGIN:PASSCODE@]HOST[:PORT][/VIRTUAL-HOST]`, or `stomps://…` for TLS, or
             `ws[s]://…[/PATH]` for a WebSocket, or `memory://NAME` for a broker of this process (see
-            `nebula.testing`); None is the environment's `NEBULA_BROKER`, else `stomp://127.0.0.1:61613`.
+            `nebula.testing`); None is the broker of the block that this runs in (`TestClient`,
+            `nebula_serve`, `nebula.embedded`), else the environment's `NEBULA_BROKER`, else
+            `stomp://127.0.0.1:61613`.
         login: instead of the address's.
         passcode: instead of the address's.
         client_id: names the session, which outlives the connection where it has durable subscriptions. The
@@ -114,7 +117,7 @@ class StompClient:
         self._connect_timeout = connect_timeout
         self._disconnect_timeout = disconnect_timeout
         self._max_buffered_bytes = max_buffered_bytes
-        self._tls = _client_tls(self._address, tls)
+        self._tls = _client_tls(self._address, _usual_tls() if url is None and tls is None else tls)
         self._limits = limits
         self._open_link = link or self._open_address
         self._tasks: TaskGroup | None = None
@@ -408,6 +411,11 @@ class StompClient:
         if self._connection is None:
             raise LocalProtocolError("the client is not connected: enter it with `async with`")
         return self._connection
+
+
+def _usual_tls() -> TlsOptions | None:
+    broker = ambient_broker()
+    return None if broker is None else broker.tls
 
 
 def _client_tls(address: Address, options: TlsOptions | None) -> ClientTls | None:

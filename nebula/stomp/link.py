@@ -16,6 +16,7 @@ from anyio.streams.tls import TLSAttribute
 
 from nebula.stomp.addresses import Address
 from nebula.stomp.client_tls import ClientTls
+from nebula.stomp.confinement import check_confinement
 from nebula.stomp.memory_links import open_memory_link
 from nebula.stomp.waiter import Waiter, new_waiter, runs_on_asyncio
 
@@ -78,7 +79,9 @@ async def connect_link(address: Address, tls: ClientTls | None = None) -> Link:
 
     Raises:
         OSError: the host is unknown, or nobody listens there; `SSLError`: it is not to be trusted.
+        OutsideBroker: see `check_confinement`.
     """
+    check_confinement(address)
     if address.is_memory:
         return await open_memory_link(address)
     connect = _connect_asyncio if runs_on_asyncio() else _connect_anyio

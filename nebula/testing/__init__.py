@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nebula.testing.app_client import TestClient
-    from nebula.testing.apps import serving
+    from nebula.testing.apps import Serve, serving
     from nebula.testing.clock import VirtualClock, virtual_clock
     from nebula.testing.fakes import Fake, FakeCall, fake
     from nebula.testing.faults import Faults
@@ -20,6 +20,7 @@ __all__ = [
     "FakeCall",
     "Faults",
     "RunningBroker",
+    "Serve",
     "TestClient",
     "Transport",
     "VirtualClock",
@@ -34,6 +35,7 @@ _HOMES = {
     "FakeCall": "fakes",
     "Faults": "faults",
     "RunningBroker": "running",
+    "Serve": "apps",
     "TestClient": "app_client",
     "Transport": "running",
     "VirtualClock": "clock",

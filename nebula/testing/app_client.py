@@ -1,15 +1,20 @@
-"""A client whose services are in the test itself."""
+"""A client whose services are in the test itself, with `await` or without."""
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from nebula import sync
+from nebula.errors import LocalProtocolError
 from nebula.host.apps import App
 from nebula.rpc.client import Client
+from nebula.sync.calls import Calls
 from nebula.testing.apps import serving
 from nebula.testing.fakes import Fake
+from nebula.testing.own_task import OwnTask
 from nebula.testing.running import RunningBroker, started
 
 
@@ -19,13 +24,24 @@ class TestClient(Client):
         async with TestClient(app) as client:
             assert await client.call(quote, "ABC", qty=2) == Decimal("20")
 
-    Services and handlers run in the loop of the test. What they say to each other goes through the codec and
-    the broker as in production, and so do validation and errors.
+    Or without `await`, where the block's client is a `nebula.sync.Client`:
+
+        with TestClient(app) as client:
+            assert client.call(quote, "ABC", qty=2) == Decimal("20")
+
+    Services and handlers run in the loop of the test; without `await`, in a loop on a thread of their own.
+    What they say to each other goes through the codec and the broker as in production, and so do validation
+    and errors.
+
+    `Client()` without an address means this broker as long as the block lasts, in the test and in handlers,
+    whatever `NEBULA_BROKER` says. A client with the address of another broker gets `OutsideBroker` as it is
+    entered: no test reaches a live service by accident. What runs in this process is not outside.
 
     Args:
         *apps: responders, and fakes of what they call.
         timeout: seconds, see `Client`; short, as nothing is far away.
         settings: of the broker by keyword, see `RunningBroker`.
+        allow_outside: True allows connections to all other brokers; or their addresses.
         **options: of the `Client`.
     """
 
@@ -36,12 +52,15 @@ class TestClient(Client):
         *apps: App | Fake,
         timeout: float = 5.0,
         settings: dict[str, Any] | None = None,
+        allow_outside: bool | Sequence[str] = False,
         **options: Any,
     ) -> None:
         self._broker = RunningBroker(**(settings or {}))
         super().__init__(self._broker.memory_url, timeout=timeout, **options)
         self._apps = apps
+        self._allow_outside = allow_outside
         self._surroundings = AsyncExitStack()
+        self._without_await: _WithoutAwait | None = None
 
     @property
     def url(self) -> str:
@@ -51,15 +70,38 @@ class TestClient(Client):
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(started(self._broker))
-            await stack.enter_async_context(serving(self.url, *self._apps))
-            await super().__aenter__()
+            await stack.enter_async_context(serving(self.url, *self._apps, allow_outside=self._allow_outside))
+            await stack.enter_async_context(OwnTask(self._connection()))
             self._surroundings = stack.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await super().__aexit__(kind, error, trace)
-        finally:
-            await self._surroundings.__aexit__(kind, error, trace)
+        await self._surroundings.__aexit__(kind, error, trace)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as stack:
+            await super().__aenter__()
+            stack.push_async_exit(super().__aexit__)
+            yield
+
+    def __enter__(self) -> sync.Client:
+        if self._without_await is not None:
+            raise LocalProtocolError("a client is entered once: make a new one")
+        self._without_await = _WithoutAwait(self)
+        return self._without_await.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._without_await is not None
+        self._without_await.__exit__(kind, error, trace)
+
+
+class _WithoutAwait(sync.Client):
+    """The same client for plain tests: broker, services and client share the loop of its thread."""
+
+    def __init__(self, client: TestClient) -> None:
+        Calls.__init__(self, client)

@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
 from nebula.host.apps import App
 from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.confinement import confined
 from nebula.testing.fakes import Fake, faked_services
+from nebula.testing.own_task import OwnTask
 
 # Seconds that a service may take until it listens, and that its requests have at the end.
 _START_SECONDS = 10.0
 _GRACE = 0.05
 
+_HINT = (
+    "allow_outside=True, or their addresses in a list, as an argument of TestClient, nebula_serve or serving;"
+    " or let the fixture nebula_allow_outside return it"
+)
+
+
+class Serve(Protocol):
+    """What the fixture `nebula_serve` is: `serving` with the fixture's broker."""
+
+    def __call__(
+        self, *apps: App | Fake, grace: float = ..., allow_outside: bool | Sequence[str] = ...
+    ) -> AbstractAsyncContextManager[None]:
+        """Serve `apps` for the block, see `serving`."""
+        ...
+
 
 @asynccontextmanager
 async def serving(
-    url: str, *apps: App | Fake, tls: TlsOptions | None = None, grace: float = _GRACE
+    url: str,
+    *apps: App | Fake,
+    tls: TlsOptions | None = None,
+    grace: float = _GRACE,
+    allow_outside: bool | Sequence[str] = False,
 ) -> AsyncGenerator[None]:
     """Serve `apps` for the block, which begins when all of them take requests.
 
@@ -30,11 +51,16 @@ async def serving(
     block requests under way have `grace` seconds. An app that fails ends the block with its error, which
     comes as it is and not in a group, like an error of the block itself.
 
+    As long as the block lasts, `Client()` without an address means the broker at `url`, whatever
+    `NEBULA_BROKER` says. A client with the address of another broker gets `OutsideBroker`, unless that one is
+    allowed or runs in this process. This holds for the test, the services, and all else in the process.
+
     Args:
         url: of the broker.
         apps: responders, and fakes (see `fake`): all fakes of a service are one responder.
         tls: for `stomps://`, see `TlsOptions`.
         grace: seconds.
+        allow_outside: True allows connections to all other brokers; or their addresses.
 
     Raises:
         NebulaError: as `Responder.run`, of an app.
@@ -43,15 +69,24 @@ async def serving(
     fakes = [each for each in apps if isinstance(each, Fake)]
     real = [each for each in apps if not isinstance(each, Fake)]
     options = {"grace": grace} | ({} if tls is None else {"tls": tls})
-    running = _Running(url, options)
-    with _folder_for_jobs(fakes) as state:
-        await running.start([*real, *faked_services(fakes, state)])
-        try:
+    with (
+        confined(url, hint=_HINT, tls=tls, allow_outside=allow_outside, process=True),
+        _folder_for_jobs(fakes) as state,
+    ):
+        async with OwnTask(_running(url, [*real, *faked_services(fakes, state)], options)):
             yield
-        except BaseException as error:
-            await running.stop(error)
-            raise
-        await running.stop(None)
+
+
+@asynccontextmanager
+async def _running(url: str, apps: Sequence[App], options: dict[str, Any]) -> AsyncGenerator[None]:
+    running = _Running(url, options)
+    await running.start(apps)
+    try:
+        yield
+    except BaseException as error:
+        await running.stop(error)
+        raise
+    await running.stop(None)
 
 
 @contextmanager

@@ -1,0 +1,93 @@
+"""The ambient broker: what `Client()` without an address means in a block, and in all that it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nebula.stomp.client_tls import TlsOptions
+
+__all__ = ["AmbientBroker", "Place", "ambient", "ambient_broker", "carried"]
+
+Place = tuple[str, int]
+"""Host and port, in a form in which two can be compared; see `nebula.stomp.confinement`."""
+
+
+@dataclass(slots=True, eq=False)
+class AmbientBroker:
+    """The broker of a block.
+
+    Attributes:
+        url: its address.
+        tls: what a client needs to trust it; None is what the environment says.
+        allowed: other brokers that may be reached; None: all.
+        hint: how the block is told to allow others, for the text of a refusal.
+        refusals: texts of what was refused, in order.
+        is_open: the block has not ended.
+    """
+
+    url: str
+    tls: TlsOptions | None
+    allowed: frozenset[Place] | None
+    hint: str
+    refusals: list[str] = field(default_factory=list)
+    is_open: bool = True
+
+
+# Tasks inherit it, and threads that anyio starts for them.
+_of_context: ContextVar[AmbientBroker | None] = ContextVar("nebula_ambient_broker", default=None)
+
+# For threads that inherit nothing (executors, other frameworks' loops): the blocks of tests that are open
+# anywhere in the process. One operation on it at a time, which a list bears from several threads.
+_of_process: list[AmbientBroker] = []
+
+
+def ambient_broker() -> AmbientBroker | None:
+    """The broker of the block that this code runs in; None outside of all blocks.
+
+    The context's own comes first, then the test's that was opened last. A task that outlives its block still
+    has the broker of the block, which is gone: it must not find another one by accident.
+    """
+    own = _of_context.get()
+    if own is not None and own.is_open:
+        return own
+    return _of_process[-1] if _of_process else own
+
+
+@contextmanager
+def ambient(broker: AmbientBroker, *, context: bool = True, process: bool = False) -> Generator[None]:
+    """Make it the ambient broker for the block.
+
+    Args:
+        broker: of this block alone.
+        context: for this task or thread, and the tasks that it starts.
+        process: for all code of the process whose context has none.
+    """
+    before = _of_context.get()
+    if context:
+        _of_context.set(broker)
+    if process:
+        _of_process.append(broker)
+    try:
+        yield
+    finally:
+        broker.is_open = False
+        if process:
+            _of_process.remove(broker)
+        # Fixtures may be left in another context than they were entered in: that one has its own.
+        if context and _of_context.get() is broker:
+            _of_context.set(before)
+
+
+@contextmanager
+def carried(broker: AmbientBroker | None) -> Generator[None]:
+    """Take another thread's ambient broker over for the block: a plain thread inherits none."""
+    token = _of_context.set(broker)
+    try:
+        yield
+    finally:
+        _of_context.reset(token)
