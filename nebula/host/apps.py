@@ -13,10 +13,10 @@ from typing import Protocol
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from nebula.broker.server import Server
 from nebula.host.pipe import AppEnd, join
+from nebula.logs import get_logger
 from nebula.stomp.link import Link
 
 # Broker and apps share one GIL. At CPython's 5 ms an app that computes left an echo through the
@@ -29,7 +29,7 @@ _NO_ADDRESS = "stomp://localhost"
 # What an app may take to end beside the grace of its requests: good-byes, and killing an engine.
 _CLOSING_SECONDS = 1.0
 
-_log = structlog.get_logger("nebula.host")
+_log = get_logger("nebula.host")
 
 
 class App(Protocol):

@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from nebula.broker.limits import Limits
 from nebula.broker.server import Listener, Server
 from nebula.host.apps import App, hosting
+from nebula.logs import get_logger
 
 # What a stopping broker may take: it gives its peers half a second.
 _STOP_SECONDS = 5.0
 
-_log = structlog.get_logger("nebula.host")
+_log = get_logger("nebula.host")
 
 
 @contextlib.asynccontextmanager

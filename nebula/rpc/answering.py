@@ -9,10 +9,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import structlog
 
 from nebula import headers as names
 from nebula.errors import ConnectionLost
+from nebula.logs import get_logger
 from nebula.rpc.answer_post import AnswerPost, Post
 from nebula.rpc.answers import SEE_LOG, Answer, failure, is_answer
 from nebula.rpc.brokers import Brand
@@ -35,7 +35,7 @@ from nebula.stomp.messages import Message
 if TYPE_CHECKING:
     from nebula.rpc.verbs import Endpoint
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 _FULL: Final = "too many requests are waiting; try again later"
 _STOPPING: Final = "the service is stopping: ask again"
