@@ -67,6 +67,7 @@ STATUSES: Final[Mapping[str, HTTPStatus]] = {
     "cancelled": HTTPStatus.CONFLICT,
     "streaming-only": HTTPStatus.NOT_ACCEPTABLE,
     "deadline-exceeded": HTTPStatus.GATEWAY_TIMEOUT,
+    "bad-result": HTTPStatus.INTERNAL_SERVER_ERROR,
     "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
     "too-many-attempts": HTTPStatus.INTERNAL_SERVER_ERROR,
     "result-too-large": HTTPStatus.INTERNAL_SERVER_ERROR,
