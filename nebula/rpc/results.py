@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from nebula.rpc.adapting import Adapter
 from nebula.rpc.errors import VerbError
@@ -104,7 +104,7 @@ class ResultContract:
         except ValueError as error:
             raise BadResult("", f"it has no JSON form: {error}") from error
         # Not even looked for where there is nothing that could stand for it.
-        if self._checks and (b"null" in data or b"NaN" in data or b"Infinity" in data):
+        if self._checks and (b"null" in data or _may_be_endless(data)):
             self._refuse_endless(taken, data)
         return data
 
@@ -135,8 +135,12 @@ class ResultContract:
         return data
 
     def _refuse_endless(self, taken: Any, data: bytes) -> None:
+        plain = self.adapter.plain(taken)
+        # pydantic finds out whether there is any in a tenth of the time that it takes to find where.
+        if not _may_be_endless(to_json(plain, inf_nan_mode="constants", bytes_mode="base64", serialize_unknown=True)):
+            return
         written = from_json(data)
-        for place in odd_places(self.adapter.plain(taken), ()):
+        for place in odd_places(plain, ()):
             # A type may have a text for it.
             if _is_lost(_found_at(written, place)):
                 field = self._field(place)
@@ -150,6 +154,11 @@ class ResultContract:
     def _field(self, place: Iterable[Any]) -> str:
         names = [str(one) for one in place]
         return ".".join(names[1:] if self._are_items else names)
+
+
+def _may_be_endless(data: bytes) -> bool:
+    """Whether a number in some JSON is none, or a text says so."""
+    return b"NaN" in data or b"Infinity" in data
 
 
 def _found_at(value: Any, place: Iterable[Any]) -> Any:

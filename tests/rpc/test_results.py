@@ -116,6 +116,7 @@ class Row(TypedDict):
         (Endless, Endless(price=math.nan), '{"price":"NaN"}'),
         (Any, {"text": "NaN and null", "none": None}, '{"text":"NaN and null","none":null}'),
         (float | None, None, "null"),
+        (dict[str, bytes | None], {"a": b"\xff", "b": None}, '{"a":"_w==","b":null}'),
     ],
 )
 def test_result_that_is_allowed_is_converted_and_written(kind: Any, result: Any, written: str) -> None:
