@@ -137,7 +137,9 @@ class ResultContract:
     def _refuse_endless(self, taken: Any, data: bytes) -> None:
         plain = self.adapter.plain(taken)
         # pydantic finds out whether there is any in a tenth of the time that it takes to find where.
-        if not _may_be_endless(to_json(plain, inf_nan_mode="constants", bytes_mode="base64", serialize_unknown=True)):
+        if not _may_be_endless(
+            to_json(plain, inf_nan_mode="constants", bytes_mode="base64", serialize_unknown=True)
+        ):
             return
         written = from_json(data)
         for place in odd_places(plain, ()):
