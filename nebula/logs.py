@@ -1,24 +1,32 @@
-"""The one place that sets up logging: JSON lines off a terminal, coloured text on one, to stderr.
+"""Loggers of Nebula's modules, and the log of its programs.
 
-Libraries never call this; programs do, once, before they start. Events are short phrases in the past
-tense with facts as fields. Times are UTC.
+`get_logger` gives a module its logger: structlog's interface over the standard `logging`, below the logger
+`nebula`. That one has a `NullHandler`: as a library Nebula prints nothing, and the application that uses it
+configures handlers and levels as for any other library. Events are short phrases in the past tense with facts
+as fields: an event and its facts are attributes of its `LogRecord`, and text in its message. Local variables
+are never logged.
 
-Facts are often chosen by a peer, such as a client-id or a destination. On a terminal they pass through
-`nebula.visible`, and so do tracebacks. JSON is for machines, and has only the escapes of JSON.
+`configure` is for programs alone, once, before they start: JSON lines off a terminal, coloured text on one,
+to stderr. Times are UTC. Facts are often chosen by a peer, such as a client-id or a destination. On a
+terminal they pass through `nebula.visible`, and so do tracebacks. JSON is for machines, and has only the
+escapes of JSON.
 """
 
 from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, cast
 
 import structlog
+from structlog.stdlib import BoundLogger
+from structlog.typing import EventDict, Processor
 
 from nebula.visible import visible
 
@@ -28,6 +36,23 @@ _INTERVAL_SECONDS: Final = 1.0
 
 # Tracebacks, as structlog names them.
 _OF_MANY_LINES: Final = frozenset({"exception", "stack"})
+
+# The logger above all of ours.
+_ROOT: Final = "nebula"
+
+# What a record has without any fact. `message` and `asctime` are set by the formatter that comes first.
+_RESERVED: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
+
+# What `logging` takes itself.
+_OF_LOGGING: Final = ("exc_info", "stack_info")
+
+# From `logging` to whoever called the logger, there are three functions of structlog.
+_STACK_LEVEL: Final = 4
+
+# Text that needs no quotes to be told from the next fact.
+_PLAIN: Final = re.compile(r"[^\s\"'=]+")
+
+logging.getLogger(_ROOT).addHandler(logging.NullHandler())
 
 
 class Level(StrEnum):
@@ -39,15 +64,66 @@ class Level(StrEnum):
     ERROR = "error"
 
 
-def configure(level: Level = Level.INFO, *, stream: TextIO | None = None) -> None:
-    """Send our log and that of the standard library's `logging` to `stream` (stderr).
+def get_logger(name: str) -> BoundLogger:
+    """The logger of a module of ours: `_log = get_logger(__name__)`.
 
-    Calling it again replaces what was set before.
+    Whatever an application tells structlog, this one goes through `logging`.
+
+    Args:
+        name: of the logger of `logging`: `nebula`, or below it.
+    """
+    return cast(
+        BoundLogger,
+        structlog.wrap_logger(
+            logging.getLogger(name),
+            processors=[
+                structlog.stdlib.filter_by_level,
+                structlog.contextvars.merge_contextvars,
+                _for_logging,
+            ],
+            wrapper_class=BoundLogger,
+            cache_logger_on_first_use=True,
+        ),
+    )
+
+
+def _for_logging(_logger: Any, _method: str, facts: EventDict) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments for `logging`: a message with a place for each fact, and all facts as attributes.
+
+    The message is the same for each such event: tools that group messages, such as Sentry, group events.
+    """
+    event = str(facts.pop("event"))
+    options: dict[str, Any] = {name: facts.pop(name) for name in _OF_LOGGING if name in facts}
+    message = event
+    if facts:  # without arguments, `logging` reads no % in a message
+        message = " ".join([event.replace("%", "%%"), *(f"{name.replace('%', '%%')}=%s" for name in facts)])
+    options["extra"] = {"event": event} | {_attribute(name): value for name, value in facts.items()}
+    options["stacklevel"] = _STACK_LEVEL
+    return (message, *(_as_text(value) for value in facts.values())), options
+
+
+def _attribute(name: str) -> str:
+    """How a fact is called in a record, where its own name may be taken."""
+    return f"{name}_" if name in _RESERVED or name == "event" else name
+
+
+def _as_text(value: Any) -> str:
+    """One line, whoever chose the value: it may end up on a terminal."""
+    text = str(value) if isinstance(value, str | int | float) else repr(value)
+    if not isinstance(value, str):
+        return visible(text)
+    return text if _PLAIN.fullmatch(text) and text.isprintable() else repr(text)
+
+
+def configure(level: Level = Level.INFO, *, stream: TextIO | None = None) -> None:
+    """Send our log and that of the standard library's `logging` to `stream` (stderr): for programs alone.
+
+    The log of handlers that use structlog goes there, too. Calling it again replaces what was set before.
     """
     out = sys.stderr if stream is None else stream
     renderers = _for_terminals() if out.isatty() else _for_machines()
     threshold = logging.getLevelNamesMapping()[level.upper()]
-    shared: list[structlog.typing.Processor] = [
+    shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -72,12 +148,14 @@ class _Printer(structlog.PrintLogger):
     log = debug = info = warning = error = critical = exception = msg
 
 
-def _for_terminals() -> list[structlog.typing.Processor]:
+def _for_terminals() -> list[Processor]:
     return [_show_facts, structlog.dev.ConsoleRenderer(colors=True, exception_formatter=_write_traceback)]
 
 
-def _show_facts(_logger: Any, _method: str, facts: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def _show_facts(_logger: Any, _method: str, facts: EventDict) -> EventDict:
     """Names and values made safe for a terminal; colours are added later."""
+    if str(facts.get("logger", "")).startswith(f"{_ROOT}."):
+        del facts["logger"]  # of ours, the event says where it comes from
     return {visible(name): _shown(name, value) for name, value in facts.items()}
 
 
@@ -95,7 +173,7 @@ def _write_traceback(out: TextIO, exc_info: structlog.typing.ExcInfo) -> None:
     out.write(visible(written.getvalue(), keep="\n\t"))
 
 
-def _for_machines() -> list[structlog.typing.Processor]:
+def _for_machines() -> list[Processor]:
     # A traceback is one field: a line of the log stays one line.
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
 
@@ -103,21 +181,58 @@ def _for_machines() -> list[structlog.typing.Processor]:
 def _adopt_standard_library(
     out: TextIO,
     threshold: int,
-    shared: list[structlog.typing.Processor],
-    renderers: list[structlog.typing.Processor],
+    shared: list[Processor],
+    renderers: list[Processor],
 ) -> None:
-    """asyncio and third parties log through `logging`: the same format, from warnings on at most."""
+    """Our own loggers, and asyncio and third parties in the same format: these from warnings on at most."""
     remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
-    handler = logging.StreamHandler(out)
+    handler = _Handler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[remove_meta, *renderers],
-            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, _take_facts, *shared],
         )
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(threshold, logging.WARNING))
+    logging.getLogger(_ROOT).setLevel(threshold)
+
+
+def _take_facts(_logger: Any, _method: str, told: EventDict) -> EventDict:
+    """Of an event of ours, the fields that it was logged with."""
+    record: logging.LogRecord = told["_record"]
+    if (event := getattr(record, "event", None)) is not None and record.name.partition(".")[0] == _ROOT:
+        told.update(facts_of(record))
+        told["event"] = event
+    return told
+
+
+def facts_of(record: logging.LogRecord) -> dict[str, Any]:
+    """The facts that one of our events was logged with."""
+    named = {name: value for name, value in vars(record).items() if name not in _RESERVED and name != "event"}
+    return {_fact(name): value for name, value in named.items()}
+
+
+def _fact(attribute: str) -> str:
+    name = attribute.removesuffix("_")
+    return name if _attribute(name) == attribute else attribute
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Writes what can be written: whoever logs that a disk is full must not fail where the log is on it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the name in `logging`
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+
+def configure_if_nobody_has() -> None:
+    """`configure` in a process that may have a log already: nothing where there is any handler."""
+    ours = logging.getLogger(_ROOT)
+    handlers = [*ours.handlers, *logging.getLogger().handlers]
+    if all(isinstance(one, logging.NullHandler) for one in handlers):
+        configure()
 
 
 class PacedLog:
@@ -131,7 +246,7 @@ class PacedLog:
     """
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._log = structlog.get_logger(name)
+        self._log = get_logger(name)
         self._clock = clock
         # By event: when its second began, and how often it has happened since. Events are few.
         self._seconds: dict[str, tuple[float, int]] = {}

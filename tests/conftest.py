@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it has no types
 
@@ -34,10 +33,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 def pytest_configure() -> None:
-    """Log plain tracebacks: drawing one with its variables takes seconds, in which nothing else is done."""
-    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
-    # What holds of all examples holds on a busy machine.
+    """What holds of all examples holds on a busy machine."""
     settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("unhurried")
 

@@ -17,6 +17,8 @@ import structlog
 from nebula import logs
 from tests.own_logs import own_logs
 
+NAME = "nebula.tests"
+
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
@@ -30,12 +32,13 @@ class FullDisk(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def _restore_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    root, ours = logging.getLogger(), logging.getLogger("nebula")
+    handlers, level, own_level = list(root.handlers), root.level, ours.level
     before = structlog.get_config()
     structlog.reset_defaults()
     yield
     structlog.configure(**before)
+    ours.setLevel(own_level)
     root.handlers[:] = handlers
     root.setLevel(level)
 
@@ -48,7 +51,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 def test_log_on_a_full_disk_disturbs_nobody(name: str) -> None:
     logs.configure(logs.Level.DEBUG, stream=FullDisk())
 
-    getattr(structlog.get_logger(), name)("no room")
+    getattr(logs.get_logger(NAME), name)("no room")
     getattr(logging.getLogger("library"), name)("no room")
 
 
@@ -56,11 +59,16 @@ def test_off_a_terminal_each_event_is_a_json_line_with_its_facts() -> None:
     stream = io.StringIO()
     logs.configure(stream=stream)
 
-    structlog.get_logger().info("connection opened", peer="127.0.0.1:1")
+    logs.get_logger(NAME).info("connection opened", peer="127.0.0.1:1")
 
     (line,) = lines(stream)
     time = datetime.fromisoformat(line.pop("timestamp"))
-    assert line == {"event": "connection opened", "level": "info", "peer": "127.0.0.1:1"}
+    assert line == {
+        "event": "connection opened",
+        "level": "info",
+        "logger": NAME,
+        "peer": "127.0.0.1:1",
+    }
     assert time.tzinfo == UTC
     assert datetime.now(UTC) - time < timedelta(minutes=1)
 
@@ -69,9 +77,10 @@ def test_on_a_terminal_events_are_readable_text() -> None:
     stream = Terminal()
     logs.configure(stream=stream)
 
-    structlog.get_logger().info("connection opened", peer="127.0.0.1:1")
+    logs.get_logger(NAME).info("connection opened", peer="127.0.0.1:1")
 
     assert "connection opened" in stream.getvalue()
+    assert NAME not in stream.getvalue()
     assert not stream.getvalue().startswith("{")
 
 
@@ -79,8 +88,8 @@ def test_events_below_the_level_are_left_out() -> None:
     stream = io.StringIO()
     logs.configure(logs.Level.WARNING, stream=stream)
 
-    structlog.get_logger().info("frame received")
-    structlog.get_logger().warning("peer slowed")
+    logs.get_logger(NAME).info("frame received")
+    logs.get_logger(NAME).warning("peer slowed")
 
     assert [line["event"] for line in lines(stream)] == ["peer slowed"]
 
@@ -92,7 +101,7 @@ def test_traceback_stays_on_the_line_of_its_event() -> None:
     try:
         raise RuntimeError("broken")
     except RuntimeError:
-        structlog.get_logger().exception("handler failed")
+        logs.get_logger(NAME).exception("handler failed")
 
     (line,) = lines(stream)
     assert "RuntimeError: broken" in line["exception"]
@@ -103,7 +112,7 @@ def test_bound_context_is_on_each_event() -> None:
     logs.configure(stream=stream)
 
     with structlog.contextvars.bound_contextvars(job="reports/1"):
-        structlog.get_logger().info("job started")
+        logs.get_logger(NAME).info("job started")
 
     assert lines(stream)[0]["job"] == "reports/1"
 
@@ -119,9 +128,40 @@ def test_standard_librarys_warnings_have_the_same_format() -> None:
     assert (line["event"], line["level"], line["logger"]) == ("Task t1 was slow", "warning", "asyncio")
 
 
+def test_handlers_that_use_structlog_have_the_same_format() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+
+    log = structlog.stdlib.get_logger()
+    log.info("order taken", number=7)
+    log.debug("not of interest")
+
+    (line,) = lines(stream)
+    assert (line["event"], line["level"], line["number"]) == ("order taken", "info", 7)
+
+
+def test_log_that_somebody_has_configured_is_left_as_it_is() -> None:
+    root = logging.getLogger()
+    theirs = logging.StreamHandler(io.StringIO())
+    root.handlers[:] = [theirs]
+
+    logs.configure_if_nobody_has()
+
+    assert root.handlers == [theirs]
+
+
+def test_log_that_nobody_has_configured_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger().handlers[:] = []
+
+    logs.configure_if_nobody_has()
+    logs.get_logger(NAME).info("engine started")
+
+    assert json.loads(capsys.readouterr().err)["event"] == "engine started"
+
+
 def test_second_call_replaces_the_first() -> None:
     first, second = io.StringIO(), io.StringIO()
-    log = structlog.get_logger()
+    log = logs.get_logger(NAME)
     logs.configure(stream=first)
     log.info("one")
 
@@ -135,7 +175,7 @@ def test_second_call_replaces_the_first() -> None:
 
 def test_what_strangers_cause_is_told_at_a_pace_and_the_rest_is_counted() -> None:
     now = 0.0
-    log = logs.PacedLog("test", clock=lambda: now)
+    log = logs.PacedLog(NAME, clock=lambda: now)
 
     with own_logs() as logged:
         for _ in range(1000):
@@ -168,7 +208,7 @@ def test_facts_that_strangers_chose_are_only_text_on_a_terminal() -> None:
     stream = Terminal()
     logs.configure(stream=stream)
 
-    structlog.get_logger().warning(
+    logs.get_logger(NAME).warning(
         f"event {EVIL}",
         principal=EVIL,
         **{EVIL: 1},
@@ -191,7 +231,7 @@ def test_traceback_that_quotes_strangers_is_only_text_on_a_terminal() -> None:
         error.add_note(EVIL)
         raise ExceptionGroup(EVIL, [error])
     except ExceptionGroup:
-        structlog.get_logger().exception("handler failed")
+        logs.get_logger(NAME).exception("handler failed")
 
     assert evil_lines(stream).count("\\x1b]0;owned") == 3
 
@@ -212,7 +252,7 @@ def test_facts_in_json_are_what_they_were() -> None:
     stream = io.StringIO()
     logs.configure(stream=stream)
 
-    structlog.get_logger().warning("event", principal=EVIL)
+    logs.get_logger(NAME).warning("event", principal=EVIL)
 
     (line,) = lines(stream)
     assert line["principal"] == EVIL

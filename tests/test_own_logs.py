@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import pytest
-import structlog
 
+from nebula.logs import get_logger
 from tests.own_logs import own_logs
 
-_log = structlog.get_logger()
+_log = get_logger("nebula.tests")
 
 
 def test_threads_of_the_block_are_heard_and_those_before_it_are_not() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import structlog
+from nebula.logs import get_logger
 
-_log = structlog.get_logger("nebula.broker")
+_log = get_logger("nebula.broker")
 
 _LOOK_SECONDS = 1.0
 

@@ -9,13 +9,12 @@ import re
 from collections import Counter
 from typing import Any, Final
 
-import structlog
-
 from nebula.broker.account import Account
 from nebula.broker.messages import Verdict
 from nebula.broker.notes import MESSAGES_DROPPED, Note
+from nebula.logs import get_logger
 
-_log = structlog.get_logger("nebula.broker")
+_log = get_logger("nebula.broker")
 
 # Of one kind so many in a second are told whole; the others are counted. Ten thousand connects a second
 # would take longer to log than to serve.

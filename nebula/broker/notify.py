@@ -9,9 +9,9 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-import structlog
+from nebula.logs import get_logger
 
-_log = structlog.get_logger("nebula.broker")
+_log = get_logger("nebula.broker")
 
 READY: Final = "READY=1"
 STOPPING: Final = "STOPPING=1"

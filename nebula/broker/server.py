@@ -19,8 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import structlog
-
 from nebula import __version__
 from nebula.broker.access import ANONYMOUS, AccessPolicy, Grants
 from nebula.broker.administration import Administration
@@ -46,10 +44,11 @@ from nebula.broker.turns import Turns
 from nebula.broker.writer import Writer
 from nebula.errors import SettingsError
 from nebula.headers import DEAD_LETTER_QUEUE
+from nebula.logs import get_logger
 
 __all__ = ["Listener", "Server"]
 
-_log = structlog.get_logger("nebula.broker")
+_log = get_logger("nebula.broker")
 
 # How often time passes for the core: expiry, and senders that wait in vain.
 _ADVANCE_SECONDS = 0.25

@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from nebula.broker.listeners import Identity, Proof
 from nebula.errors import Refused, SettingsError
+from nebula.logs import get_logger
 
-_log = structlog.get_logger("nebula.broker")
+_log = get_logger("nebula.broker")
 
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{64}")
 

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-import structlog
 from websockets.exceptions import NegotiationError
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
@@ -22,9 +21,10 @@ from websockets.typing import Subprotocol
 from nebula.broker.connection import Connection
 from nebula.broker.limits import Limits
 from nebula.broker.parting import part_from
+from nebula.logs import get_logger
 from nebula.stomp.dialects import DIALECTS
 
-_log = structlog.get_logger("nebula.broker")
+_log = get_logger("nebula.broker")
 
 # The best first. They only say that it is STOMP: which version counts is settled by CONNECT.
 _SUBPROTOCOLS = [Subprotocol(f"v{version.replace('.', '')}.stomp") for version in reversed(DIALECTS)]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import anyio
-import structlog
 
 from nebula import logs
 from nebula.broker.assembly import Assembly
@@ -32,11 +31,11 @@ from nebula.host.apps import App, hosting
 from nebula.host.http_calls import http_calls
 from nebula.host.own_verbs import own_responder
 from nebula.host.service_pages import pages_served
-from nebula.logs import Level
+from nebula.logs import Level, get_logger
 from nebula.record.recorder import Recorder
 from nebula.rpc.responder import Responder
 
-_log = structlog.get_logger("nebula.broker")
+_log = get_logger("nebula.broker")
 
 # Beside connections: the store, listeners, pipes, and connections that are being refused.
 _OTHER_FILES = 200

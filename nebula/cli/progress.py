@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import structlog
 from rich.progress import (
     BarColumn,
     Progress,
@@ -18,8 +17,9 @@ from rich.progress import (
 )
 
 from nebula.cli.terminal import Screen, progress_of, stderr_screen
+from nebula.logs import get_logger
 
-_log = structlog.get_logger("nebula.broker")
+_log = get_logger("nebula.broker")
 
 _PATIENCE_SECONDS: Final = 1.0
 _LINE_SECONDS: Final = 5.0

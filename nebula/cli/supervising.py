@@ -15,16 +15,16 @@ from time import monotonic
 from typing import Any, Final
 
 import anyio
-import structlog
 from anyio.abc import ByteReceiveStream, Process, TaskGroup
 
 from nebula.cli.exits import Exit
 from nebula.cli.terminal import hand_on, silence_stdout
 from nebula.errors import SettingsError
+from nebula.logs import get_logger
 
 __all__ = ["Supervisor", "Worker", "check_can_watch"]
 
-_log = structlog.get_logger("nebula.run")
+_log = get_logger("nebula.run")
 
 # Between the end of a worker and its next begin; doubled each time, until one has lived for a while.
 _FIRST_DELAY: Final = 0.5

@@ -13,10 +13,10 @@ from typing import Protocol
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from nebula.broker.server import Server
 from nebula.host.pipe import AppEnd, join
+from nebula.logs import get_logger
 from nebula.stomp.ambient import ambient_broker, carried
 from nebula.stomp.link import Link
 
@@ -30,7 +30,7 @@ _NO_ADDRESS = "stomp://localhost"
 # What an app may take to end beside the grace of its requests: good-byes, and killing an engine.
 _CLOSING_SECONDS = 1.0
 
-_log = structlog.get_logger("nebula.host")
+_log = get_logger("nebula.host")
 
 
 class App(Protocol):

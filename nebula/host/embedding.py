@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Sequence
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from nebula.broker.limits import Limits
 from nebula.broker.server import Listener, Server
 from nebula.host.apps import App, hosting
+from nebula.logs import get_logger
 from nebula.stomp.confinement import confined, listening_here
 
 # What a stopping broker may take: it gives its peers half a second.
@@ -22,7 +22,7 @@ _STOP_SECONDS = 5.0
 
 _HINT = "nebula.embedded(…, allow_outside=True), or their addresses in a list"
 
-_log = structlog.get_logger("nebula.host")
+_log = get_logger("nebula.host")
 
 
 @contextlib.asynccontextmanager

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, unquote
 
 import anyio
-import structlog
 from pydantic_core import from_json
 
 from nebula.broker.http_posts import JSON_TYPE, Answer, Posted, problem, too_large
 from nebula.errors import CallTimeout, ConnectionLost, NebulaError, NoResponder, Rejected, RemoteError
 from nebula.headers import REJECTED_FULL, REJECTED_UNAUTHORISED, TIMEOUT
 from nebula.host.pipe import AppEnd, join
+from nebula.logs import get_logger
 from nebula.rpc.client import Client
 from nebula.rpc.envelope import ascii_json, dump_json, encode
 from nebula.rpc.errors import CODES
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 PATH: Final = "/call/"
 
-_log = structlog.get_logger("nebula.host")
+_log = get_logger("nebula.host")
 
 # The link is given: an address from the environment, which may be another broker's, is not asked for.
 _NO_ADDRESS: Final = "stomp://localhost"
@@ -67,6 +67,7 @@ STATUSES: Final[Mapping[str, HTTPStatus]] = {
     "cancelled": HTTPStatus.CONFLICT,
     "streaming-only": HTTPStatus.NOT_ACCEPTABLE,
     "deadline-exceeded": HTTPStatus.GATEWAY_TIMEOUT,
+    "bad-result": HTTPStatus.INTERNAL_SERVER_ERROR,
     "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
     "too-many-attempts": HTTPStatus.INTERNAL_SERVER_ERROR,
     "result-too-large": HTTPStatus.INTERNAL_SERVER_ERROR,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
-import structlog
 from pydantic import Field
 
 from nebula.broker.administration import (
@@ -50,6 +49,7 @@ from nebula.broker.rows import (
 from nebula.broker.status import BrokerStatus, finish, status_of
 from nebula.errors import Refused
 from nebula.host.deep import peek_deep
+from nebula.logs import get_logger
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.responder import Responder
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_log = structlog.get_logger("nebula.host")
+_log = get_logger("nebula.host")
 
 MayCall: TypeAlias = Callable[[Request, str], None]
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-import structlog
 from pydantic import BaseModel, Field
 
 from nebula.avro import Registry, Schema
@@ -17,6 +16,7 @@ from nebula.broker.sqlite_store import SqliteStore
 from nebula.errors import AvroError, SettingsError, StoreError
 from nebula.headers import BROKER_QUEUE
 from nebula.host.operator_verbs import add_operator_verbs
+from nebula.logs import get_logger
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.responder import Responder
@@ -26,7 +26,7 @@ NAME = "nebula"
 
 _RELOAD_SECONDS = 10.0
 
-_log = structlog.get_logger("nebula.host")
+_log = get_logger("nebula.host")
 
 
 class SchemaEntry(BaseModel):

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio.lowlevel
-import structlog
 
 from nebula.broker.connection import Connection
+from nebula.logs import get_logger
 from nebula.stomp.waiter import runs_on_asyncio
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ HIGH_WATER_BYTES = 256 * 1024
 _TURN_BYTES = 256 * 1024
 _DRAIN_BYTES = 64 * 1024
 
-_log = structlog.get_logger("nebula.host")
+_log = get_logger("nebula.host")
 
 
 class _TrioLoop:

@@ -75,13 +75,19 @@ def _of_verbs(service: str, tallies: Mapping[str, Tally]) -> Iterator[Metric]:
         "nebula_service_requests", "Requests that a verb was run for.", labels=labels
     )
     errors = CounterMetricFamily("nebula_service_errors", "Of them those answered `error`.", labels=labels)
+    bad = CounterMetricFamily(
+        "nebula_service_bad_results",
+        "Of them those whose handler returned what it does not declare.",
+        labels=labels,
+    )
     seconds = HistogramMetricFamily(
         "nebula_service_request_seconds", "From the begin of a request to its answer.", labels=labels
     )
     for verb, tally in tallies.items():
         requests.add_metric([service, verb], tally.requests)
         errors.add_metric([service, verb], tally.errors)
+        bad.add_metric([service, verb], tally.bad_results)
         counts = [*tally.latency.at_most(BOUNDS), tally.latency.total]
         buckets = list(zip([*map(str, BOUNDS), "+Inf"], map(float, counts), strict=True))
         seconds.add_metric([service, verb], buckets, sum_value=tally.seconds)
-    yield from (requests, errors, seconds)
+    yield from (requests, errors, bad, seconds)

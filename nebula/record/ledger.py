@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import structlog
-
 from nebula.errors import NebulaError
+from nebula.logs import get_logger
 from nebula.private import open_private
 from nebula.record.disk import sync_file, sync_folder, write_at
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 MAX_IN_DOUBT: Final = 300_000
 """Ids that are kept at most, by default, of messages whose ACKs nobody has confirmed."""

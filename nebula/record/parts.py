@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from nebula.avro.schema import Schema
 from nebula.errors import AvroError, SettingsError
+from nebula.logs import get_logger
 from nebula.private import open_private, tighten
 from nebula.record.container import ContainerError, ContainerWriter, cut
 from nebula.record.disk import make_folders, sync_file, sync_folder, truncate
@@ -23,7 +22,7 @@ from nebula.record.sorting import Kind
 
 __all__ = ["Parts", "Rotation"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 _HOUR_MS: Final = 3_600_000
 _PART: Final = ".part"

@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 import anyio
 import anyio.from_thread
 import anyio.to_thread
-import structlog
 
 from nebula.avro.schema import Schema
 from nebula.errors import ConnectionLost, NebulaError, SettingsError
+from nebula.logs import get_logger
 from nebula.record.disk import SyncFailed, is_full
 from nebula.record.identity import id_of
 from nebula.record.intake import Batch, Intake
@@ -39,7 +39,7 @@ __all__ = ["Recorder", "Recording", "Rotation"]
 
 T = TypeVar("T")
 
-_log = structlog.get_logger("nebula.record")
+_log = get_logger("nebula.record")
 
 # How often files are looked at whose time may have come, and the status is written.
 _TICK_SECONDS: Final = 1.0

@@ -8,17 +8,16 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-import structlog
-
 from nebula.avro.registry import Registry
 from nebula.avro.schema import Schema
 from nebula.errors import AvroError, NebulaError
+from nebula.logs import get_logger
 from nebula.rpc.client import Client
 from nebula.stomp.client_tls import TlsOptions
 
 __all__ = ["SchemaFinder", "ask_broker"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 _ASK_SECONDS: Final = 5.0
 

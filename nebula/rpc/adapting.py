@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -23,6 +23,7 @@ DEPRECATED_BECAUSE: Final = "deprecationMessage"
 
 # A model says for itself how its octets travel; for all else we do. As text they would have to be UTF-8.
 _CONFIG: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+_DISTRUSTFUL: Final = ConfigDict(**_CONFIG, revalidate_instances="always")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Adapter:
 
     Args:
         kind: the type or function. Reading for a function calls it.
+        trusts: take an instance of a dataclass as it is; else its fields are checked, too.
 
     Attributes:
         read: makes a value of what JSON gave (`str`, `dict`, …); raises pydantic's ValidationError.
@@ -53,9 +55,9 @@ class Adapter:
 
     __slots__ = ("_adapter", "read", "take")
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Any, *, trusts: bool = True) -> None:
         whole: Any = kind if inspect.isfunction(kind) else Annotated[Any, _Of(kind)]
-        self._adapter: TypeAdapter[Any] = TypeAdapter(whole, config=_CONFIG)
+        self._adapter: TypeAdapter[Any] = TypeAdapter(whole, config=_CONFIG if trusts else _DISTRUSTFUL)
         validator = self._adapter.validator
         self.take: Callable[[Any], Any] = validator.validate_python
         self.read = self.take
@@ -63,18 +65,32 @@ class Adapter:
             assert isinstance(validator, SchemaValidator)
             self.read = partial(_read_text, validator)
 
-    def write(self, value: Any) -> bytes:
+    def write(self, value: Any, *, is_exact: bool = False) -> bytes:
         """A value as ASCII-only JSON; one of another type goes by its own type.
 
+        Args:
+            value: to be written.
+            is_exact: refuse one of another type.
+
         Raises:
-            ValueError: it has no JSON form.
+            ValueError: it has no JSON form, or is of another type.
         """
         # No warnings: pydantic's would show the value on stderr.
-        return ascii_json(self._adapter.serializer.to_json(value, by_alias=True, warnings=False))
+        warnings: Literal["error", "none"] = "error" if is_exact else "none"
+        return ascii_json(self._adapter.serializer.to_json(value, by_alias=True, warnings=warnings))
 
     def plain(self, value: Any) -> Any:
         """A value as dicts, lists and scalars of Python: dates, decimals and octets stay what they are."""
         return self._adapter.serializer.to_python(value, by_alias=True, warnings=False)
+
+    def can_check_dataclasses(self) -> bool:
+        """Whether there are dataclasses in it, and their fields can be checked once more."""
+        found = [one for one in _nodes(self._adapter.core_schema, set()) if one.get("type") == "dataclass"]
+        return bool(found) and all(map(_is_made_of_its_fields, found))
+
+    def is_lazy(self) -> bool:
+        """Whether it has an `Iterable`, which is checked as it is read, and can be read once."""
+        return any(one.get("type") == "generator" for one in _nodes(self._adapter.core_schema, set()))
 
     def schema(self, mode: Literal["validation", "serialization"]) -> dict[str, Any]:
         """JSON Schema of what is read, or of what is written."""
@@ -101,6 +117,26 @@ def _knows_json_by_its_text(node: Any, seen: set[int]) -> bool:
     if isinstance(node, list | tuple):
         return any(_knows_json_by_its_text(one, seen) for one in node)
     return False
+
+
+def _nodes(node: Any, seen: set[int]) -> Iterator[Mapping[str, Any]]:
+    """All mappings in a schema of pydantic's, each once."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, Mapping):
+        yield node
+    if isinstance(node, Mapping | list | tuple):
+        for one in node.values() if isinstance(node, Mapping) else node:
+            yield from _nodes(one, seen)
+
+
+def _is_made_of_its_fields(dataclass: Mapping[str, Any]) -> bool:
+    """Whether one with the same fields can be made: none is lost, as `InitVar` is, or made by itself."""
+    fields = dataclass["schema"].get("fields", ())
+    return not any(
+        isinstance(one, Mapping) and (one.get("init_only") or one.get("init") is False) for one in fields
+    )
 
 
 class _Schemas(GenerateJsonSchema):

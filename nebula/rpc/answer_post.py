@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-import structlog
-
 from nebula import headers as names
+from nebula.logs import get_logger
 from nebula.rpc.answers import Answer, failure
 from nebula.rpc.brokers import LONGEST_HEADER, NEBULA, Brand
 from nebula.rpc.context import Request
@@ -16,7 +15,7 @@ from nebula.rpc.errors import VerbError
 
 __all__ = ["AnswerPost", "Post"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # As much of such a header as a log wants.
 _LONG: Final = 200

@@ -9,10 +9,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import structlog
 
 from nebula import headers as names
 from nebula.errors import ConnectionLost
+from nebula.logs import get_logger
 from nebula.rpc.answer_post import AnswerPost, Post
 from nebula.rpc.answers import SEE_LOG, Answer, failure, is_answer
 from nebula.rpc.brokers import Brand
@@ -26,6 +26,7 @@ from nebula.rpc.gates import MOST_ASIDE, Gate
 from nebula.rpc.handling import Handling, is_meant
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.lane import Worker
+from nebula.rpc.results import BadResult
 from nebula.rpc.rules import AnswerRules
 from nebula.rpc.running import Running
 from nebula.rpc.statistics import Tally
@@ -35,7 +36,7 @@ from nebula.stomp.messages import Message
 if TYPE_CHECKING:
     from nebula.rpc.verbs import Endpoint
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 _FULL: Final = "too many requests are waiting; try again later"
 _STOPPING: Final = "the service is stopping: ask again"
@@ -292,6 +293,9 @@ class Answerer:
         # A job refuses, and so may a handler: those are the errors that are meant for the caller.
         except VerbError as error:
             tally.errors += 1
+            if isinstance(error, BadResult):
+                tally.bad_results += 1
+                _log.error("bad result", verb=verb.name, field=error.field, problem=error.problem)
             return failure(error) if is_meant(error, verb) else self._internal(verb, error)
         # `sys.exit` in a handler, of some argument parser for one, is not the end of the service.
         except (Exception, SystemExit) as error:

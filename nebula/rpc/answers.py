@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from nebula import headers as names
+from nebula.logs import get_logger
 from nebula.rpc.envelope import ERROR, SUCCESS, Envelope, dump_json
 from nebula.rpc.errors import VerbError
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # "Nothing to report", as the gem writes it (C.5).
 _NO_PARAMETERS: Final = b"[]"

@@ -9,17 +9,17 @@ from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import anyio
-import structlog
 from cachetools import TLRUCache
 from pydantic_core import from_json
 
 from nebula.errors import CallTimeout, NebulaError, fresh
+from nebula.logs import get_logger
 from nebula.rpc.avro_bodies import AvroBody, read_message
 from nebula.rpc.envelope import content_type_of, dump_json
 from nebula.rpc.replies import Reply
 from nebula.rpc.resolving import destination_of
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # What an entry takes beside its key and its answer, roughly.
 _OVERHEAD_BYTES: Final = 500

@@ -10,10 +10,10 @@ from typing import Any, Final
 from uuid import uuid4
 
 import anyio
-import structlog
 
 from nebula import headers as names
 from nebula.errors import AvroError, CallTimeout, ConnectionLost, NebulaError, NoResponder
+from nebula.logs import get_logger
 from nebula.rpc.brokers import Brand, brand_of, no_last_values, whole_milliseconds
 from nebula.rpc.calling import request_body
 from nebula.rpc.chain import answering_chain, unless_sent
@@ -32,7 +32,7 @@ from nebula.stomp.client import AckMode, Listener, Message, StompClient
 
 __all__ = ["Consumer", "Consumers"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # As for a service's own queues: brokers of MaXaM's profile do not answer what they do not permit.
 _LISTEN_SECONDS: Final = 30.0

@@ -52,6 +52,10 @@ _TABLE: Final = (
     ErrorCode("streaming-only", "The verb's result is too long for one reply."),
     ErrorCode("not-found", "The thing asked for does not exist (any more)."),
     ErrorCode("elsewhere", "Another instance holds the job: ask the queue in `details.via`."),
+    ErrorCode(
+        "bad-result",
+        "The service returned what its verb does not declare, or what JSON cannot carry; its log says what.",
+    ),
     ErrorCode("internal", "The service failed; its log has the cause."),
     # Jobs.
     ErrorCode("engine-unavailable", "The Spark engine cannot start.", is_retryable=True),

@@ -151,9 +151,10 @@ class Handling:
         # A job's answer comes ready: its early `success` has parameters.
         if isinstance(result, Answer):
             return result
-        if result is None:
-            return success()
         contract = verb.signature
+        if result is None:
+            contract.check_none()
+            return success()
         is_avro = type(request.parameters) is AvroValue
         return Answer(verb.response, contract.dump_avro(result) if is_avro else contract.dump(result))
 

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Final, TypeVar
 
 import anyio
-import structlog
 
+from nebula.logs import get_logger
 from nebula.rpc.soon import call_soon_from_thread
 
 __all__ = ["Check", "Checks", "HasHealth"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 Check = Callable[[], Awaitable[bool | None] | bool | None]
 """Says how it is: False, or an exception, is not well; all else is."""

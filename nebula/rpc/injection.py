@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar, get_args, overload
 
 import anyio
 import anyio.to_thread
-import structlog
 
+from nebula.logs import get_logger
 from nebula.rpc.hints import hints_of, is_any_of, name_of
 from nebula.rpc.in_thread import call_in_thread
 
@@ -22,7 +22,7 @@ __all__ = ["Dependency", "Depends", "Plan", "Provided"]
 
 T = TypeVar("T")
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 _UNNAMED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
 from nebula import headers as names
 from nebula.errors import ConnectionLost, Refused
+from nebula.logs import get_logger
 from nebula.rpc.answering import Answerer
 from nebula.rpc.cancelling import cancel_topics
 from nebula.rpc.envelope import BOO
@@ -18,7 +17,7 @@ from nebula.stomp.client import AckMode, Listener, Message, StompClient
 
 __all__ = ["Intake"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # Workers of an instance's own queue, where there are jobs. Enough for all that may wait in `job.wait` there,
 # so that the other verbs of jobs never wait for a worker (DESIGN 5).

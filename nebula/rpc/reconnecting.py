@@ -9,16 +9,16 @@ from time import monotonic
 from typing import Final
 
 import anyio
-import structlog
 
 from nebula.errors import ConnectFailed, NebulaError, OutsideBroker, SettingsError
+from nebula.logs import get_logger
 from nebula.rpc.retrying import Retry, Sleep
 from nebula.stomp.addresses import parse_address
 from nebula.stomp.client import StompClient
 
 __all__ = ["BACKOFF", "Addresses", "ConnectionState", "Connections", "OnState", "urls_of"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # Between two rounds of the addresses. A broker that comes back finds its peers within seconds, and a
 # thousand of them do not all come in the same one.

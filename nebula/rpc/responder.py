@@ -160,6 +160,7 @@ class Responder(Listens):
         errors: Iterable[type[VerbError]] = (),
         idempotent: bool = False,
         concurrency: int | None = None,
+        validate_results: bool = True,
     ) -> Callable[[_F], _F]: ...
     def verb(
         self,
@@ -173,6 +174,7 @@ class Responder(Listens):
         errors: Iterable[type[VerbError]] = (),
         idempotent: bool = False,
         concurrency: int | None = None,
+        validate_results: bool = True,
     ) -> Any:
         """Declare a function as a verb, with or without parentheses.
 
@@ -194,6 +196,9 @@ class Responder(Listens):
                 meanwhile. By default as many as the service handles. Of all such verbs 256 requests may wait
                 (more with `max_waiting`), the next ones are answered `busy`: what waits here keeps the
                 broker from sending others. A queue of its own (`queue`) keeps a verb apart altogether.
+            validate_results: answer `bad-result` where the handler returns what its annotation does not
+                allow, or what JSON cannot carry (NaN). Without it such a result goes out by its own type, NaN
+                as `null`: for large results whose type is sure, and annotations that are not quite true.
 
         Raises:
             TypeError: the function cannot be a verb.
@@ -208,6 +213,7 @@ class Responder(Listens):
             tuple(errors),
             idempotent,
             concurrency,
+            validate_results,
         )
 
         def declare(function: _F) -> _F:
@@ -235,6 +241,7 @@ class Responder(Listens):
         max_running: int | None = None,
         expires: float | None = None,
         isolation: Literal["shared", "process"] = "shared",
+        validate_results: bool = True,
         allow: Iterable[str] | None = None,
     ) -> Callable[[_F], _F]: ...
     def job(
@@ -258,7 +265,7 @@ class Responder(Listens):
             engine: what runs it, by its name in the responder's `spark`; None: the service itself.
             allow: the principals that may start it, by default everybody.
             **options: timeout, check, on_lost, retry_on, retry_delay, retries, exclusive, max_running,
-                expires, isolation: see `JobVerb`.
+                expires, isolation, validate_results: see `JobVerb`.
 
         Raises:
             TypeError: the function cannot be a job.

@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 import anyio
-import structlog
 
 from nebula.errors import ConnectionLost, NebulaError, ServerError, fresh
+from nebula.logs import get_logger
 from nebula.rpc.brokers import Brand, brand_of
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.messages import SubscribeOptions
@@ -18,7 +18,7 @@ from nebula.stomp.waiter import Waiter, new_waiter
 
 __all__ = ["LastingSubscription", "Subscriptions", "options_for"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 
 class LastingSubscription(Subscription):

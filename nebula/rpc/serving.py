@@ -10,12 +10,12 @@ from time import monotonic, time
 from typing import Any, Final, Protocol, TypeAlias
 
 import anyio
-import structlog
 from anyio.abc import TaskGroup
 from pydantic import PydanticUserError
 
 from nebula import headers as names
 from nebula.errors import NebulaError
+from nebula.logs import get_logger
 from nebula.rpc.answering import Answerer
 from nebula.rpc.brokers import Brand, brand_of, instance_queue
 from nebula.rpc.chain import Middleware
@@ -34,7 +34,7 @@ from nebula.rpc.statistics import Statistics
 from nebula.rpc.verbs import Endpoint
 from nebula.stomp.client import StompClient
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 """What a service has for as long as it runs: opened before it connects, closed after its last answer."""

@@ -6,8 +6,9 @@ import inspect
 import types
 import warnings
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from typing import Any, Final, get_origin
 
@@ -23,6 +24,7 @@ from nebula.rpc.avro_bodies import AvroValue, read_value, schemas_of, write_valu
 from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.hints import hints_of, is_any_of, name_of, plain_type
 from nebula.rpc.injection import Dependency, Plan
+from nebula.rpc.results import BadResult, ResultContract
 from nebula.rpc.yielding import items_of, stands_for_stream
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -31,6 +33,9 @@ _NOTHING: Final[Arguments] = ((), {})
 _UNNAMED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _ARRAYS: Final = (Sequence, AbstractSet, Collection, Iterable)
 _ARRAY_CLASSES: Final = (list, tuple, set, frozenset, deque)
+
+# On a job's function: the engine host, which imports it, knows nothing else of its declaration.
+_UNCHECKED: Final = "__nebula_unchecked_results__"
 
 # In the schema of parameters that are one model or list: what the function calls it.
 PARAMETER_NAME: Final = "x-parameter"
@@ -48,6 +53,7 @@ class Signature:
         function: the handler. Its annotations are read now, and must be resolvable.
         context: the classes whose parameters the framework fills in. They are hidden from the contract.
         returns: read the return annotation; without it `dump` and `load` take a value as it is.
+        checks: what the handler returns has to be what its annotation says.
 
     Attributes:
         names: the parameters of the contract, in order.
@@ -65,7 +71,12 @@ class Signature:
     """
 
     def __init__(
-        self, function: Callable[..., Any], *, context: tuple[type, ...] = (), returns: bool = True
+        self,
+        function: Callable[..., Any],
+        *,
+        context: tuple[type, ...] = (),
+        returns: bool = True,
+        checks: bool = True,
     ) -> None:
         self._where = name_of(function)
         hints = hints_of(function, self._where, returns=returns)
@@ -90,7 +101,9 @@ class Signature:
         result = hints.get("return", Any)
         self.streams = stands_for_stream(function, result)
         # All that a handler yields, or so much of it as comes in one message.
-        self._result = self._adapter(_list_of(items_of(result)) if self.streams else result)
+        given = _list_of(items_of(result)) if self.streams else result
+        self._returned = self._result_contract(given, checks=checks)
+        self._result = self._returned.adapter
         self._read = self._arguments.read
         self.avro = schemas_of(function)
         self.load = self._result.read if self.avro is None else self._load_avro
@@ -181,22 +194,31 @@ class Signature:
     def dump(self, result: Any) -> bytes:
         """The handler's result as ASCII-only JSON, by its return annotation where there is one.
 
-        A result of another type than declared goes out by its own type.
+        Raises:
+            BadResult: it is of another type than declared, or has no JSON form.
+        """
+        return self._returned.write(result)
+
+    def check_none(self) -> None:
+        """See that the handler may return None.
 
         Raises:
-            ValueError: it has no JSON form.
+            BadResult: its annotation does not allow that.
         """
-        return self._result.write(result)
+        self._returned.check(None)
 
     def dump_avro(self, result: Any) -> bytes:
         """`dump` for a request in Avro: by the schema that is declared for results, else as JSON.
 
         Raises:
-            AvroError, ValueError: it is not of the schema, or has no JSON form.
+            BadResult: it is not of the schema or of another type than declared, or has no JSON form.
         """
         if self.avro is None or self.avro.result is None:
             return self.dump(result)
-        return write_value(self.avro.result, self._result.plain(result))
+        try:
+            return write_value(self.avro.result, self._returned.plain(result))
+        except AvroError as error:
+            raise BadResult("", str(error)) from error
 
     def _read_avro(self, value: AvroValue) -> Any:
         try:
@@ -290,8 +312,17 @@ class Signature:
                 )
 
     def _adapter(self, kind: Any) -> Adapter:
-        try:
+        with self._telling_where():
             return Adapter(kind)
+
+    def _result_contract(self, kind: Any, *, checks: bool) -> ResultContract:
+        with self._telling_where():
+            return ResultContract(kind, checks=checks, are_items=self.streams)
+
+    @contextmanager
+    def _telling_where(self) -> Iterator[None]:
+        try:
+            yield
         except (PydanticUserError, PydanticSchemaGenerationError) as error:
             raise TypeError(f"{self._where}: {error.message}") from error
 
@@ -304,7 +335,14 @@ def handler_of(function: Callable[..., Any]) -> Callable[..., Any]:
     return types.MethodType(inner, function.__self__) if inspect.ismethod(function) else inner
 
 
-def job_signature(function: Callable[..., Any], *, context: tuple[type, ...]) -> Signature:
+def leave_results(function: Callable[..., Any]) -> None:
+    """Have the results of a job not checked, in any process that imports its function."""
+    setattr(getattr(function, "__func__", function), _UNCHECKED, True)
+
+
+def job_signature(
+    function: Callable[..., Any], *, context: tuple[type, ...], checks: bool = True
+) -> Signature:
     """The contract of a job, whose return annotation is left aside where it has no schema.
 
     A job may return a table of Spark's: its class has no JSON form, and where there is no pyspark it may
@@ -313,10 +351,11 @@ def job_signature(function: Callable[..., Any], *, context: tuple[type, ...]) ->
     Raises:
         TypeError: as for `Signature`.
     """
+    checks = checks and not getattr(function, _UNCHECKED, False)
     try:
-        return Signature(function, context=context)
+        return Signature(function, context=context, checks=checks)
     except TypeError:
-        return Signature(function, context=context, returns=False)
+        return Signature(function, context=context, returns=False, checks=checks)
 
 
 def _collector(taken: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> Callable[..., Arguments]:

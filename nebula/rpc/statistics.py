@@ -31,6 +31,7 @@ class Tally:
     seconds: float = 0.0
     longest: float = 0.0
     latency: Histogram = field(default_factory=Histogram)
+    bad_results: int = 0
 
     def add(self, seconds: float) -> None:
         """Count the time of one request; requests and errors are counted apart."""
@@ -43,6 +44,7 @@ class Tally:
         """Count all that another instance's tally has."""
         self.requests += other.requests
         self.errors += other.errors
+        self.bad_results += other.bad_results
         self.seconds += other.seconds
         self.longest = max(self.longest, other.longest)
         self.latency.merge(other.latency)
@@ -53,6 +55,7 @@ class Tally:
         return {
             "requests": self.requests,
             "errors": self.errors,
+            "bad_results": self.bad_results,
             "mean_seconds": self.seconds / ended if ended else 0.0,
             "longest_seconds": self.longest,
             "p50_seconds": self._quantile(0.5),
@@ -80,6 +83,7 @@ class Tally:
             _within_reason(told["mean_seconds"]) * (latency.total or requests),
             _within_reason(told["longest_seconds"]),
             latency,
+            int(_within_reason(told.get("bad_results", 0))),
         )
 
 

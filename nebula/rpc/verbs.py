@@ -40,6 +40,7 @@ class VerbOptions:
         errors: the errors of its own that it may answer with.
         idempotent: asking twice has the effect of asking once, so that callers may ask again.
         concurrency: how many of it are handled at once, None for as many as its service handles.
+        validate_results: what it returns has to be what its annotation says.
 
     Raises:
         ValueError: an error's code is missing, taken by the framework or given twice; or concurrency below 1.
@@ -52,6 +53,7 @@ class VerbOptions:
     errors: tuple[type[VerbError], ...] = ()
     idempotent: bool = False
     concurrency: int | None = None
+    validate_results: bool = True
 
     def __post_init__(self) -> None:
         codes = [kind.code for kind in self.errors]
@@ -161,7 +163,7 @@ class Verb:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"verb {self.name!r}: a name is one line without spaces around it")
         self.function = function
-        self.signature = Signature(function, context=(Request,))
+        self.signature = Signature(function, context=(Request,), checks=options.validate_results)
         self.plan = self.signature.plan
         self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         self.streams = is_stream(function)
@@ -276,6 +278,7 @@ def verb(
     errors: Iterable[type[VerbError]] = (),
     idempotent: bool = False,
     concurrency: int | None = None,
+    validate_results: bool = True,
 ) -> Callable[[_F], _F]: ...
 def verb(
     function: _F | None = None,
@@ -287,6 +290,7 @@ def verb(
     errors: Iterable[type[VerbError]] = (),
     idempotent: bool = False,
     concurrency: int | None = None,
+    validate_results: bool = True,
 ) -> _F | Callable[[_F], _F]:
     """Mark a function or method as a verb; `Responder.include` collects what is marked.
 
@@ -298,7 +302,7 @@ def verb(
         name: the verb, by default the function's name.
         response: the verb of its value replies, by default `<name>response`.
         allow: the principals that may call it, by default everybody.
-        errors, idempotent, concurrency: as for `Responder.verb`.
+        errors, idempotent, concurrency, validate_results: as for `Responder.verb`.
     """
     options = VerbOptions(
         name,
@@ -307,6 +311,7 @@ def verb(
         errors=tuple(errors),
         idempotent=idempotent,
         concurrency=concurrency,
+        validate_results=validate_results,
     )
 
     def mark(function: _F) -> _F:

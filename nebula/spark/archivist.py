@@ -11,8 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 import anyio
-import structlog
 
+from nebula.logs import get_logger
 from nebula.settings import cache_root
 from nebula.spark import lines
 from nebula.spark.cds import is_set_aside, set_aside, why_distrusted
@@ -20,7 +20,7 @@ from nebula.spark.child import environment_of
 from nebula.spark.engine import Spark
 from nebula.spark.processes import kill_engine
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 MAKER_COMMAND = (sys.executable, "-m", "nebula.spark.host.archive")
 

@@ -11,9 +11,9 @@ from time import monotonic
 from typing import Any
 
 import anyio
-import structlog
 from anyio.abc import TaskGroup
 
+from nebula.logs import get_logger
 from nebula.rpc.jobs.runner import JobListener, JobTask
 from nebula.spark import lines
 from nebula.spark.book import JobBook, Key
@@ -21,7 +21,7 @@ from nebula.spark.child import ERRORS
 from nebula.spark.host_run import End, HostRun
 from nebula.spark.plan import EnginePlan
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # A host that does not start may have had bad luck, and the job is none the worse for it.
 _TRIES = 2

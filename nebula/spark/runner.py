@@ -10,9 +10,9 @@ from time import monotonic
 from typing import Any, Literal
 
 import anyio
-import structlog
 from anyio.abc import TaskGroup
 
+from nebula.logs import get_logger
 from nebula.rpc.jobs.runner import JobListener, JobTask
 from nebula.spark import lines
 from nebula.spark.archivist import Archivist
@@ -26,7 +26,7 @@ from nebula.spark.mailbox import Mailbox
 from nebula.spark.plan import EnginePlan
 from nebula.spark.upkeep import Idle, why_recycle, why_stop
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 BACK_OFF = (1.0, 2.0, 5.0, 10.0, 30.0)
 _BROKEN_AFTER = 5

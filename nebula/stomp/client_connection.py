@@ -7,10 +7,10 @@ from time import monotonic
 from typing import Any, TypeVar
 
 import anyio
-import structlog
 
 from nebula.errors import ConnectionLost, LocalProtocolError, NebulaError, Refused, ServerError
 from nebula.headers import DURABLE, EAGER, IGNORED, RECEIPT_ON_REJECTION, REMOVED, RESULT, SNAPSHOT
+from nebula.logs import get_logger
 from nebula.stomp.client_protocol import ClientProtocol, State
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import BEAT
@@ -21,7 +21,7 @@ from nebula.stomp.waiter import Waiter, new_waiter
 
 T = TypeVar("T")
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 # The loop may have been busy for longer than the peer's margin, with its beats unread. A
 # moment later they have been.

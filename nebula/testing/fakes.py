@@ -19,6 +19,7 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.responder import Responder
+from nebula.rpc.results import BadResult
 from nebula.rpc.signature import Arguments, Signature
 from nebula.rpc.verbs import Target, Verb, VerbOptions, target_of
 from nebula.testing.fake_jobs import AnyParameters, anything, fake_job
@@ -244,8 +245,8 @@ def _check_value(contract: Signature, value: Any, where: str) -> None:
         raise TypeError(f"{where}: an exception is raised, not returned: give it as raises")
     try:
         contract.load(from_json(contract.dump(value)))
-    except (ValidationError, ValueError) as error:
-        first = str(error).partition("\n")[0]
+    except (BadResult, ValidationError, ValueError) as error:
+        first = error.problem if isinstance(error, BadResult) else str(error).partition("\n")[0]
         raise TypeError(f"{where}: the function could not return {value!r}: {first}") from None
 
 

@@ -14,7 +14,6 @@ from uuid import uuid4
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from nebula.broker.assembly import Assembly
 from nebula.broker.certificates import make_authority
@@ -24,6 +23,7 @@ from nebula.host.apps import AppThread
 from nebula.host.embedding import BrokerThread
 from nebula.host.own_verbs import own_responder
 from nebula.host.pipe import join
+from nebula.logs import get_logger
 from nebula.stomp.addresses import Address, parse_address
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.link import Link
@@ -36,7 +36,7 @@ Transport: TypeAlias = Literal["memory", "tcp", "tls"]
 # Of the certificates that a broker has for as long as a test.
 _DAYS = 1.0
 
-_log = structlog.get_logger("nebula.testing")
+_log = get_logger("nebula.testing")
 
 
 class RunningBroker:

@@ -125,13 +125,14 @@ def strangers(*, is_known: bool = True) -> Iterator[Stranger]:
     """A broker without verbs of its own, and who answers in its name and that of `shop`."""
     server = Server([Listener("127.0.0.1", 0)])
     # The broker is in the process of the commands, and their streams are no place for its log.
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    ours = logging.getLogger("nebula")
+    before = ours.level
+    ours.setLevel(logging.CRITICAL)
     try:
         with running_strangers(server, is_known=is_known) as stranger:
             yield stranger
     finally:
-        structlog.configure(**before)
+        ours.setLevel(before)
 
 
 @contextmanager
@@ -191,7 +192,8 @@ def run(
     """Run a command in this process, to its end: what is no exit of it is the test's failure."""
     out, err = Stream(is_terminal=is_terminal, stop_at=stop_at), Stream(is_terminal=is_terminal)
     octets = typed if isinstance(typed, bytes) else typed.encode()
-    root = logging.getLogger()
+    root, ours = logging.getLogger(), logging.getLogger("nebula")
+    own_level = ours.level
     handlers, level, config = list(root.handlers), root.level, structlog.get_config()
     with monkeypatch.context() as patch:
         for name, value in {
@@ -221,6 +223,7 @@ def run(
             structlog.configure(**config)
             root.handlers[:] = handlers
             root.setLevel(level)
+            ours.setLevel(own_level)
     return Ended(status, *(_OWN_CODES.sub("", stream.text) for stream in (out, err)))
 
 

@@ -200,7 +200,7 @@ async def test_what_workers_say_beside_is_handed_on(capfdbinary: pytest.CaptureF
         Supervisor([worker("print('hello')" + STAYS.replace("\n    ", "\n"))], told), told.serving.wait
     )
 
-    assert b"\nhello\n" in capfdbinary.readouterr().out
+    assert b"hello\n" in capfdbinary.readouterr().out
 
 
 # --- the command ---

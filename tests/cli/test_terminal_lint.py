@@ -20,7 +20,6 @@ ALLOWED = {
     "nebula/spark/host/archive.py": "the engine host's pipes, and errors of its own Java",
     "nebula/spark/host/forks.py": "the engine host's pipes",
     "nebula/spark/host/hearing.py": "the engine host's pipes",
-    "nebula/spark/reading/reader.py": "the engine host's own log",
 }
 
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import multiprocessing
 import sys
 import tempfile
@@ -19,8 +20,6 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
-
-import structlog
 
 from nebula.broker import disk
 from tests.faults.intruders import ATTACKS, LARGE, Attack, Broker, Figures, Intruder, Worker, watched_broker
@@ -52,7 +51,7 @@ class BrokerElsewhere(Broker):
 
 def serve(questions: Connection) -> None:
     """Run a broker until the other side of `questions` is closed."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    logging.getLogger("nebula").setLevel(logging.CRITICAL)
     disk._LOOK_SECONDS = 0.1
     with tempfile.TemporaryDirectory() as folder, watched_broker(Path(folder)) as broker:
         questions.send(broker.port)

@@ -13,7 +13,6 @@ from typing import Any
 import anyio
 import psycopg
 import pytest
-import structlog
 
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.adopting import Orphans
@@ -28,6 +27,7 @@ from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobState
 from nebula.rpc.jobs.writer import RegistryLost
 from tests.foreign.postgresql import PostgresServer, SlowDatabase
+from tests.own_logs import all_logs
 from tests.rpc.jobs.harness import House, ask
 from tests.rpc.jobs.registries import job
 
@@ -536,7 +536,7 @@ async def test_job_that_waits_for_its_time_outlives_a_long_break_of_its_engine(
             db.execute(
                 'UPDATE "nebula-jobs-counting".verbs SET (seen_at, worked_at) = (to_timestamp(0), NULL)'
             )
-        with structlog.testing.capture_logs() as logs:
+        with all_logs() as logs:
             for one in (service, other):
                 assert one._sharing is not None
                 one._sharing._joined_at = float("-inf")

@@ -7,8 +7,6 @@ import logging
 import sys
 from typing import Any
 
-import structlog
-
 # Not there on all machines, and without types.
 atheris: Any = importlib.import_module("atheris")
 
@@ -19,7 +17,7 @@ with atheris.instrument_imports(include=["nebula", "h11", "websockets"], enable_
 def main() -> None:
     """Fuzz until libFuzzer's options say stop, or something is found. Does not return."""
     _, name, *options = sys.argv
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.getLogger("nebula").setLevel(logging.CRITICAL)
     # libFuzzer calls itself by the first of its arguments where it merges, a line for a shell.
     itself = f"{sys.executable} -m tests.fuzz.instrumented {name}"
     atheris.Setup([itself, *options], TARGETS[name])

@@ -48,6 +48,11 @@ async def echo(value: Any) -> Any:
 
 
 @app.verb
+async def mean() -> dict[str, float]:
+    return {"mean": float("nan")}
+
+
+@app.verb
 async def nothing() -> None:
     pass
 

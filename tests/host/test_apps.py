@@ -9,7 +9,6 @@ from concurrent.futures import Future
 
 import anyio
 import pytest
-import structlog.testing
 
 from nebula.broker.limits import Limits
 from nebula.errors import ConnectionLost, ServerError
@@ -20,6 +19,7 @@ from nebula.stomp.link import Link
 from nebula.sync import Client
 from tests.faults.served import Served, serve
 from tests.host.raw_app import RawApp
+from tests.own_logs import all_logs
 
 DEADLINE = 10.0
 
@@ -120,7 +120,7 @@ def test_app_that_does_not_end_in_time_is_left_and_logged(broker: Served) -> Non
 
     thread, started = hosted(broker, app)
     started.result(DEADLINE)
-    with Client(url_of(broker)) as client, structlog.testing.capture_logs() as logged:
+    with Client(url_of(broker)) as client, all_logs() as logged:
         client.send("stuck", "block")
         assert is_begun.wait(DEADLINE)
         thread.stop(timeout=0.05)

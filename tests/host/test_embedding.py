@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import anyio
 import pytest
-import structlog.testing
 
 import nebula
 from nebula.broker.limits import Limits
@@ -18,6 +17,7 @@ from nebula.host.pipe import HIGH_WATER_BYTES, AppEnd
 from nebula.stomp.client import StompClient
 from nebula.stomp.link import Link
 from tests.host.raw_app import RawApp
+from tests.own_logs import all_logs
 from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
@@ -192,7 +192,7 @@ async def test_app_that_dies_later_is_logged_and_its_callers_find_nobody() -> No
             await anyio.to_thread.run_sync(may_die.wait)
             raise ZeroDivisionError("by design")
 
-    with anyio.fail_after(DEADLINE), structlog.testing.capture_logs() as logged:
+    with anyio.fail_after(DEADLINE), all_logs() as logged:
         async with nebula.embedded(prices(), RawApp(die)) as url, nebula.Client(url) as client:
             may_die.set()
             while "app raw" in hosting_threads():
@@ -212,7 +212,7 @@ async def test_failed_start_is_raised_and_not_logged_as_well() -> None:
 
     with (
         anyio.fail_after(DEADLINE),
-        structlog.testing.capture_logs() as logged,
+        all_logs() as logged,
         pytest.raises(ZeroDivisionError),
     ):
         async with nebula.embedded(RawApp(fail)):

@@ -104,6 +104,13 @@ def test_what_fails_has_a_status_and_a_code(
     assert isinstance(error["retryable"], bool)
 
 
+def test_number_that_json_has_not_is_a_fault_of_the_service(house: House) -> None:
+    status, error = post(house.open, "/call/shop/mean", "{}")
+
+    assert (status, error["code"]) == (500, "bad-result")
+    assert error["details"] == [{"field": "mean", "type": "finite_number"}]
+
+
 def test_error_of_a_verb_comes_with_its_details(house: House) -> None:
     _, error = post(house.open, "/call/shop/fail", '{"code": "sold-out"}')
 

@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from nebula.broker.administration import Steps
 from nebula.errors import RemoteError
@@ -25,6 +24,7 @@ from nebula.stomp.client import AckMode
 from nebula.sync import Client
 from tests.cli.programs import running
 from tests.faults.served import Wire, serve
+from tests.own_logs import all_logs
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "operations.md"
 
@@ -291,7 +291,7 @@ def test_log_says_who_began_what_took_too_long(monkeypatch: pytest.MonkeyPatch) 
         while True:
             yield
 
-    with serve() as broker, capture_logs() as logged:
+    with serve() as broker, all_logs() as logged:
         with pytest.raises(VerbError, match="was not done"), acting(request, "operator purged", queue="q"):
             Desk(broker.server).walk(endless)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import anyio
 import pytest
-from structlog.testing import capture_logs
 
 from nebula.avro import encode
 from nebula.errors import ConnectFailed, SettingsError
@@ -24,6 +23,7 @@ from nebula.record.status import RecorderState
 from nebula.rpc.brokers import RABBITMQ
 from nebula.stomp.client import AckMode, StompClient
 from nebula.testing import broker
+from tests.own_logs import all_logs
 from tests.record.messages import QUEUE, READING, files, hidden, recorded
 
 pytestmark = pytest.mark.anyio
@@ -162,7 +162,7 @@ async def test_each_change_of_a_last_value_is_recorded_from_the_queue_of_its_cop
 
 async def test_it_says_at_the_start_what_is_not_lossless(tmp_path: Path) -> None:
     async with broker() as url:
-        with capture_logs() as logs:
+        with all_logs() as logs:
             async with recording(url, tmp_path, QUEUE, "X/EGM.*"):
                 pass
 
@@ -215,7 +215,7 @@ async def test_a_full_disk_is_told_once_whatever_the_connection_does_meanwhile(
             return write(file, octets, offset)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with capture_logs() as logs:
+    with all_logs() as logs:
         async with broker() as url, recording(url, tmp_path, durable="archive") as recorder:
             monkeypatch.setattr("nebula.record.disk.os.pwrite", pwrite)
             monkeypatch.setattr("nebula.record.recorder._FULL_SECONDS", 0.01)

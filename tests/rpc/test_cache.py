@@ -8,7 +8,6 @@ from typing import Any
 
 import anyio
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.replies import Reply
 from nebula.rpc.responder import Responder
 from nebula.testing import TestClient, fake
+from tests.own_logs import all_logs
 
 pytestmark = pytest.mark.anyio
 
@@ -553,7 +553,7 @@ class Hangs(MemoryCache):
 async def test_call_whose_store_hangs_is_answered_in_its_time() -> None:
     store = Hangs()
     cache = Cache({"prices.quote": 60}, store=store)
-    with structlog.testing.capture_logs() as logs, anyio.fail_after(_DEADLINE):
+    with all_logs() as logs, anyio.fail_after(_DEADLINE):
         assert await ask(cache, Asked(), timeout=0.05)
 
     assert store.given <= 0.03  # the rest is for the service
@@ -577,7 +577,7 @@ class Down:
 async def test_calls_go_on_without_a_store_that_fails() -> None:
     cache = Cache({"prices.quote": 60}, store=Down())
     asked = Asked()
-    with structlog.testing.capture_logs() as logs:
+    with all_logs() as logs:
         for _ in range(3):
             await ask(cache, asked)
 

@@ -8,10 +8,11 @@ from uuid import uuid4
 
 import anyio
 import pytest
-import structlog
 from prometheus_client import CollectorRegistry
+from structlog.contextvars import get_contextvars
 
 from nebula.errors import NoResponder, RemoteError
+from nebula.logs import get_logger
 from nebula.rpc.answers import Answer, success
 from nebula.rpc.chain import Call, CallMiddleware, CallNext, MakeCall, Middleware
 from nebula.rpc.context import Request
@@ -21,6 +22,7 @@ from nebula.rpc.middleware.logs import log_calls, log_requests
 from nebula.rpc.middleware.metrics import MeasureCalls, MeasureRequests
 from nebula.rpc.responder import Responder
 from nebula.testing import TestClient
+from tests.own_logs import all_logs
 
 pytestmark = pytest.mark.anyio
 
@@ -235,23 +237,18 @@ async def test_log_tells_how_requests_ended_and_who_asked_in_between() -> None:
 
     @app.verb
     def plain(secret: str) -> None:
-        structlog.get_logger().info("handler ran")
+        get_logger("nebula.tests").info("handler ran")
 
     @app.verb
     async def failing(secret: str) -> None:
         raise VerbError("sold-out", secret)
 
-    before = structlog.get_config()
-    structlog.reset_defaults()
-    try:
-        with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
-            async with TestClient(app, middleware=[log_calls]) as client:
-                with anyio.fail_after(5):
-                    await client.call(plain, "hush")
-                    with pytest.raises(RemoteError):
-                        await client.call(failing, "hush")
-    finally:
-        structlog.configure(**before)
+    with all_logs() as lines:
+        async with TestClient(app, middleware=[log_calls]) as client:
+            with anyio.fail_after(5):
+                await client.call(plain, "hush")
+                with pytest.raises(RemoteError):
+                    await client.call(failing, "hush")
     told = {line["event"]: line for line in lines}
     ran = told["handler ran"]
     assert (ran["service"], ran["verb"]) == (app.name, "plain")
@@ -260,7 +257,7 @@ async def test_log_tells_how_requests_ended_and_who_asked_in_between() -> None:
     assert told["call answered"]["kind"] == "call"
     assert "principal" in ran
     assert "hush" not in str([line for line in lines if line["event"].startswith(("request", "call"))])
-    assert structlog.contextvars.get_contextvars() == {}
+    assert get_contextvars() == {}
 
 
 # --- metrics ---

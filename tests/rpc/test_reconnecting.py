@@ -9,7 +9,6 @@ from typing import Any
 
 import anyio
 import pytest
-import structlog
 
 from nebula.errors import (
     ConnectFailed,
@@ -27,6 +26,7 @@ from nebula.rpc.responder import Responder
 from nebula.rpc.retrying import Retry
 from nebula.stomp.client import StompClient
 from nebula.stomp.messages import AckMode
+from tests.own_logs import all_logs
 from tests.rpc.scripted import Script, answer_to, brokers, header, request, welcome
 from tests.stomp.peer import Peer, receipt_of
 
@@ -388,7 +388,7 @@ async def test_hook_that_fails_is_logged_and_harms_nobody() -> None:
     def broken(state: ConnectionState) -> None:
         raise ValueError(state)
 
-    with structlog.testing.capture_logs() as logged:
+    with all_logs() as logged:
         async with brokers(silent, answering) as url, Client(url, on_state=broken) as client:
             with pytest.raises(ConnectionLost):
                 await client.call("shop", "price")

@@ -145,7 +145,7 @@ async def test_rule_1_unknown_verb_is_an_error(stranger: Stranger) -> None:
         ('{"verb":"echo","parameters":{"other":1}}', "bad-parameters"),
         ('{"verb":"echo","parameters":[1,2]}', "bad-parameters"),
         ('{"verb":"explode"}', "internal"),
-        ('{"verb":"unwritable"}', "internal"),
+        ('{"verb":"unwritable"}', "bad-result"),
         ('{"verb":"exit_in_thread"}', "internal"),
         ('{"verb":"exit_on_loop"}', "internal"),
         ('{"verb":"await_the_cancelled"}', "internal"),

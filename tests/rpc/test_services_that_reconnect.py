@@ -8,7 +8,6 @@ from typing import Any
 
 import anyio
 import pytest
-import structlog
 
 from nebula.broker.server import Listener
 from nebula.errors import ConnectFailed, ConnectionLost, ServerError, SettingsError
@@ -16,6 +15,7 @@ from nebula.rpc.client import Client
 from nebula.rpc.responder import Responder
 from nebula.rpc.retrying import Retry
 from tests.cli.programs import running
+from tests.own_logs import all_logs
 from tests.rpc.conftest import RunningBroker
 from tests.rpc.scripted import brokers, header
 from tests.stomp.peer import Peer, receipt_of
@@ -191,7 +191,7 @@ async def test_service_that_waits_starts_once_there_is_a_broker(free_port: int) 
         with pytest.raises(ConnectFailed):
             await app.run(url)
         async with anyio.create_task_group() as tasks:
-            with structlog.testing.capture_logs() as logged:
+            with all_logs() as logged:
                 tasks.start_soon(partial(app.run, [url, url], wait=True, started=started, grace=0.05))
                 while not any(entry["event"] == "no connection" for entry in logged):
                     await anyio.sleep(0.001)

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
+from nebula.rpc.results import BadResult
 from nebula.rpc.signature import Signature, job_signature
 
 if TYPE_CHECKING:
@@ -199,7 +200,6 @@ def test_context_is_no_part_of_the_contract() -> None:
         (quote, Decimal("1.50"), b'"1.50"'),
         (place, Order(symbol="é"), b'{"symbol":"\\u00e9","qty":1}'),
         (untyped, Point(1, 2), b'{"x":1,"y":2}'),
-        (double, "not an int", b'"not an int"'),
     ],
 )
 def test_result_is_written_by_its_type(function: Callable[..., Any], result: Any, expected: bytes) -> None:
@@ -207,8 +207,10 @@ def test_result_is_written_by_its_type(function: Callable[..., Any], result: Any
 
 
 def test_result_without_a_json_form_is_refused() -> None:
-    with pytest.raises(ValueError, match="Unable to serialize"):
+    with pytest.raises(BadResult) as caught:
         Signature(untyped).dump(object())
+
+    assert "Unable to serialize" in caught.value.problem
 
 
 def test_reply_is_read_as_the_return_type() -> None:

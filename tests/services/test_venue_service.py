@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from structlog.testing import capture_logs
 
 from nebula import Client, RemoteError, embedded
 from nebula.testing import serving
@@ -19,6 +18,7 @@ from services.venue.model import Venue
 from services.venue.records import Record
 from services.venue.store import read_values
 from services.venue.topics import Protocol, Topic, game_topic, pattern_of
+from tests.own_logs import all_logs
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +78,7 @@ async def test_meters_are_those_of_the_latest_reading(venue: Venue, monkeypatch:
 async def test_service_connects_no_more_often_the_more_it_is_asked(
     venue: Venue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with capture_logs() as logs:
+    with all_logs() as logs:
         async with floor(venue, monkeypatch) as client:
             for _ in range(3):
                 await client.call(meters, "GM000102")

@@ -134,7 +134,7 @@ def test_second_attempt_replaces_the_table_of_the_first(spark: Engine) -> None:
         ("exits", "job", "SystemExit: 3", None),
         ("many_groups", "result-too-large", "the result has more than 1000 rows", None),
         ("long_text", "result-too-large", "the result is 100002 bytes of JSON, more than 65536", None),
-        ("not_json", "job", "the result has no JSON form", None),
+        ("not_json", "bad-result", "it has no JSON form", None),
         ("missing", "job", "the engine host cannot import tests.spark.jobs:missing", None),
     ],
 )

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from nebula.rpc.jobs.runner import JobTask
 from nebula.spark import Spark, SparkRunner
 from nebula.spark.last_words import LastWords, last_words
+from tests.own_logs import all_logs
 from tests.spark.told import Told, isolated, running, task
 
 _RAISED = """\
@@ -90,7 +90,7 @@ async def test_error_that_a_host_dies_by_is_told_to_its_jobs_and_logged_with_its
     command = [sys.executable, "-c", _HOST]
     runner = SparkRunner(Spark(cds=False), tmp_path, "reports", is_shared=one is task, command=command)
     told = Told()
-    with capture_logs() as logged:
+    with all_logs() as logged:
         async with running(runner, told):
             runner.submit(one("A", "any"))
             reason = await told.until("A", "lost")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import anyio
 import pytest
 from anyio.abc import TaskGroup
-from structlog.testing import capture_logs
 
 from nebula.errors import ConnectionLost, LocalProtocolError, Refused, Rejected, ServerError
 from nebula.headers import RECEIPT_ON_REJECTION
 from nebula.stomp.client import AckMode, Message, StompClient, Subscription
 from nebula.stomp.link import Link, Receiver
+from tests.own_logs import all_logs
 from tests.stomp.peer import Peer, broker, receipt_of
 
 pytestmark = pytest.mark.anyio
@@ -202,7 +202,7 @@ async def test_listener_that_fails_does_not_take_messages_from_others() -> None:
     def fail(message: Message) -> None:
         raise KeyError(message.id)
 
-    with capture_logs() as logs:
+    with all_logs() as logs:
         async with broker(script) as url, StompClient(url) as client:
             await client.listen("/queue/a", fail)
             await client.listen("/queue/a", received.append)

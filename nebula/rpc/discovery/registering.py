@@ -8,10 +8,10 @@ from functools import partial
 from typing import Final
 
 import anyio
-import structlog
 
 from nebula import headers as names
 from nebula.errors import NebulaError, Refused, Rejected
+from nebula.logs import get_logger
 from nebula.rpc.brokers import LONGEST_HEADER, Brand
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.envelope import JSON_TYPE, Envelope, ascii_json, content_type_of, encode, parse
@@ -20,7 +20,7 @@ from nebula.stomp.messages import Message
 
 __all__ = ["WHO", "Registration"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 WHO: Final = "neb.who"
 """The verb by which instances are asked who they are, on `/topic/nebula.services`."""

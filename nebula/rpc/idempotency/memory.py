@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
 
-import structlog
-
+from nebula.logs import get_logger
 from nebula.rpc.idempotency.store import Claim, Reach, sender_of
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # What an entry takes beside its answer: key, fingerprint and objects, roughly.
 _OVERHEAD_BYTES = 800

@@ -10,16 +10,16 @@ from typing import Any, Final
 from uuid import uuid4
 
 import anyio
-import structlog
 from pydantic_core import from_json
 
+from nebula.logs import get_logger
 from nebula.rpc.answers import Answer, failure
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency.store import IdempotencyStore, Reach, StoreFailed, join_key
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # Long enough for a process that is only slow; a retry waits that long for one that died.
 _LEASE: Final = 30.0

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import anyio.to_thread
-import structlog
 
+from nebula.logs import get_logger
 from nebula.private import free_bytes_at, make_private, make_private_database
 from nebula.rpc.idempotency.store import Claim, Reach, StoreFailed, sender_of
 from nebula.rpc.turns import Turns
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 _T = TypeVar("_T")
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import structlog
-
+from nebula.logs import get_logger
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.board import JobBoard, Reserved
 from nebula.rpc.jobs.effects import Effects, keep
@@ -16,7 +15,7 @@ from nebula.rpc.jobs.waiting import Standing
 
 __all__ = ["Admission"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 
 class Admission:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TypeVar
 
 import anyio
-import structlog
 
+from nebula.logs import get_logger
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.board import JobBoard
 from nebula.rpc.jobs.callers import Callers, News
@@ -21,7 +21,7 @@ from nebula.rpc.jobs.writer import RegistryClosed, RegistryWriter
 
 __all__ = ["Effects", "keep"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 _T = TypeVar("_T")
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NoReturn
 
 import anyio
-import structlog
 
+from nebula.logs import get_logger
 from nebula.rpc.jobs.board import JobBoard
 from nebula.rpc.jobs.effects import Effects
 from nebula.rpc.jobs.limits import Clock, JobLimits, every
@@ -23,7 +23,7 @@ from nebula.rpc.jobs.verb import JobVerb
 
 __all__ = ["Housekeeping"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 _PRUNE_EVERY: Final = 3600.0
 

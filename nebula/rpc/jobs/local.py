@@ -25,6 +25,7 @@ from nebula.rpc.jobs.context import JobCancelled
 from nebula.rpc.jobs.local_context import LocalJob, Told
 from nebula.rpc.jobs.runner import JobFailure, JobListener, JobMiddleware, JobOutput, JobTask, Progress
 from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.results import BadResult, of_job
 
 __all__ = ["LocalRunner"]
 
@@ -207,8 +208,8 @@ class _Run:
                 text = f"the result is {size} bytes of JSON: write it to ctx.output(…) and return its path"
                 return self.fail(JobError(text, code="result-too-large"))
             value = load_json(data)
-        except ValueError as error:
-            return self.fail(JobError(f"the result has no JSON form: {error}"))
+        except BadResult as error:
+            return self.fail(JobError(of_job(error), code=error.code))
         try:
             self.context.publish_outputs()
         except OSError as error:

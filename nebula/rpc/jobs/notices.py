@@ -11,10 +11,10 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import anyio
-import structlog
 
 from nebula.errors import NebulaError, Rejected, ServerError
 from nebula.headers import REJECTED_FULL
+from nebula.logs import get_logger
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry import JobRegistry
@@ -22,7 +22,7 @@ from nebula.rpc.jobs.status_messages import Publish
 
 __all__ = ["Deliver", "Notices", "posting"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 _T = TypeVar("_T")
 

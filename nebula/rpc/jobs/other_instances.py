@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import anyio.to_thread
-import structlog
 
+from nebula.logs import get_logger
 from nebula.rpc.brokers import instance_queue
 from nebula.rpc.jobs.adopting import Orphans, moved_elsewhere
 from nebula.rpc.jobs.record import JobRecord
@@ -20,7 +20,7 @@ from nebula.rpc.jobs.state_folder import StateFolder
 
 __all__ = ["Elsewhere", "OtherInstances"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # Does this with our own registry.
 Add = Callable[[Callable[[JobRegistry], list[JobRecord]]], Awaitable[None]]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 import anyio.to_thread
-import structlog
 
 from nebula.errors import NebulaError
+from nebula.logs import get_logger
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry, Kept
@@ -18,7 +18,7 @@ from nebula.rpc.jobs.room import Room, Wanted
 
 __all__ = ["forget_for_room", "forget_old_jobs"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 _T = TypeVar("_T")
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-import structlog
-
+from nebula.logs import get_logger
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.record import JobRecord
@@ -21,7 +20,7 @@ from nebula.rpc.jobs.rows import row_of, size_of
 
 __all__ = ["NoRoom", "Room", "Wanted", "share_out"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # This much more than needed is freed, because sharing out has to read all owners.
 _SLACK: Final = 64

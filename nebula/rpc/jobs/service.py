@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
-import structlog
 
+from nebula.logs import get_logger
 from nebula.private import free_bytes_at
 from nebula.rpc.brokers import NEBULA, Brand, instance_queue
 from nebula.rpc.context import Request
@@ -50,7 +50,7 @@ from nebula.rpc.verbs import Verb, refuse_reserved
 
 __all__ = ["JobService"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 _T = TypeVar("_T")
 

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import anyio
-import structlog
 
+from nebula.logs import get_logger
 from nebula.rpc.in_thread import call_in_daemon
 from nebula.rpc.jobs.board import JobBoard
 from nebula.rpc.jobs.callers import News
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GONE", "RESTARTED", "Sharing"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 _T = TypeVar("_T")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-import structlog
-
 from nebula import headers as names
 from nebula.errors import NebulaError
+from nebula.logs import get_logger
 from nebula.rpc.brokers import LONGEST_HEADER, NEBULA, Brand
 from nebula.rpc.envelope import JSON_TYPE, dump_json
 from nebula.rpc.jobs.identifiers import qualified
@@ -18,7 +17,7 @@ from nebula.rpc.jobs.waiting import Standing
 
 __all__ = ["Publish", "Teller", "nobody_listens", "status_destination"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 
 class Publish(Protocol):

@@ -15,9 +15,9 @@ from pydantic_core import from_json
 
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.errors import VerbError
+from nebula.rpc.finite import check_finite
 from nebula.rpc.jobs.context import Job
-from nebula.rpc.jobs.finite import check_finite
-from nebula.rpc.signature import Arguments, Signature, handler_of, job_signature
+from nebula.rpc.signature import Arguments, Signature, handler_of, job_signature, leave_results
 
 __all__ = ["ENGINE_LOST", "JobVerb"]
 
@@ -54,6 +54,8 @@ class JobVerb:
         expires: how long it may wait for its turn, from its `not_before` on if it has one; None for ever.
         isolation: `process`: each run has an engine process of its own, which ends with it; `shared`: it
             runs beside others.
+        validate_results: a job that returns what its annotation does not allow, or what JSON cannot carry
+            (NaN), fails with `bad-result`. Without it such a result is kept by its own type, NaN as null.
         signature: the contract.
 
     Raises:
@@ -74,6 +76,7 @@ class JobVerb:
     max_running: int | None = None
     expires: float | None = None
     isolation: Literal["shared", "process"] = "shared"
+    validate_results: bool = True
     signature: Signature = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,7 +103,10 @@ class JobVerb:
                 f"job {self.name!r} runs in the service itself (engine=None); isolation='process' is for one "
                 "that runs in an engine"
             )
-        object.__setattr__(self, "signature", job_signature(function, context=(Job,)))
+        if not self.validate_results:
+            leave_results(function)
+        signature = job_signature(function, context=(Job,), checks=self.validate_results)
+        object.__setattr__(self, "signature", signature)
         if isinstance(self.exclusive, str) and self.exclusive not in self.signature.names:
             raise ValueError(f"job {self.name!r}: exclusive={self.exclusive!r} is none of its parameters")
         if self.engine is not None and self.signature.plan is not None:

@@ -1,12 +1,12 @@
-"""Each request or call in the log (structlog). Parameters, results and texts of errors never are."""
+"""Each request or call in the log. Parameters, results and texts of errors never are."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import structlog
 from structlog.contextvars import bound_contextvars
 
+from nebula.logs import get_logger
 from nebula.rpc.answers import Answer
 from nebula.rpc.chain import Call, CallNext, MakeCall
 from nebula.rpc.context import Request
@@ -14,7 +14,7 @@ from nebula.rpc.middleware.outcomes import Outcome
 
 __all__ = ["log_calls", "log_requests"]
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 
 async def log_requests(request: Request, call_next: CallNext) -> Answer:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from nebula.rpc.errors import VerbError
+
 MOST_ITEMS: Final = 256
 """In one message, at most; and the credit of a reader that does not say how much it gives."""
 
@@ -77,12 +79,12 @@ class Outflow:
             now: the time.
 
         Raises:
-            ValueError: an item has no JSON form. The parts with what is before it come first.
+            VerbError, ValueError: an item cannot be sent. The parts with what is before it come first.
         """
         count = len(items)
         try:
             octets = self._dump(items)
-        except ValueError:
+        except (VerbError, ValueError):
             if count <= 1:
                 raise
             octets = None

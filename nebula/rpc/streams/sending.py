@@ -12,10 +12,10 @@ from typing import Any, Protocol, TypeAlias
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
-import structlog
 
 from nebula import headers as names
 from nebula.errors import ConnectionLost
+from nebula.logs import get_logger
 from nebula.rpc.envelope import encode
 from nebula.rpc.errors import VerbError
 from nebula.rpc.soon import call_soon, call_soon_from_thread
@@ -24,7 +24,7 @@ from nebula.rpc.streams.threads import ThreadedItems
 from nebula.stomp.messages import Receipt
 from nebula.stomp.waiter import Waiter, new_waiter
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 Items: TypeAlias = AsyncGenerator[Any, Any] | Generator[Any, Any, Any]
 """What a handler that yields returns."""

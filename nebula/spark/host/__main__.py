@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import logging
 import os
 import signal
 import sys
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from nebula.spark import lines
 from nebula.spark.failures import describe, is_death_of_java
@@ -244,6 +245,7 @@ def main() -> NoReturn:
     commands, events = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
+    _log_to(sys.__stderr__)
     listen()
     speaker = Speaker(events)
     leave_to_forks(speaker.mute, stop_listening, partial(os.close, commands))
@@ -255,6 +257,16 @@ def main() -> NoReturn:
     signal.signal(signal.SIGHUP, host.leave_if_orphaned)
     _ask_for_death_signal()
     host.serve(commands)
+
+
+def _log_to(stream: TextIO | None) -> None:
+    """Write our own log to `stream`: what is written to `sys.stderr` in a job is put into that job's log."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    ours = logging.getLogger("nebula")
+    ours.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    ours.propagate = False
 
 
 def _ask_for_death_signal() -> None:

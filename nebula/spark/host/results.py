@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from nebula.rpc.envelope import load_json
+from nebula.rpc.results import BadResult, of_job
 from nebula.rpc.signature import Signature
 from nebula.spark.failures import ResultError
 from nebula.spark.host.parquet import data_files, first_rows, sign
@@ -72,7 +73,7 @@ class Results:
         A DataFrame is collected where the job's return annotation is a list, and written otherwise.
 
         Raises:
-            ResultError: too large, or no JSON.
+            ResultError: too large, no JSON, or not what the job's annotation says.
         """
         if not isinstance(result, DataFrame):
             return Output(value=self._value(result, signature))
@@ -111,8 +112,8 @@ class Results:
             # A large one is not read: that would take several times its size once more.
             if len(data) <= self._max_bytes:
                 return load_json(data)
-        except ValueError as error:
-            raise ResultError(f"the result has no JSON form: {error}") from error
+        except BadResult as error:
+            raise ResultError(of_job(error), code=error.code) from error
         raise ResultError(
             f"the result is {len(data)} bytes of JSON, more than {self._max_bytes}: "
             "return a DataFrame, which is kept as Parquet",

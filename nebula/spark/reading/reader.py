@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import structlog
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import datasource
 from pyspark.sql import types as spark_types
 
+from nebula.logs import get_logger
 from nebula.spark.reading import hive
 from nebula.spark.reading.blocks import walk
 from nebula.spark.reading.choosing import Name, choose, root_of, sparks_name
@@ -28,8 +27,7 @@ from nebula.spark.reading.splits import Part
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# The host's log. By its own stream: what goes to `sys.stderr` in a job is put into that job's log, too.
-_log = structlog.wrap_logger(structlog.PrintLogger(sys.__stderr__))
+_log = get_logger(__name__)
 
 # Up to here it takes less than a Spark job does to go from block to block.
 _MOST_HERE_BYTES = 64 << 20

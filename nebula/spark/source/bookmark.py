@@ -7,13 +7,12 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from nebula.errors import SettingsError
+from nebula.logs import get_logger
 from nebula.private import open_private, write_private
 from nebula.record.disk import sync_file, sync_folder
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 _IDENTITY: Final = "identity"
 _COMMITTED: Final = "committed"

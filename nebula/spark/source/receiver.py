@@ -12,10 +12,10 @@ from typing import Final, Self
 
 import anyio
 import anyio.to_thread
-import structlog
 from anyio.from_thread import start_blocking_portal
 
 from nebula.errors import ConnectionLost, NebulaError, Refused, ServerError
+from nebula.logs import get_logger
 from nebula.record.disk import is_full
 from nebula.record.identity import has_stable_ids, id_of
 from nebula.record.message import encode_message
@@ -28,7 +28,7 @@ from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.messages import Message, Receipt
 from nebula.stomp.subscription import Subscription
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # Beside what the broker may send ahead, bodies of so many octets at most wait for the spool.
 _MAX_WAITING_BYTES: Final = 16 * 1024 * 1024

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-import structlog
 from pyspark.sql import types as spark
 
 from nebula.avro import Schema, decode_envelope
 from nebula.errors import AvroError
+from nebula.logs import get_logger
 from nebula.record.container import ContainerError, ContainerReader
 from nebula.record.message import MESSAGE
 from nebula.record.spool import Slice
@@ -24,7 +24,7 @@ from nebula.spark.reading.decoding import Decoder, decoder
 from nebula.spark.reading.resolution import Resolution
 from nebula.spark.source.options import ENVELOPE, TEXT, ContentOptions
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 WriterOf: TypeAlias = Callable[[int], Schema]
 """Finds the schema of a fingerprint. Raises AvroError: nobody knows it."""

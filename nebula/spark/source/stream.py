@@ -14,7 +14,6 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-import structlog
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -150,8 +149,7 @@ class _Running:
     """What the one reader of a query that receives has open."""
 
     def __init__(self, options: StreamOptions) -> None:
-        if not structlog.is_configured():
-            logs.configure()  # this process is Spark's, and nobody else does
+        logs.configure_if_nobody_has()  # this process is Spark's
         _end_by_exception()
         with ExitStack() as opened:
             self.spool = opened.enter_context(_opened(options))

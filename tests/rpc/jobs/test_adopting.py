@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from nebula.rpc.jobs.adopting import Orphans
 from nebula.rpc.jobs.limits import JobLimits
@@ -21,6 +20,7 @@ from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobState
+from tests.own_logs import all_logs
 from tests.rpc.jobs.harness import House, ask
 from tests.rpc.jobs.registries import job
 
@@ -143,7 +143,7 @@ async def test_instance_beside_another_says_that_keys_hold_for_each_alone(
     tmp_path: Path, declaration: dict[str, Any], is_warned: bool
 ) -> None:
     first, second = House(tmp_path, **declaration), House(tmp_path, "k", **declaration)
-    with structlog.testing.capture_logs() as logs:
+    with all_logs() as logs:
         async with first.living() as one:
             assert "jobs not excluded across instances" not in [line["event"] for line in logs]
             async with second.living():

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from structlog.testing import capture_logs
 
 from nebula import sync
 from nebula.avro import Schema
 from nebula.rpc.jobs.runner import JobFailure
 from nebula.testing import RunningBroker
+from tests.own_logs import all_logs
 from tests.spark.engine import PATIENCE_SECONDS, Engine, engine, until
 from tests.spark.told import task
 
@@ -146,7 +146,7 @@ def test_stream_that_is_stopped_takes_leave_of_the_broker(
 ) -> None:
     run("write_rows", count=100, options={"broker": broker.url, "destination": "/queue/left"})
     options = stream(broker, tmp_path, "/queue/left", maxRowsPerBatch="10", clientId="reader")
-    with capture_logs() as logs:
+    with all_logs() as logs:
         run("read_some", options=options, checkpoint=str(tmp_path / "checkpoint"), out=str(tmp_path / "out"))
         until(lambda: ends_of("reader", logs), "the session has ended")
 

@@ -1,4 +1,4 @@
-"""Numbers that a job's record cannot hold: JSON has no NaN and no infinity."""
+"""Numbers that JSON cannot carry: NaN and the infinite ones."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from nebula.rpc.adapting import Adapter
 from nebula.rpc.errors import VerbError
 
-__all__ = ["check_finite"]
+__all__ = ["NOT_FINITE", "check_finite", "odd_places"]
+
+NOT_FINITE: Final = "Input should be a finite number"
 
 
 def check_finite(parameters: Any) -> None:
@@ -26,24 +28,25 @@ def check_finite(parameters: Any) -> None:
     Raises:
         VerbError: `bad-parameters`, with the place of the first one that is none.
     """
-    place = next(_odd_places(_anything().plain(parameters), ()), None)
+    place = next(odd_places(_anything().plain(parameters), ()), None)
     if place is None:
         return
-    field, message = ".".join(map(str, place)), "Input should be a finite number"
+    field, message = ".".join(map(str, place)), NOT_FINITE
     details = [{"field": field, "message": message, "type": "finite_number"}]
     raise VerbError("bad-parameters", f"{field}: {message}" if field else message, details=details)
 
 
-def _odd_places(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def odd_places(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Where in dicts, lists and sets there are such numbers, each place below `place`."""
     if isinstance(value, float):
         if not math.isfinite(value):
             yield place
     elif isinstance(value, dict):
         for name, one in value.items():
-            yield from _odd_places(one, (*place, name))
+            yield from odd_places(one, (*place, name))
     elif isinstance(value, list | tuple | deque | AbstractSet):
         for number, one in enumerate(value):
-            yield from _odd_places(one, (*place, number))
+            yield from odd_places(one, (*place, number))
 
 
 @cache
