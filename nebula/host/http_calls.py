@@ -67,6 +67,8 @@ STATUSES: Final[Mapping[str, HTTPStatus]] = {
     "cancelled": HTTPStatus.CONFLICT,
     "streaming-only": HTTPStatus.NOT_ACCEPTABLE,
     "deadline-exceeded": HTTPStatus.GATEWAY_TIMEOUT,
+    "upstream-timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "upstream-error": HTTPStatus.BAD_GATEWAY,
     "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
     "too-many-attempts": HTTPStatus.INTERNAL_SERVER_ERROR,
     "result-too-large": HTTPStatus.INTERNAL_SERVER_ERROR,

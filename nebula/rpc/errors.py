@@ -52,6 +52,13 @@ _TABLE: Final = (
     ErrorCode("streaming-only", "The verb's result is too long for one reply."),
     ErrorCode("not-found", "The thing asked for does not exist (any more)."),
     ErrorCode("elsewhere", "Another instance holds the job: ask the queue in `details.via`."),
+    ErrorCode(
+        "upstream-timeout", "A service that the handler called did not answer in time.", is_retryable=True
+    ),
+    ErrorCode(
+        "upstream-unavailable", "A service that the handler called cannot be reached.", is_retryable=True
+    ),
+    ErrorCode("upstream-error", "A service that the handler called answered `error`: `details.code`."),
     ErrorCode("internal", "The service failed; its log has the cause."),
     # Jobs.
     ErrorCode("engine-unavailable", "The Spark engine cannot start.", is_retryable=True),

@@ -25,6 +25,7 @@ from nebula.rpc.jobs.context import JobCancelled
 from nebula.rpc.jobs.local_context import LocalJob, Told
 from nebula.rpc.jobs.runner import JobFailure, JobListener, JobMiddleware, JobOutput, JobTask, Progress
 from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.upstream import upstream_error
 
 __all__ = ["LocalRunner"]
 
@@ -287,6 +288,9 @@ def _tell_end(run: _Run, end: _End, listener: JobListener) -> None:
 
 def _failure(error: BaseException) -> JobFailure:
     trace = "".join(traceback.format_exception(error))
+    if (told := upstream_error(error)) is not None:
+        # With the text: a job's owner may read its trace anyway.
+        return JobFailure(told.code, f"{type(error).__name__}: {error}", trace=trace)
     if isinstance(error, JobError | VerbError):
         return JobFailure(error.code, error.message, trace=trace)
     return JobFailure("job", f"{type(error).__name__}: {error}", trace=trace)
