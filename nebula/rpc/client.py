@@ -6,7 +6,7 @@ import copy
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from uuid import uuid4
 
 from nebula.rpc.askers import asker_of
@@ -16,6 +16,7 @@ from nebula.rpc.caller_options import CallerOptions
 from nebula.rpc.calling import request_body
 from nebula.rpc.chain import CallMiddleware
 from nebula.rpc.discovery.finding import AsksAll
+from nebula.rpc.options import OPTIONS, Options, require_named, require_options, start_part
 from nebula.rpc.reconnecting import ConnectionState, OnState, urls_of
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.retrying import PLAIN, CallOptions, CallRules, Retry
@@ -27,6 +28,8 @@ from nebula.stomp.link import Link
 
 if TYPE_CHECKING:
     from nebula.rpc.cache import Cache
+
+_OPTIONS_BY_NAME: Final = frozenset({"timeout", "result", *CallOptions.__annotations__})
 
 
 class Client(TypedCalls, AsksAll, Streaming):
@@ -126,19 +129,30 @@ class Client(TypedCalls, AsksAll, Streaming):
 
     # --- views ---
 
-    def with_options(self, *, timeout: float | None = None, **options: Unpack[CallOptions]) -> Self:
-        """The same client with other options for its calls, above all for calls by function.
+    def with_options(self, *, timeout: float | None = None, **options: Unpack[Options]) -> Self:
+        """The same client with other options for its calls, above all for those by function:
+
+            client.with_options(timeout=5).call(quote, "ABC")
+            client.with_options(priority=9, dedupe="delays 3").start(delays, month=3)
 
         Args:
             timeout: seconds that a call waits; None leaves it as it is.
-            **options: see `CallOptions`; what is left out stays as it is. An `idempotency_key` is for one
-                call: a service refuses the same key with other parameters.
+            **options: of calls, see `CallOptions`, and of jobs, see `StartOptions`; what is left out stays as
+                it is. An `idempotency_key` is for one call, and `dedupe` for one job: a service refuses the
+                same key with other parameters, and gives the same job for the same `dedupe`.
+
+        Raises:
+            TypeError: there is no such option.
         """
+        require_options("client.with_options(…)", options.keys(), OPTIONS)
         # Connection and inbox are shared: a view costs nothing to make and nothing to forget.
         view = copy.copy(self)
         if timeout is not None:
             view._timeout = timeout
-        view._rules = replace(self._rules, **options)
+        of_starts = start_part(options)
+        if of_calls := {name: value for name, value in options.items() if name not in of_starts}:
+            view._rules = replace(self._rules, **of_calls)  # type: ignore[arg-type]  # by their names
+        view._start_options = {**self._start_options, **of_starts}
         return view
 
     def service(self, name: str) -> Self:
@@ -154,6 +168,7 @@ class Client(TypedCalls, AsksAll, Streaming):
 
     async def _called(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(target, str):
+            require_named("call", target, args, kwargs.keys(), _OPTIONS_BY_NAME)
             return await self._call_named(target, *args, **kwargs)
         known, contract = resolve(target, self._service, as_job=False)
         body = request_body(known.verb, contract.pack(args, kwargs), contract.avro)
