@@ -169,7 +169,8 @@ def _is_of_interest(base: Any) -> bool:
 def _prefix(function: griffe.Function) -> str:
     names = [decorator.callable_path.rpartition(".")[2] for decorator in function.decorators]
     found = next((_MANAGERS[name] for name in names if name in _MANAGERS), None)
-    return found or ("await " if "async" in function.labels else "")
+    is_async = any("async" in one.labels for one in (function, *(function.overloads or ())))
+    return found or ("await " if is_async else "")
 
 
 def _folded(signature: str) -> str:

@@ -68,6 +68,8 @@ STATUSES: Final[Mapping[str, HTTPStatus]] = {
     "streaming-only": HTTPStatus.NOT_ACCEPTABLE,
     "deadline-exceeded": HTTPStatus.GATEWAY_TIMEOUT,
     "bad-result": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "upstream-timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "upstream-error": HTTPStatus.BAD_GATEWAY,
     "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
     "too-many-attempts": HTTPStatus.INTERNAL_SERVER_ERROR,
     "result-too-large": HTTPStatus.INTERNAL_SERVER_ERROR,

@@ -31,6 +31,7 @@ from nebula.rpc.rules import AnswerRules
 from nebula.rpc.running import Running
 from nebula.rpc.statistics import Tally
 from nebula.rpc.streams.serving import ServedStreams
+from nebula.rpc.upstream import upstream_error
 from nebula.stomp.messages import Message
 
 if TYPE_CHECKING:
@@ -296,24 +297,40 @@ class Answerer:
             if isinstance(error, BadResult):
                 tally.bad_results += 1
                 _log.error("bad result", verb=verb.name, field=error.field, problem=error.problem)
-            return failure(error) if is_meant(error, verb) else self._internal(verb, error)
+            return failure(error) if is_meant(error, verb) else self._failed(verb, error)
         # `sys.exit` in a handler, of some argument parser for one, is not the end of the service.
         except (Exception, SystemExit) as error:
             tally.errors += 1
-            return self._internal(verb, error)
+            return self._failed(verb, error)
         except anyio.get_cancelled_exc_class() as error:
             # Ours, or of something that the handler waited for and somebody else cancelled.
             if anyio.current_effective_deadline() == -math.inf:
                 raise
             tally.errors += 1
-            return self._internal(verb, error)
+            return self._failed(verb, error)
         finally:
             tally.add(monotonic() - started)
+
+    def _failed(self, verb: Endpoint, error: BaseException) -> Answer:
+        told = upstream_error(error)
+        if told is None:
+            return self._internal(verb, error)
+        # Not a fault of the code: where it happened says nothing that the error does not.
+        _log.warning("dependency failed", verb=verb.name, code=told.code, error=_texts_of(error))
+        if self._rules.debug:
+            told.message = _texts_of(error)
+        return failure(told)
 
     def _internal(self, verb: Endpoint, error: BaseException) -> Answer:
         # The traceback is for the log: a peer learns nothing of our inside.
         _log.exception("verb failed", verb=verb.name)
         return failure(VerbError("internal", repr(error) if self._rules.debug else SEE_LOG))
+
+
+def _texts_of(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_texts_of(one) for one in error.exceptions)
+    return f"{type(error).__name__}: {error}"
 
 
 def _wants_answer(message: Message) -> bool:

@@ -16,6 +16,7 @@ from nebula.rpc.errors import declared_error
 from nebula.rpc.replies import read_value, reader_of, unless_error
 from nebula.rpc.resolving import destination_of
 from nebula.rpc.retrying import PLAIN, CallOptions, CallRules
+from nebula.rpc.start_options import StartOptions
 from nebula.stomp.client import Message, StompClient
 
 __all__ = ["Asking", "request_body"]
@@ -34,6 +35,7 @@ class Asking:
         self._rules = rules
         self._timeout: float | None = None
         self._service: str | None = None
+        self._start_options: StartOptions = {}
 
     @property
     def stomp(self) -> StompClient:

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from nebula.rpc.answers import Answer
 from nebula.rpc.context import Request
 
 __all__ = [
-    "SENT", "Call", "CallKind", "CallMiddleware", "CallNext", "MakeCall", "Middleware", "answering_chain",
-    "calling_chain", "unless_sent",
+    "SENT", "Call", "CallKind", "CallMiddleware", "CallNext", "CallingMiddleware", "MakeCall", "Middleware",
+    "answering_chain", "calling_chain", "unless_sent",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -35,7 +35,8 @@ Middleware: TypeAlias = Callable[[Request, CallNext], Awaitable[Answer]]
 
 It is called before rights and parameters are looked at, on the event loop. It returns what `call_next` gave,
 or an `Answer` of its own, or raises what the handler might raise. It may call `call_next` again. An object
-that is `JobMiddleware`, too, stands around the runs of jobs.
+that is `JobMiddleware`, too, stands around the runs of jobs; one that is `CallingMiddleware` around the calls
+that handlers make with `Responder.client`.
 """
 
 SENT: Final = Answer("")
@@ -77,6 +78,15 @@ MakeCall: TypeAlias = Callable[[Call], Awaitable[Any]]
 
 CallMiddleware: TypeAlias = Callable[[Call, MakeCall], Awaitable[Any]]
 """Around each call: outside of its retries and of the cache. It returns what `call_next` gave."""
+
+
+@runtime_checkable
+class CallingMiddleware(Protocol):
+    """Middleware of a responder that stands around what its handlers call, too: see `trace_requests`."""
+
+    @property
+    def around_call(self) -> CallMiddleware:
+        """For each call of `Responder.client`."""
 
 
 def answering_chain(middleware: Sequence[Middleware]) -> CallNext:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from uuid import uuid4
 
 from nebula.rpc.askers import asker_of
@@ -15,12 +15,13 @@ from nebula.rpc.caller import Caller
 from nebula.rpc.caller_options import CallerOptions
 from nebula.rpc.calling import request_body
 from nebula.rpc.chain import CallMiddleware
-from nebula.rpc.context import AnyRequest
 from nebula.rpc.discovery.finding import AsksAll
+from nebula.rpc.options import OPTIONS, Options, require_named, require_options, start_part
 from nebula.rpc.reconnecting import ConnectionState, OnState, urls_of
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.retrying import PLAIN, CallOptions, CallRules, Retry
 from nebula.rpc.streams.opening import Streaming
+from nebula.rpc.typed_calls import TypedCalls
 from nebula.stomp.client import StompClient
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.link import Link
@@ -28,11 +29,10 @@ from nebula.stomp.link import Link
 if TYPE_CHECKING:
     from nebula.rpc.cache import Cache
 
-P = ParamSpec("P")
-T = TypeVar("T")
+_OPTIONS_BY_NAME: Final = frozenset({"timeout", "result", *CallOptions.__annotations__})
 
 
-class Client(AsksAll, Streaming):
+class Client(TypedCalls, AsksAll, Streaming):
     """Calls verbs of services, over a connection that comes back.
 
     An async context manager: entering it connects and opens the inbox, leaving it disconnects. Any number
@@ -130,19 +130,30 @@ class Client(AsksAll, Streaming):
 
     # --- views ---
 
-    def with_options(self, *, timeout: float | None = None, **options: Unpack[CallOptions]) -> Self:
-        """The same client with other options for its calls, above all for calls by function.
+    def with_options(self, *, timeout: float | None = None, **options: Unpack[Options]) -> Self:
+        """The same client with other options for its calls, above all for those by function:
+
+            client.with_options(timeout=5).call(quote, "ABC")
+            client.with_options(priority=9, dedupe="delays 3").start(delays, month=3)
 
         Args:
             timeout: seconds that a call waits; None leaves it as it is.
-            **options: see `CallOptions`; what is left out stays as it is. An `idempotency_key` is for one
-                call: a service refuses the same key with other parameters.
+            **options: of calls, see `CallOptions`, and of jobs, see `StartOptions`; what is left out stays as
+                it is. An `idempotency_key` is for one call, and `dedupe` for one job: a service refuses the
+                same key with other parameters, and gives the same job for the same `dedupe`.
+
+        Raises:
+            TypeError: there is no such option.
         """
+        require_options("client.with_options(…)", options.keys(), OPTIONS)
         # Connection and inbox are shared: a view costs nothing to make and nothing to forget.
         view = copy.copy(self)
         if timeout is not None:
             view._timeout = timeout
-        view._rules = replace(self._rules, **options)
+        of_starts = start_part(options)
+        if of_calls := {name: value for name, value in options.items() if name not in of_starts}:
+            view._rules = replace(self._rules, **of_calls)  # type: ignore[arg-type]  # by their names
+        view._start_options = {**self._start_options, **of_starts}
         return view
 
     def service(self, name: str) -> Self:
@@ -156,79 +167,9 @@ class Client(AsksAll, Streaming):
 
     # --- calling ---
 
-    @overload
-    async def call(
-        self,
-        service: str,
-        verb: str,
-        /,
-        parameters: Any = None,
-        *,
-        result: type[T],
-        timeout: float | None = None,
-        **options: Unpack[CallOptions],
-    ) -> T: ...
-    @overload
-    async def call(
-        self,
-        service: str,
-        verb: str,
-        /,
-        parameters: Any = None,
-        *,
-        result: Any = ...,
-        timeout: float | None = None,
-        **options: Unpack[CallOptions],
-    ) -> Any: ...
-    @overload
-    async def call(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T: ...
-    @overload
-    async def call(
-        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
-    @overload
-    async def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-    @overload
-    async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-    async def call(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Ask a service and wait for its answer.
-
-        The request may have been handled although no answer came (`CallTimeout`, `ConnectionLost`), and a
-        service may run it again if it died before it answered: calls have to bear that, or carry a key of
-        their own. When the caller is cancelled the service is told: what is still waiting there never starts.
-
-        Args:
-            target: a function that a service declared, followed by its arguments; or the name of a service
-                (or a destination), followed by:
-            verb: its name.
-            parameters: an object for keywords, a list for positions, a scalar for the single one; whatever
-                pydantic can write as JSON.
-            result: the type to read the answer as; by default JSON's.
-            timeout: seconds; else those of `with_options`, of the anyio scopes around, of the request whose
-                handler calls, or the client's. Never more than that request has left.
-            **options: see `CallOptions`; else those of `with_options`.
-
-        Returns:
-            The verb's value, None for `success` with nothing to report.
-
-        Raises:
-            RemoteError: the service answered `error`; for a code that is declared, a `VerbError` of that
-                class.
-            NoResponder: nobody listens there; nothing was stored.
-            Rejected: the broker refused the request; it had no effect.
-            CallTimeout: no answer in time.
-            CircuitOpen: so many calls there failed that this one was not sent.
-            UnexpectedReply: the answer's value is not of the type asked for.
-            ConnectionLost, ServerError: the connection ended first, or there was none in time.
-            TypeError: the arguments do not fit the function, or nobody knows its service.
-        """
+    async def _called(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(target, str):
+            require_named("call", target, args, kwargs.keys(), _OPTIONS_BY_NAME)
             return await self._call_named(target, *args, **kwargs)
         known, contract = resolve(target, self._service, as_job=False)
         body = request_body(known.verb, contract.pack(args, kwargs), contract.avro)

@@ -18,6 +18,7 @@ from nebula.rpc.brokers import Brand, brand_of, no_last_values, whole_millisecon
 from nebula.rpc.calling import request_body
 from nebula.rpc.chain import answering_chain, unless_sent
 from nebula.rpc.context import Request, Surroundings, attempts_before
+from nebula.rpc.deadlines import HANDLED
 from nebula.rpc.envelope import JSON_TYPE, Envelope, content_type_of, media_of, text_of
 from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.in_thread import call_in_thread
@@ -261,6 +262,7 @@ class Consumer:
             around=self._around,
         )
         self.tally.requests += 1
+        HANDLED.set(message.headers)
         started = monotonic()
         try:
             if self._chain is None:

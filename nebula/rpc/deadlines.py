@@ -1,4 +1,4 @@
-"""When a request's time is over: what a handler hands on to the calls it makes."""
+"""When a request's time is over, and its trace: what a handler hands on to the calls it makes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ AMBIENT: Final[ContextVar[float | None]] = ContextVar("nebula_deadline", default
 Set for each handler, on the loop or in a thread, and read by each call: what is called from within a handler
 never waits longer than the handler's own caller. A task that a handler leaves behind inherits it, as it does
 all context; one that has to outlive the request begins with `AMBIENT.set(None)`.
+"""
+
+HANDLED: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("nebula_handled", default=None)
+"""The headers of the request that is being handled, or the trace of the job that runs; None outside of both.
+
+Set and inherited as `AMBIENT` is; `Responder.client` hands on the trace that is in it.
 """
 
 # Of milliseconds: thirty thousand years.

@@ -56,6 +56,13 @@ _TABLE: Final = (
         "bad-result",
         "The service returned what its verb does not declare, or what JSON cannot carry; its log says what.",
     ),
+    ErrorCode(
+        "upstream-timeout", "A service that the handler called did not answer in time.", is_retryable=True
+    ),
+    ErrorCode(
+        "upstream-unavailable", "A service that the handler called cannot be reached.", is_retryable=True
+    ),
+    ErrorCode("upstream-error", "A service that the handler called answered `error`: `details.code`."),
     ErrorCode("internal", "The service failed; its log has the cause."),
     # Jobs.
     ErrorCode("engine-unavailable", "The Spark engine cannot start.", is_retryable=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
 
 from nebula.errors import NoResponder
 from nebula.headers import NO_REPLY, PERSISTENT, REJECTED_NO_CONSUMER
@@ -15,6 +15,7 @@ from nebula.rpc.chain import Call
 from nebula.rpc.context import AnyRequest
 from nebula.rpc.envelope import JSON_TYPE, encode_free
 from nebula.rpc.last_values import LastValue
+from nebula.rpc.options import require_named
 from nebula.rpc.replies import reader_of
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.resubscribing import options_for
@@ -30,6 +31,9 @@ __all__ = ["Messaging"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+_SEND_OPTIONS: Final = frozenset({"expires_in"})
 
 
 class Messaging(Asking):
@@ -66,7 +70,8 @@ class Messaging(Asking):
 
         Args:
             target: as for `call`, with its arguments, or followed by verb and parameters.
-            expires_in: seconds after which nobody should run it any more; by default never.
+            expires_in: seconds after which nobody should run it any more; by default never. For a function
+                it is an option of `with_options`.
 
         Raises:
             Rejected: the broker refused it; it had no effect.
@@ -74,15 +79,17 @@ class Messaging(Asking):
             ConnectionLost, ServerError: the connection ended first; the broker may have it.
         """
         if isinstance(target, str):
+            require_named("send", target, args, kwargs.keys(), _SEND_OPTIONS)
             await self._send_named(target, *args, **kwargs)
             return
         known, contract = resolve(target, self._service, as_job=False)
-        await self._send_named(known.destination, known.verb, contract.pack(args, kwargs))
+        await self._send_named(known.destination, known.verb, contract.pack(args, kwargs, "send"))
 
     async def _send_named(
         self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
     ) -> None:
         headers = {"content-type": JSON_TYPE, PERSISTENT: "true", NO_REPLY: "true"}
+        expires_in = self._start_options.get("expires_in") if expires_in is None else expires_in
         if expires_in is not None:
             headers |= self._caller.brand.expiry(whole_milliseconds(expires_in))
         body = request_body(verb, parameters)

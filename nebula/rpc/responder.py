@@ -10,7 +10,9 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 import anyio
 
+from nebula.errors import LocalProtocolError
 from nebula.rpc.chain import Middleware
+from nebula.rpc.client import Client
 from nebula.rpc.context import Surroundings
 from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency import IdempotencyStore, MemoryStore
@@ -24,7 +26,9 @@ from nebula.rpc.reconnecting import Connections, urls_of
 from nebula.rpc.resolving import destination_of
 from nebula.rpc.rules import AnswerRules
 from nebula.rpc.serving import Lifespan, Serving
+from nebula.rpc.shared_client import SharedClient, call_middleware
 from nebula.rpc.statistics import Statistics
+from nebula.rpc.typed_calls import TypedCalls
 from nebula.rpc.verbs import (
     Endpoint,
     Target,
@@ -44,7 +48,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class Responder(Listens):
+class Responder(TypedCalls, Listens):
     """A service: declare verbs on it, then `run` it.
 
     Nothing happens at declaration but bookkeeping. Every valid request is answered: with the verb's value,
@@ -305,6 +309,35 @@ class Responder(Listens):
         self._registry.declare(one)
         set_target(function, Target(self.name, destination, one.name, options=options))
 
+    # --- calling others ---
+
+    async def client(self) -> Client:
+        """The client that handlers call other services with:
+
+            @app.verb
+            async def place(item: str, *, client: Client = Depends(app.client)) -> Order:
+                await client.call(reserve, item)
+
+        All handlers and jobs of the process share it and its one connection, to the service's own broker and
+        as its principal. It is opened when it is first wanted, reconnects, and is closed after the last
+        answer; it is there in the `lifespan`, too. A call ends no later than the request whose handler makes
+        it, and belongs to the trace of that.
+
+        Raises:
+            LocalProtocolError: the service does not run in this process: elsewhere make a `Client`.
+            ConnectionLost: it was never connected, and will not be in time.
+        """
+        if self._serving is None:
+            raise LocalProtocolError(
+                f"service {self.name!r} does not run here, and its client is for its handlers: "
+                "elsewhere use `async with Client() as client`"
+            )
+        return await self._serving.client_of_handlers.get()
+
+    async def _called(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        client = await self.client()
+        return await client.call(target, *args, **kwargs)
+
     # --- how it does ---
 
     def _running(self) -> Serving:
@@ -383,5 +416,17 @@ class Responder(Listens):
                 lifespan=self._lifespan,
                 middleware=self._middleware,
                 subscribers=self._subscribers,
+                client=SharedClient(partial(self._make_client, url, tls, link, reconnects=reconnects)),
             )
             await self._serving.run(connect, started)
+
+    def _make_client(
+        self,
+        url: str | Sequence[str] | None,
+        tls: TlsOptions | None,
+        link: Callable[[], Awaitable[Link]] | None,
+        *,
+        reconnects: bool,
+    ) -> Client:
+        around = call_middleware(self._middleware)
+        return Client(url, tls=tls, link=link, wait=True, reconnect=reconnects, middleware=around)

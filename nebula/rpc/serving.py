@@ -30,6 +30,7 @@ from nebula.rpc.lane import Lane
 from nebula.rpc.listening import Subscriber
 from nebula.rpc.reconnecting import Connections
 from nebula.rpc.rules import AnswerRules
+from nebula.rpc.shared_client import SharedClient
 from nebula.rpc.statistics import Statistics
 from nebula.rpc.verbs import Endpoint
 from nebula.stomp.client import StompClient
@@ -78,8 +79,10 @@ class Serving:
         around: the service, for its requests and jobs.
         lifespan: what it yields is the state of the service.
         middleware: around each request.
+        client: for its handlers.
 
     Attributes:
+        client_of_handlers: as it was given.
         intake: where it takes its requests from.
         consumers: what it listens to beside its requests.
         is_taking: requests are taken now.
@@ -103,8 +106,10 @@ class Serving:
         lifespan: Lifespan | None = None,
         middleware: Sequence[Middleware] = (),
         subscribers: Sequence[Subscriber] = (),
+        client: SharedClient,
     ) -> None:
         self.started_at = monotonic()
+        self.client_of_handlers = client
         self.is_taking = False
         self._began = time()
         self._version = version
@@ -174,10 +179,13 @@ class Serving:
                 self._opening.cancel()
 
     async def _live(self, connect: Connect, started: anyio.Event | None) -> None:
-        if self._lifespan is None:
-            await self._live_in(connect, started)
-        else:
-            await self._live_with(self._lifespan, connect, started)
+        # Shielded as all within it is. The client is there for the lifespan, too.
+        with anyio.CancelScope(shield=True):
+            async with self.client_of_handlers.opened():
+                if self._lifespan is None:
+                    await self._live_in(connect, started)
+                else:
+                    await self._live_with(self._lifespan, connect, started)
         self._ended.set()
 
     async def _live_with(self, lifespan: Lifespan, connect: Connect, started: anyio.Event | None) -> None:

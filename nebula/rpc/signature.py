@@ -24,6 +24,7 @@ from nebula.rpc.avro_bodies import AvroValue, read_value, schemas_of, write_valu
 from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.hints import hints_of, is_any_of, name_of, plain_type
 from nebula.rpc.injection import Dependency, Plan
+from nebula.rpc.options import as_option
 from nebula.rpc.results import BadResult, ResultContract
 from nebula.rpc.yielding import items_of, stands_for_stream
 
@@ -236,8 +237,13 @@ class Signature:
             return self._result.take(value)
         return self._result.read(value)
 
-    def pack(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def pack(self, args: Sequence[Any], kwargs: Mapping[str, Any], method: str = "call") -> Any:
         """The parameters of a request from the arguments of a typed call: the caller's side of `bind`.
+
+        Args:
+            args: of the call.
+            kwargs: of the call.
+            method: of the client that is called, for the text of an error.
 
         Raises:
             TypeError: they do not fit the signature, in Python's own words for it.
@@ -249,7 +255,8 @@ class Signature:
             raise TypeError(f"{self._where} got {_listed(twice)} by position and by keyword")
         given.update(kwargs)
         if unknown := given.keys() - set(self.names):
-            raise TypeError(f"{self._where} has no parameter {_listed(unknown)}")
+            how = as_option(unknown, method, self._where.rpartition(".")[2])
+            raise TypeError(f"{self._where} has no parameter {_listed(unknown)}{how}")
         if missing := self.required - given.keys():
             raise TypeError(f"{self._where} needs {_listed(missing)}")
         if self.deprecated is not None or self._deprecated:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, Unpack, overload
+from collections.abc import Awaitable, Callable
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
 
 from nebula.errors import CallTimeout
 from nebula.headers import JOB_ID, PERSISTENT
@@ -17,6 +17,7 @@ from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
 from nebula.rpc.messaging import Messaging
+from nebula.rpc.options import require_named
 from nebula.rpc.replies import read_value, reading
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.start_options import StartOptions, start_headers
@@ -25,11 +26,28 @@ from nebula.rpc.verbs import Target
 __all__ = ["Starting"]
 
 P = ParamSpec("P")
+T = TypeVar("T")
+
+_OPTIONS: Final = frozenset({"timeout", *StartOptions.__annotations__})
 
 
 class Starting(Messaging):
     """A part of `Client`."""
 
+    @overload
+    async def start(
+        self, function: Callable[Concatenate[Job, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[T]: ...
+    @overload
+    async def start(
+        self, function: Callable[Concatenate[Job, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[T]: ...
+    @overload
+    async def start(
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[T]: ...
+    @overload
+    async def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
     @overload
     async def start(
         self,
@@ -40,14 +58,8 @@ class Starting(Messaging):
         *,
         timeout: float | None = None,
         **options: Unpack[StartOptions],
-    ) -> JobHandle: ...
-    @overload
-    async def start(
-        self, function: Callable[Concatenate[Job, P], Any], /, *args: P.args, **kwargs: P.kwargs
-    ) -> JobHandle: ...
-    @overload
-    async def start(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle: ...
-    async def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle:
+    ) -> JobHandle[Any]: ...
+    async def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         """Have a service begin a job. Returns once the job is accepted, long before it is done.
 
         The request is stored: if the service is away, the job begins when it comes. If no answer comes in
@@ -58,7 +70,11 @@ class Starting(Messaging):
             target: a function that a service declared with `job`, followed by its arguments; or the name of
                 a service, followed by verb and parameters, see `call`.
             timeout: seconds to wait for the early answer; it does not limit the job.
-            **options: of the job, by name only: see `StartOptions`.
+            **options: of the job, see `StartOptions`; else, and always for a function, those of
+                `with_options`.
+
+        Returns:
+            The handle; of a function's job it has the type of what the function returns.
 
         Raises:
             RemoteError: the service refused: `bad-parameters`, `busy`, …; there is no job.
@@ -68,9 +84,11 @@ class Starting(Messaging):
                 there may be a job.
         """
         if isinstance(target, str):
+            require_named("start", target, args, kwargs.keys(), _OPTIONS)
             return await self._start_named(target, *args, **kwargs)
         known, contract = resolve(target, self._service, as_job=True)
-        return await self._start(known, contract.pack(args, kwargs), None, {})
+        parameters = contract.pack(args, kwargs, "start")
+        return await self._start(known, parameters, None, self._start_options, contract.load)
 
     async def _start_named(
         self,
@@ -81,20 +99,25 @@ class Starting(Messaging):
         *,
         timeout: float | None = None,
         **options: Unpack[StartOptions],
-    ) -> JobHandle:
+    ) -> JobHandle[Any]:
         target = Target(service.removeprefix("/queue/"), destination_of(service), verb)
-        return await self._start(target, parameters, timeout, options)
+        return await self._start(target, parameters, timeout, {**self._start_options, **options})
 
     async def _start(
-        self, target: Target, parameters: Any, timeout: float | None, options: StartOptions
-    ) -> JobHandle:
+        self,
+        target: Target,
+        parameters: Any,
+        timeout: float | None,
+        options: StartOptions,
+        read: Callable[[Any], Any] | None = None,
+    ) -> JobHandle[Any]:
         job = new_ulid(int(time.time() * 1000), secrets.token_bytes(RANDOM_BYTES))
         headers = {"content-type": JSON_TYPE, PERSISTENT: "true", JOB_ID: job}
         headers |= start_headers(options, self._caller.brand)
         seconds = self._timeout if timeout is None else timeout
         body = request_body(target.verb, parameters)
 
-        async def work(call: Call) -> JobHandle:
+        async def work(call: Call) -> JobHandle[Any]:
             queue = call.destination
             # Outside: where the time is over before anything was sent, there will be no job.
             seconds = self._caller.seconds(call.timeout)
@@ -102,22 +125,22 @@ class Starting(Messaging):
                 answer = await self._caller.ask_stored(queue, body, {**call.headers, **headers}, seconds)
             except CallTimeout:
                 # The id is ours, so the job can be asked about even if its service was away all the time.
-                return JobHandle(self, qualified(target.service, job), via=queue)
-            return self._started(target, read_value(answer, None))
+                return JobHandle(self, qualified(target.service, job), via=queue, read=read)
+            return self._started(target, read_value(answer, None), read)
 
-        started: JobHandle = await self._through("start", target.destination, target.verb, seconds, work)
+        started: JobHandle[Any] = await self._through("start", target.destination, target.verb, seconds, work)
         return started
 
     async def start_on(
         self, queue: str, service: str, verb: str, parameters: Any, options: StartOptions
-    ) -> JobHandle:
+    ) -> JobHandle[Any]:
         """`start` by name, at a queue where a service or one of its instances listens.
 
         For verbs of jobs, such as `job.rerun`. Args and Raises as for `start`.
         """
         return await self._start(Target(service, queue, verb), parameters, None, options)
 
-    def _started(self, target: Target, early: Any) -> JobHandle:
+    def _started(self, target: Target, early: Any, read: Callable[[Any], Any] | None) -> JobHandle[Any]:
         """The handle of the job that an early answer tells of."""
         if not isinstance(early, dict) or "job" not in early:
             raise UnexpectedReply(
@@ -125,9 +148,9 @@ class Starting(Messaging):
             )
         via = early.get("via")
         with reading(f"the answer of {target.destination}"):
-            return JobHandle(self, early["job"], via=None if via is None else str(via))
+            return JobHandle(self, early["job"], via=None if via is None else str(via), read=read)
 
-    def job(self, job: str) -> JobHandle:
+    def job(self, job: str) -> JobHandle[Any]:
         """The handle of a job that was started before, here or elsewhere, by its id `<service>/<ulid>`.
 
         Raises:

@@ -11,6 +11,7 @@ from nebula.rpc.client import Client as AsyncClient
 from nebula.rpc.context import AnyRequest
 from nebula.rpc.discovery import ScatterResult
 from nebula.rpc.jobs.context import Job
+from nebula.rpc.options import Options
 from nebula.rpc.retrying import CallOptions
 from nebula.rpc.start_options import StartOptions
 from nebula.rpc.streams.reading import Stream
@@ -35,8 +36,8 @@ class Calls:
         # One for all views, also for those that are made before the client is entered.
         self._loop = Loop()
 
-    def with_options(self, *, timeout: float | None = None, **options: Unpack[CallOptions]) -> Self:
-        """The same client with other options for its calls."""
+    def with_options(self, *, timeout: float | None = None, **options: Unpack[Options]) -> Self:
+        """The same client with other options for its calls, and for the jobs that it starts."""
         return self._view(self._client.with_options(timeout=timeout, **options))
 
     def service(self, name: str) -> Self:
@@ -209,6 +210,20 @@ class Calls:
 
     @overload
     def start(
+        self, function: Callable[Concatenate[Job, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[T]: ...
+    @overload
+    def start(
+        self, function: Callable[Concatenate[Job, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[T]: ...
+    @overload
+    def start(
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[T]: ...
+    @overload
+    def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
+    @overload
+    def start(
         self,
         service: str,
         verb: str,
@@ -217,14 +232,8 @@ class Calls:
         *,
         timeout: float | None = None,
         **options: Unpack[StartOptions],
-    ) -> JobHandle: ...
-    @overload
-    def start(
-        self, function: Callable[Concatenate[Job, P], Any], /, *args: P.args, **kwargs: P.kwargs
-    ) -> JobHandle: ...
-    @overload
-    def start(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle: ...
-    def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle:
+    ) -> JobHandle[Any]: ...
+    def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         """Have a service begin a job; returns once it is accepted."""
         return JobHandle(self._loop.do(partial(self._client.start, target, *args, **kwargs)), self._loop)
 

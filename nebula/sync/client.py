@@ -103,7 +103,7 @@ class Client(Calls):
         """How the connection is now."""
         return self._client.state
 
-    def job(self, job: str) -> JobHandle:
+    def job(self, job: str) -> JobHandle[Any]:
         """The handle of a job that was started before, by its id `<service>/<ulid>`."""
         return JobHandle(self._client.job(job), self._loop)
 

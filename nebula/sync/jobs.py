@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import partial
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+
+from typing_extensions import TypeVar as DefaultTypeVar
 
 from nebula.rpc.jobs.handle import JobHandle as AsyncJobHandle
 from nebula.rpc.jobs.record import LogLine
@@ -14,17 +16,18 @@ from nebula.sync.loop import Loop
 
 __all__ = ["JobHandle"]
 
-T = TypeVar("T")
+U = TypeVar("U")
+T = DefaultTypeVar("T", default=Any)
 
 
-class JobHandle:
+class JobHandle(Generic[T]):
     """One job of one service, seen from afar. See `nebula.rpc.jobs.handle.JobHandle`.
 
     Attributes:
         id: `<service>/<ulid>`.
     """
 
-    def __init__(self, job: AsyncJobHandle, loop: Loop) -> None:
+    def __init__(self, job: AsyncJobHandle[T], loop: Loop) -> None:
         self.id = job.id
         self._job = job
         self._loop = loop
@@ -42,11 +45,11 @@ class JobHandle:
         return self._loop.do(self._job.wait)
 
     @overload
-    def result(self) -> Any: ...
+    def result(self) -> T: ...
     @overload
-    def result(self, as_: type[T]) -> T: ...
+    def result(self, as_: type[U]) -> U: ...
     def result(self, as_: Any = None) -> Any:
-        """What the job returned, once it has ended; as a type if one is given."""
+        """What the job returned, once it has ended: as its function says, or as the type that is given."""
         return self._loop.do(partial(self._job.result, as_))
 
     def cancel(self) -> JobStatus:
@@ -57,7 +60,7 @@ class JobHandle:
         """All that is known of the job, with so many lines of its log; for its owner alone."""
         return self._loop.do(partial(self._job.show, lines))
 
-    def rerun(self, **options: Unpack[StartOptions]) -> JobHandle:
+    def rerun(self, **options: Unpack[StartOptions]) -> JobHandle[T]:
         """Have the service begin a new job with the parameters of this one: its handle."""
         return JobHandle(self._loop.do(partial(self._job.rerun, **options)), self._loop)
 

@@ -45,7 +45,7 @@ def _run_job(console: Console, client: Client) -> None:
     console.print(f"client.start(delays) → success after {_milliseconds(began)}: [bold]{job.id}[/]")
     for _ in _drawn(console, job):
         pass
-    rows = job.result(list[CarrierDelay])
+    rows = job.result()
     console.print(_table(rows))
     console.print(f"{sum(row.flights for row in rows):,} flights of {len(rows)} carriers")
 

@@ -30,7 +30,6 @@ from nebula.sync import Client, JobHandle
 from services.pipeline import flights, meters
 from services.pipeline.app import (
     READINGS,
-    Carriers,
     Turnover,
     Written,
     carriers,
@@ -198,7 +197,7 @@ class _Run:
 
     def _by_carrier(self, client: Client, recorded: Path) -> None:
         name = "flights by carrier"
-        found = self._result(name, client.start(carriers, recorded=str(recorded)), Carriers)
+        found = self._result(name, client.start(carriers, recorded=str(recorded)))
         self._stages.add(Stage(name, found.flights, found.seconds, folder_bytes(recorded)))
         expected = flights.by_carrier(self._plan.flights)
         self._console.print(carriers_table(expected, found.rows))
@@ -214,20 +213,20 @@ class _Run:
         then = self._hours("readings to hours, stream", job, sent.size_bytes)
         self._checks.append(readings_check(self._ledger, first, then))
         began = time.perf_counter()
-        job = client.start(turnover, batch=batch, stream=stream, target=table)
-        found = self._result("hours to turnover", job, Turnover)
+        summing = client.start(turnover, batch=batch, stream=stream, target=table)
+        found = self._result("hours to turnover", summing)
         taken = time.perf_counter() - began
         self._stages.add(Stage("hours to turnover", found.rows, taken, folder_bytes(Path(table))))
         self._show_turnover(found)
 
-    def _hours(self, name: str, job: JobHandle, size_bytes: int) -> Written:
-        written = self._result(name, job, Written)
+    def _hours(self, name: str, job: JobHandle[Written], size_bytes: int) -> Written:
+        written = self._result(name, job)
         self._stages.add(Stage(name, written.readings, written.seconds, size_bytes))
         return written
 
-    def _result(self, name: str, job: JobHandle, as_: type[_T]) -> _T:
+    def _result(self, name: str, job: JobHandle[_T]) -> _T:
         self._stages.follow(name, job)
-        return job.result(as_)
+        return job.result()
 
     def _show_turnover(self, found: Turnover) -> None:
         self._checks.append(turnover_check(self._ledger, found))

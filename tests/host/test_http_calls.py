@@ -91,6 +91,10 @@ def test_body_may_come_in_chunks_and_after_it_was_asked_for(house: House) -> Non
         ("/call/shop/fail", '{"code": "sold-out"}', 422, "sold-out"),
         ("/call/shop/fail", '{"code": "sold-out", "retryable": true}', 503, "sold-out"),
         ("/call/shop/fail", '{"code": "busy"}', 503, "busy"),
+        ("/call/shop/fail", '{"code": "upstream-timeout"}', 504, "upstream-timeout"),
+        ("/call/shop/fail", '{"code": "upstream-unavailable"}', 503, "upstream-unavailable"),
+        ("/call/shop/fail", '{"code": "upstream-error"}', 502, "upstream-error"),
+        ("/call/shop/fail", '{"code": "upstream-error", "retryable": true}', 502, "upstream-error"),
         ("/call/shop/quote", '"XYZ"', 500, "internal"),
     ],
 )

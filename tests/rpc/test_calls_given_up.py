@@ -290,12 +290,13 @@ async def test_declared_error_of_another_service_is_not_told_as_ones_own(
 
     with anyio.fail_after(5):
         async with serving(stock, orders):
-            with pytest.raises(RemoteError, match=r"^internal: ") as hidden:
+            with pytest.raises(RemoteError, match=r"^upstream-error: ") as hidden:
                 await client.call(careless)
             with pytest.raises(OutOfStock):
                 await client.call(open_about_it)
 
     assert "secret" not in str(hidden.value)
+    assert hidden.value.details == {"code": "out-of-stock"}
 
 
 # --- who is not there yet ---

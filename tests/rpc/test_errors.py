@@ -23,7 +23,15 @@ def test_codes_are_kebab_case_and_explained() -> None:
 def test_retryable_codes_are_those_that_the_protocol_stars() -> None:
     retryable = {code for code, row in CODES.items() if row.is_retryable}
 
-    assert retryable == {"busy", "deadline-exceeded", "engine-unavailable", "engine-lost", "out-of-memory"}
+    assert retryable == {
+        "busy",
+        "deadline-exceeded",
+        "engine-unavailable",
+        "engine-lost",
+        "out-of-memory",
+        "upstream-timeout",
+        "upstream-unavailable",
+    }
 
 
 @pytest.mark.parametrize("code", ["", "Sold out", "soldOut", "sold_out", "-sold", "sold-"])

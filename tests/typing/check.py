@@ -54,9 +54,16 @@ def report(job: Job, month: int) -> list[str]:
 
 
 async def jobs_are_started_by_function_or_name(client: Client) -> None:
-    assert_type(await client.start(report, 1), JobHandle)
-    assert_type(await client.start("prices", "report", [1], dedupe="x"), JobHandle)
-    assert_type(await (await client.start(report, month=1)).result(list[str]), list[str])
+    assert_type(await client.start(report, 1), JobHandle[list[str]])
+    assert_type(await client.start("prices", "report", [1], dedupe="x"), JobHandle[Any])
+    assert_type(await (await client.start(report, month=1)).result(), list[str])
+    assert_type(await (await client.start(report, month=1)).result(tuple[str, ...]), tuple[str, ...])
+    assert_type(await (await client.start("prices", "report")).result(), Any)
+    assert_type(await (await (await client.start(report, 1)).rerun()).result(), list[str])
+    patient = client.with_options(timeout=5, priority=9, dedupe="x", retry=None)
+    assert_type(await patient.start(report, 1), JobHandle[list[str]])
+    client.with_options(priority="high")  # type: ignore[arg-type]  # wrong
+    client.with_options(prioritty=9)  # type: ignore[call-arg]  # wrong
     await client.start(report, "x")  # type: ignore[call-overload]  # wrong
     await client.start("prices", "report", priority="high")  # type: ignore[call-overload]  # wrong
     report("x", 1)  # type: ignore[arg-type]  # wrong
@@ -222,7 +229,7 @@ async def stored_job(ctx: Job, month: int, *, db: Db = Depends(get_db)) -> int:
 async def callers_leave_out_what_providers_make(client: Client) -> None:
     assert_type(await client.call(stored, "ABC"), int)
     assert_type(await client.call(stateful, "ABC"), Db)
-    assert_type(await client.start(stored_job, 1), JobHandle)
+    assert_type(await client.start(stored_job, 1), JobHandle[int])
     await client.call(stored)  # type: ignore[call-overload]  # wrong
 
 

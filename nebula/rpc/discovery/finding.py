@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from time import monotonic
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
 from nebula.rpc.calling import Asking, request_body
 from nebula.rpc.context import AnyRequest
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.presence import Presence, present, watching
 from nebula.rpc.discovery.scatter import Scatter
+from nebula.rpc.options import require_named
 from nebula.rpc.replies import reader_of
 from nebula.rpc.resolving import resolve
 from nebula.rpc.retrying import CallRules
@@ -22,6 +23,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _QUEUE = "/queue/"
+
+
+_OPTIONS: Final = frozenset({"timeout", "result"})
 
 
 class AsksAll(Asking):
@@ -133,9 +137,10 @@ class AsksAll(Asking):
             TypeError: the arguments do not fit the function, or nobody knows its service.
         """
         if isinstance(target, str):
+            require_named("call_all", target, args, kwargs.keys(), _OPTIONS)
             return self._call_all_named(target, *args, **kwargs)
         known, contract = resolve(target, self._service, as_job=False)
-        body = request_body(known.verb, contract.pack(args, kwargs), contract.avro)
+        body = request_body(known.verb, contract.pack(args, kwargs, "call_all"), contract.avro)
         rules = self._rules.promised(known.options.errors, is_idempotent=known.options.idempotent)
         return self._scatter(known.service, known.verb, body, self._timeout, rules, contract.load)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import fields as dataclass_fields
-from typing import Any, Final, Literal, Protocol, TypeVar, Unpack, overload
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, Unpack, overload
 
 import anyio
 from pydantic import ValidationError
 from pydantic_core import from_json
+from typing_extensions import TypeVar as DefaultTypeVar
 
 from nebula.errors import CallTimeout, JobEnded, NebulaError, NoResponder, RemoteError
 from nebula.rpc.brokers import brand_of
@@ -25,7 +26,8 @@ from nebula.stomp.client import AckMode
 
 __all__ = ["JobClient", "JobHandle"]
 
-_T = TypeVar("_T")
+_U = TypeVar("_U")
+_T = DefaultTypeVar("_T", default=Any)
 
 # Statuses may be lost, with a connection or with the service that would have told them.
 _ASK_AFTER: Final = 10.0
@@ -98,11 +100,11 @@ class JobClient(Protocol):
 
     async def start_on(
         self, queue: str, service: str, verb: str, parameters: Any, options: StartOptions
-    ) -> JobHandle:
+    ) -> JobHandle[Any]:
         """Have whoever listens on this queue begin a job. Raises as `Client.start`."""
 
 
-class JobHandle:
+class JobHandle(Generic[_T]):
     """One job of one service, seen from afar. Handles are cheap: nothing is open but while a method runs.
 
     Each method may raise what `Client.call` does: `RemoteError` (`not-found`: the service does not know
@@ -114,18 +116,27 @@ class JobHandle:
         job: `<service>/<ulid>`.
         via: the queue of the instance that holds it, where known.
         ask_after: seconds without news after which `watch` asks.
+        read: makes what the job's function returns of the result; by default it is JSON's. Raises pydantic's
+            ValidationError.
 
     Attributes:
         id: `<service>/<ulid>`.
     """
 
     def __init__(
-        self, client: JobClient, job: str, *, via: str | None = None, ask_after: float = _ASK_AFTER
+        self,
+        client: JobClient,
+        job: str,
+        *,
+        via: str | None = None,
+        ask_after: float = _ASK_AFTER,
+        read: Callable[[Any], _T] | None = None,
     ) -> None:
         service, ulid = unqualified(job)
         if service is None:
             raise ValueError(f"{job!r} does not say whose job it is: reports/{ulid} would")
         self.id = job
+        self._reader = read
         self._client, self._ask_after = client, ask_after
         self._pause = min(_PAUSE_SECONDS, ask_after)
         self._service, self._ulid = service, ulid
@@ -193,17 +204,19 @@ class JobHandle:
         return last
 
     @overload
-    async def result(self) -> Any: ...
+    async def result(self) -> _T: ...
     @overload
-    async def result(self, as_: type[_T]) -> _T: ...
+    async def result(self, as_: type[_U]) -> _U: ...
     async def result(self, as_: Any = None) -> Any:
         """What the job returned, once it has ended.
 
         Args:
-            as_: the type to read the value as; by default JSON's.
+            as_: the type to read the value as; by default what the function that was started returns, and
+                JSON's where the job was named.
 
         Returns:
-            the value; for one that is kept in a file, a `JobOutput` that says where and how much.
+            the value; for one that is kept in a file, a `JobOutput` that says where and how much (type
+            checkers are told so by `result(JobOutput)`).
 
         Raises:
             JobEnded: it ended otherwise than done.
@@ -219,10 +232,11 @@ class JobHandle:
             output = JobOutput(**{one.name: fields.get(one.name) for one in dataclass_fields(JobOutput)})
         if output.path is not None:
             return output
-        if as_ is None:
+        read = self._reader if as_ is None else reader_of(as_)
+        if read is None:
             return output.value
         try:
-            return reader_of(as_)(output.value)
+            return read(output.value)
         except ValidationError as error:
             raise UnexpectedReply(f"the result of {self.id} is not what was asked for: {error}") from None
 
@@ -264,7 +278,7 @@ class JobHandle:
         known: dict[str, Any] = await self._ask("job.show", {"lines": lines})
         return known
 
-    async def rerun(self, **options: Unpack[StartOptions]) -> JobHandle:
+    async def rerun(self, **options: Unpack[StartOptions]) -> JobHandle[_T]:
         """Have the service begin a new job with the parameters of this one, checked again: its handle.
 
         This job stays as it is. It is for its owner alone, if the verb still lets them in.
@@ -277,7 +291,11 @@ class JobHandle:
         """
         # Who holds it has its parameters. And a request that nobody takes would be stored.
         await self.status()
-        return await self._client.start_on(self._queue, self._service, "job.rerun", {"job": self.id}, options)
+        started: JobHandle[_T] = await self._client.start_on(
+            self._queue, self._service, "job.rerun", {"job": self.id}, options
+        )
+        started._reader = self._reader
+        return started
 
     @overload
     def log(self, limit: int = 100) -> Awaitable[list[str]]: ...

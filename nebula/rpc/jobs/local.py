@@ -18,6 +18,7 @@ from anyio.from_thread import BlockingPortal
 
 from nebula.errors import JobError
 from nebula.rpc.context import Surroundings
+from nebula.rpc.deadlines import HANDLED
 from nebula.rpc.envelope import load_json
 from nebula.rpc.errors import VerbError
 from nebula.rpc.injection import Plan, Provided
@@ -26,6 +27,7 @@ from nebula.rpc.jobs.local_context import LocalJob, Told
 from nebula.rpc.jobs.runner import JobFailure, JobListener, JobMiddleware, JobOutput, JobTask, Progress
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.results import BadResult, of_job
+from nebula.rpc.upstream import upstream_error
 
 __all__ = ["LocalRunner"]
 
@@ -175,6 +177,7 @@ class _Run:
     @contextmanager
     def in_middleware(self) -> Iterator[None]:
         """For its code alone."""
+        HANDLED.set(self.task.trace)
         with ExitStack() as stack:
             for one in self._middleware:
                 stack.enter_context(one.around_run(self.context))
@@ -288,6 +291,9 @@ def _tell_end(run: _Run, end: _End, listener: JobListener) -> None:
 
 def _failure(error: BaseException) -> JobFailure:
     trace = "".join(traceback.format_exception(error))
+    if (told := upstream_error(error)) is not None:
+        # With the text: a job's owner may read its trace anyway.
+        return JobFailure(told.code, f"{type(error).__name__}: {error}", trace=trace)
     if isinstance(error, JobError | VerbError):
         return JobFailure(error.code, error.message, trace=trace)
     return JobFailure("job", f"{type(error).__name__}: {error}", trace=trace)

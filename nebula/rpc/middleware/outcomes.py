@@ -10,6 +10,7 @@ from nebula.rpc.answers import Answer
 from nebula.rpc.chain import Call, CallNext, MakeCall
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
+from nebula.rpc.upstream import upstream_error
 
 __all__ = ["Outcome"]
 
@@ -37,8 +38,9 @@ class Outcome:
         except VerbError as error:
             self.code = error.code
             raise
-        except Exception:
-            self.code = "internal"
+        except Exception as error:
+            told = upstream_error(error)
+            self.code = "internal" if told is None else told.code
             raise
         self.code = answer.code or ""
         return answer

@@ -56,6 +56,8 @@ def trace_calls(provider: TracerProvider | None = None) -> CallMiddleware:
 def trace_requests(provider: TracerProvider | None = None) -> Middleware:
     """Make a span of kind SERVER for each request, a child of its caller's; calls from within are its own.
 
+    Calls of `Responder.client` have spans by themselves; other clients need `trace_calls`.
+
     And one of kind CONSUMER for each run of a job, a child of the call that asked for it: from when it is
     handed to what runs it until it has ended, however that is. It is the job's `trace`. In the service it is
     the current span of the job's code; in an engine `trace_job` makes children of it.
@@ -67,10 +69,11 @@ def trace_requests(provider: TracerProvider | None = None) -> Middleware:
 
 
 class _TraceRequests:
-    """See `trace_requests`: middleware, of jobs as well (`JobMiddleware`)."""
+    """See `trace_requests`: middleware, also of jobs (`JobMiddleware`) and calls (`CallingMiddleware`)."""
 
     def __init__(self, provider: TracerProvider | None) -> None:
         self._tracer = get_tracer(_NAME, tracer_provider=provider)
+        self.around_call = trace_calls(provider)
 
     async def __call__(self, request: Request, call_next: CallNext) -> Answer:
         name, facts = _named(request.service, request.verb)

@@ -18,6 +18,7 @@ from nebula.rpc.chain import Call
 from nebula.rpc.context import AnyRequest
 from nebula.rpc.deadlines import AMBIENT
 from nebula.rpc.envelope import JSON_TYPE
+from nebula.rpc.options import require_named
 from nebula.rpc.replies import reader_of
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.starting import Starting
@@ -30,6 +31,9 @@ T = TypeVar("T")
 
 # More than that changes nothing, see `Outflow`.
 _MOST_CREDIT: Final = 1_000_000
+
+
+_OPTIONS: Final = frozenset({"timeout", "result", "credit"})
 
 
 class Streaming(Starting):
@@ -93,9 +97,10 @@ class Streaming(Starting):
             ValueError: credit is below 1.
         """
         if isinstance(target, str):
+            require_named("stream", target, args, kwargs.keys(), _OPTIONS)
             return self._stream_named(target, *args, **kwargs)
         known, contract = resolve(target, self._service, as_job=False)
-        body = request_body(known.verb, contract.pack(args, kwargs))
+        body = request_body(known.verb, contract.pack(args, kwargs, "stream"))
         ends_at, verb = _ends_at(self._timeout), known.verb
         opening = partial(self._open_stream, verb, known.destination, body, ends_at, DEFAULT_CREDIT)
         return Stream(opening, contract.load, (*self._rules.errors, *known.options.errors))

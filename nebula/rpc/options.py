@@ -1,0 +1,89 @@
+"""Options of calls and starts, all of them in one list; and what is said of wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final
+
+from nebula.rpc.retrying import CallOptions
+from nebula.rpc.start_options import StartOptions
+
+__all__ = ["OPTIONS", "Options", "as_option", "require_named", "require_options", "start_part"]
+
+
+class Options(CallOptions, StartOptions, total=False):
+    """Options of `Client.with_options`: those of calls (`CallOptions`) and those of jobs (`StartOptions`).
+
+    Each counts for the calls that know it: `priority` says nothing to `call`, nor `retry` to `start`.
+    """
+
+
+OPTIONS: Final = frozenset({"timeout", *CallOptions.__annotations__, *StartOptions.__annotations__})
+_OF_STARTS: Final = frozenset(StartOptions.__annotations__)
+
+
+def start_part(options: Mapping[str, Any]) -> StartOptions:
+    """Those of the options that are for jobs."""
+    found: Any = {name: value for name, value in options.items() if name in _OF_STARTS}
+    part: StartOptions = found
+    return part
+
+
+def require_options(where: str, given: Collection[str], known: Collection[str]) -> None:
+    """Refuse options that there are not: a misspelt one that went unnoticed would change nothing.
+
+    Args:
+        where: they are given, as its caller writes it.
+        given: their names.
+        known: the names that there are.
+
+    Raises:
+        TypeError: which, and what was meant.
+    """
+    for name in sorted(set(given) - set(known)):
+        if close := get_close_matches(name, sorted(known), 1):
+            raise TypeError(f"{where} has no option {name}: did you mean {close[0]}?")
+        raise TypeError(f"{where} has no option {name}; it has {', '.join(sorted(known))}")
+
+
+def require_named(
+    method: str, service: str, args: Sequence[Any], given: Collection[str], known: frozenset[str]
+) -> None:
+    """Refuse a call by name that is not `method(service, verb, parameters, **options)`.
+
+    Args:
+        method: of the client.
+        service: the first argument.
+        args: the other ones.
+        given: the names of the keywords.
+        known: the options of the method; `parameters` may be given by keyword, too.
+
+    Raises:
+        TypeError: what is wrong, and how it is written.
+    """
+    where = f"client.{method}({service!r}, …)"
+    if not args:
+        raise TypeError(f"{where} needs a verb: client.{method}({service!r}, VERB, PARAMETERS)")
+    if len(args) > 2 or (len(args) == 2 and "parameters" in given):
+        raise TypeError(
+            f"{where} takes all parameters as one value: client.{method}({service!r}, {args[0]!r}, "
+            '{"name": value})'
+        )
+    unknown = set(given) - known - {"parameters"}
+    if unknown and not any(get_close_matches(name, sorted(known), 1) for name in unknown):
+        names = ", ".join(f'"{name}": …' for name in sorted(unknown))
+        raise TypeError(
+            f"{where} has no option {', '.join(sorted(unknown))}; parameters go into one object: "
+            f"client.{method}({service!r}, {args[0]!r}, {{{names}}})"
+        )
+    require_options(where, unknown, known)
+
+
+def as_option(names: Collection[str], method: str, function: str) -> str:
+    """How options are given that were written among a function's arguments; empty where there are none."""
+    found = sorted(OPTIONS & set(names))
+    if not found:
+        return ""
+    given = ", ".join(f"{name}=…" for name in found)
+    return f"; options come first: client.with_options({given}).{method}({function}, …)"
