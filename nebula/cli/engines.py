@@ -70,10 +70,11 @@ def engines(
       nebula engines reports
       nebula engines reports | jq -r '.[] | select(.broken) | .broken'
     """
-    from nebula.cli.asking import ask
+    from nebula.cli.asking import ask, asking_for_jobs
 
     output = Output(as_json=as_json)
-    rows = ask(broker, lambda client: _rows(client, service, instance, timeout))
+    with asking_for_jobs(service):
+        rows = ask(broker, lambda client: _rows(client, service, instance, timeout))
     if not output.is_for_people:
         output.json_line(rows)
         return
@@ -114,12 +115,15 @@ def restart(
       nebula engine restart reports
       nebula engine restart reports bulk --instance 3f2a9c41 --yes
     """
-    from nebula.cli.asking import ask
+    from nebula.cli.asking import ask, asking_for_jobs
 
     what = f"engine {name}" if name else "the engine"
     make_sure(f"Replace {what} of {service}, with the jobs on it?", is_sure=yes)
     parameters = {} if name is None else {"engine": name}
-    told = ask(broker, lambda client: _tell(client, service, instance, "engine.restart", parameters, timeout))
+    with asking_for_jobs(service):
+        told = ask(
+            broker, lambda client: _tell(client, service, instance, "engine.restart", parameters, timeout)
+        )
     missing = sorted(one for one, answer in told.items() if answer is _MISSING)
     done = sorted(told.keys() - set(missing))
     text = f"{what} of {service} is being replaced; instances: {', '.join(done) or 'none'}"

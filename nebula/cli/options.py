@@ -87,7 +87,7 @@ Url: TypeAlias = Annotated[
     Option(
         "--broker",
         "-b",
-        metavar="URL|NAME",
+        metavar="URL|HOST:PORT|NAME",
         help="The broker, or a context's name (`nebula contexts`). Without it NEBULA_BROKER, else"
         " stomp://127.0.0.1:61613.",
         show_default=False,

@@ -43,6 +43,7 @@ __all__ = [
     "hand_on",
     "is_attended",
     "json_of",
+    "json_text",
     "progress_of",
     "silence_stdout",
     "stderr_screen",
@@ -91,8 +92,7 @@ class Screen(Console):
 
     def pretty_json(self, value: Any) -> None:
         """A JSON value for people."""
-        written = json.dumps(json.loads(json_of(value)), ensure_ascii=False, indent=2)
-        self.print(JSONHighlighter()(Text(visible_json(written))), soft_wrap=True)
+        self.print(json_text(value), soft_wrap=True)
 
     def live(self) -> Live:
         """Output that is redrawn; its `update` takes what `show` takes."""
@@ -116,6 +116,12 @@ def progress_of(screen: Screen, columns: Sequence[ProgressColumn], **options: An
 def text(words: str, style: str = "", *, keep: str = LINES) -> Text:
     """Foreign text, escaped for display."""
     return Text(visible(words, keep=keep), style=style)
+
+
+def json_text(value: Any) -> Text:
+    """A foreign value as indented JSON, for people."""
+    written = json.dumps(json.loads(json_of(value)), ensure_ascii=False, indent=2)
+    return JSONHighlighter()(Text(visible_json(written)))
 
 
 def json_of(value: Any) -> str:

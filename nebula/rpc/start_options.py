@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from nebula import headers as names
 from nebula.destinations import destination_named
+from nebula.nearest import did_you_mean
 from nebula.rpc.brokers import Brand, whole_milliseconds
 
 
@@ -39,7 +40,8 @@ def start_headers(options: StartOptions, brand: Brand) -> dict[str, str]:
     """
     # A misspelt `dedupe` that went unnoticed would start jobs twice.
     if unknown := options.keys() - StartOptions.__annotations__.keys():
-        raise TypeError(f"jobs have no option {', '.join(sorted(unknown))}")
+        hint = did_you_mean(min(unknown), StartOptions.__annotations__) if len(unknown) == 1 else ""
+        raise TypeError(f"jobs have no option {', '.join(sorted(unknown))}{hint}")
     for name, value in options.items():
         if isinstance(value, int | float) and value < 0:
             raise ValueError(f"{name} is {value}, and must not be negative")
