@@ -37,7 +37,8 @@ def call(
       nebula call prices quote symbol=ABC qty:=2
       nebula call reports delays month:=1
       nebula call reports delays month:=1 --priority 8
-      nebula call reports delays month:=1 --not-before 2030-01-31T06:00 --notify /queue/ended
+      nebula call reports delays month:=1 --notify ended
+      nebula call reports delays month:=1 --not-before 2030-01-31T06:00
     """
     from nebula.cli.arguments import parse_parameters
     from nebula.cli.asking import ask

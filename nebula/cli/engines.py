@@ -1,4 +1,4 @@
-"""`nebula engines` and `nebula engine restart`: what runs the jobs of a service."""
+"""`nebula engine list|restart`, and `nebula engines`: what runs the jobs of a service."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Instance = Annotated[
 engine = typer.Typer(
     name="engine",
     no_args_is_help=True,
-    help="Replace an engine of a service: `restart`; see `nebula engines`.",
+    help="List what runs the jobs of a service, or replace an engine.",
 )
 
 
@@ -80,6 +80,9 @@ def engines(
         return
     shown = [_shown(row) for row in rows]
     output.show(table(_COLUMNS, shown) if rows else f"{service} has no jobs, and no engines")
+
+
+engine.command(name="list")(engines)
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:

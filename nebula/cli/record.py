@@ -89,7 +89,7 @@ def record(
     \b
     Examples:
       nebula record /queue/readings --into recorded
-      nebula record '/topic/news.*' --durable archive --into recorded --codec zstandard
+      nebula record '/topic/news.*' --durable archive --into recorded
       nebula record --status --into recorded
     """
     output = Output(as_json=as_json)

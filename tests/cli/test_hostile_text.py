@@ -125,6 +125,10 @@ OTHERS = {
 }  # fmt: skip
 
 
+# Two names of one command.
+SHORT = {"job list": "jobs", "job watch": "watch", "job cancel": "cancel", "engine list": "engines"}
+
+
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     """All of the command line, such as `jobs` and `job show`."""
     for name, command in group.commands.items():
@@ -135,7 +139,8 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def test_each_command_has_a_case_here() -> None:
-    assert {*ASKING, *OTHERS} == set(commands(get_command(app)))
+    assert {*ASKING, *OTHERS, *SHORT} == set(commands(get_command(app)))
+    assert {*SHORT.values()} < {*ASKING}
     assert not {*ASKING} & OTHERS
 
 
