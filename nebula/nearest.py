@@ -16,7 +16,8 @@ _LONGEST_WORD: Final = 64
 _MOST_KNOWN: Final = 256
 _MOST_COMPARED: Final = 3
 
-_LEAST_LIKENESS: Final = 0.6
+# Swapped letters in a word of three are near; two words with one prefix are not.
+_LEAST_LIKENESS: Final = 0.65
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -23,7 +23,7 @@ from nebula.cli.contracts import schema, stubs
 from nebula.cli.delayed import delayed
 from nebula.cli.dlq import dlq
 from nebula.cli.engines import engine, engines
-from nebula.cli.exits import Exit, exit_of, sentence_of, unwrapped
+from nebula.cli.exits import BrokenModule, Exit, exit_of, sentence_of, unwrapped
 from nebula.cli.grouped import Grouped
 from nebula.cli.job import job
 from nebula.cli.jobs import cancel, jobs, watch
@@ -42,6 +42,7 @@ from nebula.cli.terminal import (
     UsageProblem,
     complain,
     complain_of_usage,
+    show_traceback,
     silence_stdout,
     tracebacks_made_visible,
     write_redirectable,
@@ -142,5 +143,7 @@ def main() -> None:
             sys.exit(Exit.FAILED)
         if not isinstance(error, NebulaError):
             raise
+        if isinstance(error, BrokenModule):
+            show_traceback(error.traceback)
         complain(sentence_of(error))
         sys.exit(exit_of(error))

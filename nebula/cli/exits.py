@@ -38,6 +38,18 @@ class NobodyThere(NoResponder):
         self.near = near
 
 
+class BrokenModule(NebulaError):
+    """A user's module raised while it was imported.
+
+    Attributes:
+        traceback: of the user's code alone.
+    """
+
+    def __init__(self, target: str, traceback: str) -> None:
+        super().__init__(f"{target}: the module cannot be imported, see above")
+        self.traceback = traceback
+
+
 _UNREACHED = (CallTimeout, ConnectionLost, Refused, Rejected, ServerError)
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "json_of",
     "json_text",
     "progress_of",
+    "show_traceback",
     "silence_stdout",
     "stderr_screen",
     "text",
@@ -192,6 +193,11 @@ def complain(sentence: str) -> None:
     """Write an error to stderr, each line prefixed with `nebula: `. It is escaped even in a file, as people
     read those too."""
     sys.stderr.writelines(f"nebula: {line}\n" for line in visible(sentence, keep="\n").split("\n"))
+
+
+def show_traceback(written: str) -> None:
+    """Write the traceback of a user's own code to stderr, escaped like errors."""
+    sys.stderr.write(visible(written, keep=LINES))
 
 
 def complain_of_usage(problem: Exception) -> int:
