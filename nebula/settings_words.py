@@ -8,7 +8,7 @@ import json
 import re
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -39,6 +39,7 @@ _VERDICTS = {
 }
 _UNKNOWN = {"extra_forbidden", "unexpected_keyword_argument"}
 _LONGEST_VALUE = 60
+_MOST_TABLES = 3
 
 
 def place(keys: Keys) -> str:
@@ -65,7 +66,8 @@ def explain(model: type[BaseModel], error: ErrorDetails) -> str:
     keys, kind = error["loc"], error["type"]
     if kind in _UNKNOWN:
         words = fields_of(_type_at(model, keys[:-1]))
-        return f'{_table(keys[:-1])}: unknown setting "{keys[-1]}"{did_you_mean(str(keys[-1]), words)}'
+        hint = _belongs(words, str(keys[-1])) or did_you_mean(str(keys[-1]), words)
+        return f'{_table(keys[:-1])}: unknown setting "{keys[-1]}"{hint}'
     if kind == "missing":
         return f"{place(keys)} is missing"
     if kind == "value_error" and isinstance(error["input"], dict | list):
@@ -81,6 +83,16 @@ def _verdict(error: ErrorDetails) -> str:
         allowed = re.findall(r"'([^']*)'", context["expected"])
         return f"is not one of {', '.join(allowed)}{_nearest(str(error['input']), allowed)}"
     return _VERDICTS.get(error["type"], f"is wrong: {error['msg']}").format_map(context)
+
+
+def _belongs(words: Mapping[str, Any], word: str) -> str:
+    """The end of a sentence about a setting that stands outside its table: the tables that have it."""
+    tables = [
+        f"[[{name}]]" if get_origin(kind) in (tuple, list) else f"[{name}]"
+        for name, kind in words.items()
+        if word in fields_of(kind)
+    ]
+    return f"; it belongs into {' or '.join(tables[:_MOST_TABLES])}" if tables else ""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

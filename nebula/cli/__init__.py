@@ -9,7 +9,8 @@ from __future__ import annotations
 from nebula.cli import hangups as hangups  # isort: split
 
 import sys
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -22,7 +23,8 @@ from nebula.cli.contracts import schema, stubs
 from nebula.cli.delayed import delayed
 from nebula.cli.dlq import dlq
 from nebula.cli.engines import engine, engines
-from nebula.cli.exits import Exit, exit_of, sentence_of, unwrapped
+from nebula.cli.exits import BrokenModule, Exit, exit_of, sentence_of, unwrapped
+from nebula.cli.grouped import Grouped
 from nebula.cli.job import job
 from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.named import contexts
@@ -40,6 +42,7 @@ from nebula.cli.terminal import (
     UsageProblem,
     complain,
     complain_of_usage,
+    show_traceback,
     silence_stdout,
     tracebacks_made_visible,
     write_redirectable,
@@ -51,25 +54,38 @@ __all__ = ["main"]
 
 app = typer.Typer(
     name="nebula",
+    cls=Grouped,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
-for command in (broker, run, call, send, services, describe, stubs, schema, ping, stats):
-    app.command()(command)
-for other in (pub, sub, record, jobs, watch, cancel, engines, contexts, passcode):
-    app.command()(other)
-for look in (top, queues, topics, connections, sessions, principals, peek, purge, disconnect):
-    app.command()(look)
-app.add_typer(bench)
-app.add_typer(engine)
-app.add_typer(dlq)
-app.add_typer(delayed)
-app.add_typer(session)
-app.add_typer(job)
-app.add_typer(cert)
-app.add_typer(store)
+
+# By what they are for, in the order of the help.
+_HEADINGS: Final[Mapping[str, Sequence[Callable[..., Any] | typer.Typer]]] = {
+    "Run": (broker, run),
+    "Call": (call, send, services, describe, ping, stats),
+    "Publish": (pub, sub, record),
+    "Jobs": (job, engine),
+    "Operate": (
+        top, queues, topics, connections, sessions, principals, peek, purge, disconnect, dlq, delayed,
+        session, store,
+    ),
+    "Secure": (cert, passcode),
+    "Tools": (contexts, stubs, schema, bench),
+}  # fmt: skip
+
+# What is typed most has a short form: `nebula jobs` is `nebula job list`.
+_SHORT: Final = (jobs, watch, cancel, engines)
+
+for heading, commands in _HEADINGS.items():
+    for command in commands:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, cls=Grouped, rich_help_panel=heading)
+        else:
+            app.command(rich_help_panel=heading)(command)
+for command in _SHORT:
+    app.command(hidden=True)(command)
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -90,12 +106,20 @@ def nebula(
     \b
     A first look, in three shells:
       nebula broker                               a broker on this machine
-      nebula run prices:app                       a service: the Responder `app` in prices.py
-      nebula call prices quote symbol=ABC qty:=2  ask it; name=text or name:=json
+      nebula run prices:app                       Responder `app` of prices.py
+      nebula call prices quote symbol=ABC qty:=2  name=text or name:=json
 
-    Tables and colours on a terminal, JSON off it. Exit status: 0 fine; 1 answered with an error, or a
-    job ended otherwise than done; 2 wrong flags or settings; 3 no broker, nobody listening or no answer
-    in time; 130 Ctrl-C.
+    \b
+    Then:
+      nebula describe prices quote                what it takes, how to call it
+      nebula pub orders '{"item": "cup"}'         a message to /queue/orders
+      nebula queues                               what waits where
+      nebula job list reports                     also: nebula jobs reports
+
+    `nebula COMMAND --help` has more. Tables and colours on a terminal, JSON off
+    it. Exit status: 0 fine; 1 answered with an error, or a job ended otherwise
+    than done; 2 wrong flags or settings; 3 no broker, nobody listening or no
+    answer in time; 130 Ctrl-C.
     """
 
 
@@ -119,5 +143,7 @@ def main() -> None:
             sys.exit(Exit.FAILED)
         if not isinstance(error, NebulaError):
             raise
+        if isinstance(error, BrokenModule):
+            show_traceback(error.traceback)
         complain(sentence_of(error))
         sys.exit(exit_of(error))

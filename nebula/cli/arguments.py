@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+import traceback
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import nebula
+from nebula.cli.exits import BrokenModule
 from nebula.errors import SettingsError
+from nebula.nearest import did_you_mean, nearest
 from nebula.rpc.responder import Responder
+
+# Files of the import system, and of this package.
+_NOT_USERS: Final = (
+    "<frozen importlib",
+    str(Path(importlib.__file__).parent),
+    str(Path(nebula.__file__).parent),
+)
 
 _PARAMETER = re.compile(r"(?P<name>[^=:]+)(?P<kind>:?=)(?P<value>.*)", re.DOTALL)
 
@@ -47,12 +57,15 @@ def _parse_json(name: str, value: str) -> Any:
 def find_app(target: str) -> Responder:
     """Import the service that `module:name` names, from the working directory or what is installed.
 
+    `prices.py:app` and `./services/prices.py` are understood as well; without a name it is the module's only
+    service, or the one that is called `app`.
+
     Raises:
         SettingsError: no such module, or no service of that name in it.
+        BrokenModule: it raised while it was imported.
     """
-    module_name, _, name = target.partition(":")
-    if not module_name or not name:
-        raise SettingsError(f"{target!r} is not of the form module:name, for example prices:app")
+    place, _, name = target.partition(":")
+    module_name = _module_of(place, target)
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -60,15 +73,51 @@ def find_app(target: str) -> Responder:
     except ModuleNotFoundError as error:
         # A module that the service itself misses is the service's mistake and keeps its traceback.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise SettingsError(f"{target}: no module {error.name!r} here or installed") from None
+            raise BrokenModule(target, _traceback_of_users(error)) from error
+        near = did_you_mean(module_name, sorted(file.stem for file in Path.cwd().glob("*.py")))
+        raise SettingsError(f"{target}: no module {error.name!r} here or installed{near}") from None
+    except Exception as error:
+        raise BrokenModule(target, _traceback_of_users(error)) from error
+    known = [member for member, value in vars(module).items() if isinstance(value, Responder)]
+    name = name or _only(known, module_name, target)
     app = getattr(module, name, None)
     if not isinstance(app, Responder):
-        raise SettingsError(f"{target}: {name!r} is not a Responder{_known_apps(name, vars(module))}")
+        near_app = nearest(name, known)
+        meant = known if near_app is None else [near_app]
+        hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
+        raise SettingsError(f"{target}: {name!r} is not a Responder{hint}")
     return app
 
 
-def _known_apps(name: str, members: Mapping[str, Any]) -> str:
-    known = [member for member, value in members.items() if isinstance(value, Responder)]
-    near = difflib.get_close_matches(name, known, n=1) or known
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+def _module_of(place: str, target: str) -> str:
+    """The module of a name or a file: `./services/prices.py` is `services.prices`."""
+    if "/" not in place and not place.endswith(".py"):
+        if not place or place.startswith("."):
+            raise SettingsError(f"{target!r} is not of the form module:name, for example prices:app")
+        return place
+    here = Path.cwd()
+    file = (here / place).resolve()
+    if not file.is_relative_to(here.resolve()):
+        raise SettingsError(f"{target}: it is not in this folder: run the command in the one of your code")
+    return ".".join(file.relative_to(here.resolve()).with_suffix("").parts)
+
+
+def _only(known: Sequence[str], module_name: str, target: str) -> str:
+    if "app" in known or len(known) == 1:
+        return "app" if "app" in known else known[0]
+    if not known:
+        raise SettingsError(
+            f"{target}: there is no Responder in {module_name}; write app = Responder({module_name!r})"
+        )
+    raise SettingsError(f"{target}: say which: {' or '.join(f'{module_name}:{one}' for one in known)}")
+
+
+def _traceback_of_users(error: BaseException) -> str:
+    """A traceback without the frames of the import system and of this package."""
+    told = traceback.TracebackException.from_exception(error)
+    each: traceback.TracebackException | None = told
+    while each is not None:
+        users = [frame for frame in each.stack if not frame.filename.startswith(_NOT_USERS)]
+        each.stack = traceback.StackSummary.from_list(users)
+        each = each.__cause__ or each.__context__
+    return "".join(told.format())

@@ -13,7 +13,7 @@ from typer import Argument, Option
 from typer import Exit as Leave
 
 from nebula.cli.exits import Exit
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url, named_destination
 from nebula.cli.render import Output
 from nebula.cli.terminal import stderr_screen
 from nebula.visible import visible
@@ -96,7 +96,11 @@ def bench_call(
 def bench_pub(
     destination: Annotated[
         str | None,
-        Argument(metavar="[DEST]", help="Where to; without it a queue of its own, read meanwhile."),
+        Argument(
+            metavar="[DEST]",
+            help="Where to; without it a queue of its own, read meanwhile. `orders` is /queue/orders.",
+            callback=named_destination,
+        ),
     ] = None,
     *,
     size: Annotated[int, Option("--size", metavar="BYTES", min=0, help="Of a body.")] = 200,

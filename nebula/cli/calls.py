@@ -37,7 +37,8 @@ def call(
       nebula call prices quote symbol=ABC qty:=2
       nebula call reports delays month:=1
       nebula call reports delays month:=1 --priority 8
-      nebula call reports delays month:=1 --not-before 2030-01-31T06:00 --notify /queue/ended
+      nebula call reports delays month:=1 --notify ended
+      nebula call reports delays month:=1 --not-before 2030-01-31T06:00
     """
     from nebula.cli.arguments import parse_parameters
     from nebula.cli.asking import ask
@@ -56,7 +57,13 @@ def call(
 
 def describe(
     service: Service,
+    verb: Annotated[
+        str | None, Argument(metavar="[VERB]", help="Only this one, with its schema.", show_default=False)
+    ] = None,
     *,
+    has_own: Annotated[
+        bool, Option("--all", help="Also ping, describe, stats, job.*: what every service has.")
+    ] = False,
     instance: Annotated[
         str | None, Option(metavar="NAME", help="Ask this one, of those that `nebula services` shows.")
     ] = None,
@@ -65,7 +72,9 @@ def describe(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Show the verbs of a service and what they take; as JSON with the full schema.
+    """Show the verbs of a service: what they take and give, and how they fail; as JSON with the full schema.
+
+    With VERB it is that one alone, with its schema, a line that calls it, and the same for curl.
 
     Whichever of its instances comes first answers. On a terminal it is told if they are not all alike. With
     --watch it is shown anew when instances come or go, such as those of a new version; off a terminal there
@@ -74,11 +83,12 @@ def describe(
     \b
     Examples:
       nebula describe prices
+      nebula describe prices quote
       nebula describe prices --instance 3f2a9c41
       nebula describe prices --watch
     """
     from nebula.cli.asking import ask
     from nebula.cli.describing import Described
 
-    one = Described(service, instance, timeout, Output(as_json=as_json))
+    one = Described(service, verb, instance, timeout, Output(as_json=as_json), has_own)
     ask(broker, one.watch if watch else one.show)

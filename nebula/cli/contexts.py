@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nebula.errors import SettingsError
+from nebula.nearest import did_you_mean
 from nebula.stomp.addresses import BROKER_VARIABLE, parse_address
 
 CONTEXTS_VARIABLE: Final = "NEBULA_CONTEXTS"
@@ -18,6 +20,9 @@ CONTEXTS_VARIABLE: Final = "NEBULA_CONTEXTS"
 _TLS_FILES: Final = ("NEBULA_CA", "NEBULA_CERT", "NEBULA_KEY")
 _PIN: Final = "NEBULA_PIN"
 _VERIFY_HOST: Final = "NEBULA_VERIFY_HOST"
+
+# `localhost:61613`, `[::1]:61613`.
+_PLACE: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
 _OTHERS_MAY_READ: Final = 0o077
 
@@ -65,7 +70,10 @@ class Contexts(BaseModel):
         context = self.contexts.get(name)
         if context is None:
             known = ", ".join(sorted(self.contexts)) or "none"
-            raise SettingsError(f"{name!r} is neither an address nor a context of {file} (it has {known})")
+            raise SettingsError(
+                f"{name!r} is neither an address nor a context of {file} (it has {known})"
+                f"{did_you_mean(name, self.contexts)}"
+            )
         return context
 
 
@@ -122,8 +130,8 @@ def find_broker(named: str | None) -> str | None:
     that no certificate and no leniency that are meant for another broker are used for this one.
 
     Args:
-        named: an address or a context's name, as `--broker` has it; None: as `NEBULA_BROKER` says, else the
-            default context.
+        named: an address, `HOST:PORT` or a context's name, as `--broker` has it; None: as `NEBULA_BROKER`
+            says, else the default context.
 
     Returns:
         None: nobody says, so that it is the usual address.
@@ -139,6 +147,8 @@ def find_broker(named: str | None) -> str | None:
     name = wanted or contexts.default
     if name is None:
         return None
+    if name not in contexts.contexts and _PLACE.fullmatch(name):
+        return f"stomp://{name}"
     context = contexts.get(name, file)
     if named:
         for variable in (*_TLS_FILES, _PIN, _VERIFY_HOST):

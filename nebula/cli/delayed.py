@@ -8,12 +8,15 @@ import typer
 from typer import BadParameter, Option
 
 from nebula.cli.operators import All, Limit, Yes, list_all, make_sure, show_list, tell
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, named_queue
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, duration, octets
 
 Pattern: TypeAlias = Annotated[
-    str | None, Option(metavar="GLOB", help="Only messages for matching queues, such as '/queue/orders*'.")
+    str | None,
+    Option(
+        metavar="GLOB", help="Only messages for matching queues, such as 'orders*'.", callback=named_queue
+    ),
 ]
 Principal: TypeAlias = Annotated[str | None, Option(help="Only messages that this principal sent.")]
 

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
 from nebula.cli.instances import differences
 from nebula.cli.live import screen
 from nebula.cli.render import Output
+from nebula.cli.signatures import call_line, curl_line, parameters_of, signature_of
 from nebula.cli.tables import Column, table
-from nebula.cli.terminal import text
-from nebula.errors import CallTimeout, NoResponder, Refused
+from nebula.cli.terminal import json_text, text
+from nebula.errors import CallTimeout, NoResponder, Refused, RemoteError
+from nebula.nearest import did_you_mean
+from nebula.rpc.adapting import DEPRECATED_BECAUSE
 from nebula.rpc.replies import reading
+from nebula.rpc.verbs import is_reserved
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
     from nebula.rpc.discovery import Instance, Presence
 
-_VERBS: Final = (
-    Column("verb", "verb"),
-    Column("parameters", "parameters"),
-    Column("description", "description"),
+_PARAMETERS: Final = (
+    Column("parameter", "name"),
+    Column("type", "type"),
+    Column("default", "default"),
+    Column("", "note"),
 )
+_ERRORS: Final = (Column("error", "code"), Column("", "description"))
 _LISTENS: Final = (
     Column("listens to", "destination"),
     Column("by", "handler"),
     Column("description", "description"),
 )
+
+_INDENT: Final = 4
+
+# Where the documentation has a broker's HTTP listener: a client cannot know.
+_HTTP: Final = "http://127.0.0.1:61680"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +51,19 @@ class Described:
 
     Attributes:
         service: its name.
+        verb: the only one that is described; None: all of them.
+        has_own: on a terminal, also the verbs that every service has.
         instance: the one that is asked; None: whichever comes first.
         seconds: that an answer may take.
         output: of the command.
     """
 
     service: str
+    verb: str | None
     instance: str | None
     seconds: float
     output: Output
+    has_own: bool = False
 
     async def show(self, client: Client) -> None:
         """Show it once."""
@@ -76,11 +93,16 @@ class Described:
 
     def _draw(self, shown: tuple[Any, str]) -> RenderableType:
         with reading(f"what {self.service} answers to describe"):
-            return draw(shown)
+            return draw(shown, verb=self.verb, has_own=self.has_own)
 
     def _view(self, answer: Any, note: str) -> Any:
-        """What is shown: programs get the answer alone."""
-        return (answer, note) if self.output.is_for_people else answer
+        """What is shown: programs get the answer alone, or what it says of the verb."""
+        if self.output.is_for_people:
+            return answer, note
+        if self.verb is None or answer is None:
+            return answer
+        with reading(f"what {self.service} answers to describe"):
+            return verb_named(answer, self.verb)
 
 
 async def _whenever_others_are_there(presence: Presence) -> AsyncIterator[list[Instance]]:
@@ -96,40 +118,92 @@ async def _whenever_others_are_there(presence: Presence) -> AsyncIterator[list[I
         await anext(changes)
 
 
-def draw(shown: tuple[Any, str]) -> RenderableType:
-    """A line for each verb, and for each destination that the service listens to; then the note, if any."""
+def draw(shown: tuple[Any, str], *, verb: str | None, has_own: bool) -> RenderableType:
+    """The verbs of a service and what it listens to, or one verb in full; then the note, if any.
+
+    Args:
+        shown: the answer to `describe`, or None; and the note.
+        verb: the only one; None: all.
+        has_own: with the verbs that every service has.
+
+    Raises:
+        RemoteError: there is no such verb.
+    """
     answer, note = shown
     if answer is None:
         return text("nobody answers")
-    verbs = [summary(verb) for verb in answer["verbs"]]
-    listens = [{**one, "description": _first_line(one)} for one in answer.get("listens", ())]
-    parts: list[RenderableType] = [table(_VERBS, verbs) if verbs else text("no verbs")]
-    if listens:
-        parts += [text(""), table(_LISTENS, listens)]
+    parts = list(_all(answer, has_own=has_own) if verb is None else _one(answer, verb_named(answer, verb)))
     return Group(*parts, text(note)) if note else Group(*parts)
 
 
-def summary(verb: Mapping[str, Any]) -> dict[str, str]:
-    """A verb as a line: `symbol, qty=1` and the first line of its description.
+def verb_named(answer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What a service says of one verb.
 
-    A deprecated verb says so in place of its description; deprecated parameters are left out.
+    Raises:
+        RemoteError: it has none of that name; the text has the nearest one.
     """
-    from nebula.rpc.adapting import DEPRECATED_BECAUSE
-    from nebula.rpc.signature import PARAMETER_NAME
+    verbs: dict[str, Mapping[str, Any]] = {str(one["verb"]): one for one in answer["verbs"]}
+    if name not in verbs:
+        near = did_you_mean(name, verbs)
+        raise RemoteError("unknown-verb", f"{answer['service']} has no verb {name!r}{near}")
+    return verbs[name]
 
-    schema = verb["parameters"]
-    words = [
-        name if name in schema.get("required", ()) else f"{name}={field.get('default')}"
-        for name, field in schema.get("properties", {}).items()
-        if not field.get("deprecated")
-    ]
-    # One model or list, taken whole, has no parts to be named here.
-    if whole := schema.get(PARAMETER_NAME):
-        words = [f"{whole}: {schema.get('title') or str(schema.get('$ref', '')).rpartition('/')[2] or '…'}"]
-    first_line = _first_line(verb)
+
+def _all(answer: Mapping[str, Any], *, has_own: bool) -> Iterator[RenderableType]:
+    verbs = [verb for verb in answer["verbs"] if has_own or not is_reserved(str(verb["verb"]))]
+    for verb in verbs:
+        yield _head(verb)
+        for line in _about(verb):
+            yield Padding(text(line, keep=""), (0, 0, 0, _INDENT))
+    if not verbs:
+        yield text("no verbs")
+    if hidden := len(answer["verbs"]) - len(verbs):
+        yield text("")
+        yield text(f"and {hidden} that every such service has: --all", "dim")
+    if listens := [{**one, "description": _first_line(one)} for one in answer.get("listens", ())]:
+        yield text("")
+        yield table(_LISTENS, listens)
+
+
+def _head(verb: Mapping[str, Any]) -> Text:
+    """The signature, and what a caller has to know before all else."""
+    marks = [name for name in ("job", "stream", "idempotent", "deprecated") if verb.get(name)]
+    return text(signature_of(verb), "bold") + text("".join(f"  [{mark}]" for mark in marks), "cyan")
+
+
+def _about(verb: Mapping[str, Any]) -> Iterator[str]:
     if verb.get("deprecated"):
-        first_line = f"deprecated: {verb.get(DEPRECATED_BECAUSE)}"
-    return {"verb": verb["verb"], "parameters": ", ".join(words), "description": first_line}
+        yield f"deprecated: {verb.get(DEPRECATED_BECAUSE)}"
+    elif line := _first_line(verb):
+        yield line
+    if errors := [str(one["code"]) for one in verb.get("errors", ())]:
+        yield f"errors: {', '.join(errors)}"
+
+
+def _one(answer: Mapping[str, Any], verb: Mapping[str, Any]) -> Iterator[RenderableType]:
+    yield _head(verb)
+    if verb.get("deprecated"):
+        yield text(f"deprecated: {verb.get(DEPRECATED_BECAUSE)}")
+    if described := str(verb["description"]).strip():
+        yield text(f"\n{described}")
+    if parameters := parameters_of(verb):
+        rows = [
+            {"name": one.name, "type": one.type, "default": one.default, "note": one.note}
+            for one in parameters
+        ]
+        yield text("")
+        yield table(_PARAMETERS, rows)
+    if errors := verb.get("errors", ()):
+        yield text("")
+        yield table(_ERRORS, errors)
+    schemas = {part: verb[part] for part in ("parameters", "result", "item") if part in verb}
+    yield text("\nschema", "bold")
+    yield json_text(schemas)
+    service = str(answer["service"])
+    yield text("\ncall it", "bold")
+    yield text(call_line(service, verb), keep="")
+    yield text("\nover HTTP, if the broker runs with --http 61680 --http-calls", "bold")
+    yield text(curl_line(service, verb, _HTTP), keep="")
 
 
 def _first_line(described: Mapping[str, Any]) -> str:

@@ -8,8 +8,8 @@ import typer
 from typer import Argument, BadParameter, Option
 
 from nebula.cli.answers import DeadLetters, Message, Purged, Replayed
-from nebula.cli.operators import All, Yes, make_sure, queue_name, tell
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
+from nebula.cli.operators import All, Exact, Yes, find_source, make_sure, tell
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, named_queue
 from nebula.cli.queues import show_messages
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, moment, number, octets, table
@@ -18,7 +18,7 @@ Numbers: TypeAlias = Annotated[
     list[int] | None, Argument(metavar="[NUMBER]...", help="Those of these numbers, as the list shows them.")
 ]
 From: TypeAlias = Annotated[
-    str | None, Option("--from", metavar="DEST", help="Only what was sent there, as the list shows it.")
+    str | None, Option("--from", metavar="DEST", help="Only what was sent there; `orders` is /queue/orders.")
 ]
 Reason: TypeAlias = Annotated[
     str | None, Option(help="Only what died of this: exhausted, expired, full or rejected.")
@@ -46,6 +46,7 @@ dlq = typer.Typer(
 def list_(
     *,
     source: From = None,
+    exact: Exact = False,
     reason: Reason = None,
     after: Annotated[int, Option(min=0, help="Begin behind this number.")] = 0,
     limit: Annotated[int, Option("--limit", "-n", min=1, max=1_000, help="How many.")] = 100,
@@ -55,8 +56,9 @@ def list_(
 ) -> None:
     """List dead letters, the oldest first: from where, why, when, and after how many deliveries.
 
-    Example: nebula dlq list --from /queue/orders
+    Example: nebula dlq list --from orders
     """
+    source = find_source(broker, source, timeout, is_exact=exact)
     wanted = {"source": source, "reason": reason, "after": after, "limit": limit}
     letters = tell(broker, "dlq.list", wanted, timeout, DeadLetters)
     output = Output(as_json=as_json)
@@ -95,10 +97,12 @@ def replay(
     numbers: Numbers = None,
     *,
     source: From = None,
+    exact: Exact = False,
     reason: Reason = None,
     everything: All = False,
     to: Annotated[
-        str | None, Option(metavar="QUEUE", help="Put them there, not where they came from.")
+        str | None,
+        Option(metavar="QUEUE", help="Put them there, not where they came from.", callback=named_queue),
     ] = None,
     limit: Most = 1_000,
     broker: Url = None,
@@ -113,12 +117,12 @@ def replay(
     \b
     Examples:
       nebula dlq replay 1207 1208
-      nebula dlq replay --from /queue/orders --reason exhausted
-      nebula dlq replay --from /topic/news --to /queue/missed
+      nebula dlq replay --from orders --reason exhausted
+      nebula dlq replay --from /topic/news --to missed
     """
     wanted = _wanted(numbers, source, reason, limit, everything=everything)
-    target = None if to is None else queue_name(to)
-    outcome = tell(broker, "dlq.replay", wanted | {"to": target}, timeout, Replayed)
+    wanted |= {"source": find_source(broker, source, timeout, is_exact=exact), "to": to}
+    outcome = tell(broker, "dlq.replay", wanted, timeout, Replayed)
     Output(as_json=as_json).event(_outcome(outcome, limit), **outcome)
 
 
@@ -127,6 +131,7 @@ def purge(
     numbers: Numbers = None,
     *,
     source: From = None,
+    exact: Exact = False,
     reason: Reason = None,
     everything: All = False,
     limit: Most = 100_000,
@@ -141,6 +146,7 @@ def purge(
     """
     wanted = _wanted(numbers, source, reason, limit, everything=everything)
     make_sure("Drop these dead letters for good?", is_sure=yes)
+    wanted["source"] = find_source(broker, source, timeout, is_exact=exact)
     outcome = tell(broker, "dlq.purge", wanted, timeout, Purged)
     parts = [f"dead letters dropped: {outcome['purged']:,}", *_left_on_disk(outcome)]
     Output(as_json=as_json).event("; ".join(parts), **outcome)

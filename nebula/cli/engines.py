@@ -1,4 +1,4 @@
-"""`nebula engines` and `nebula engine restart`: what runs the jobs of a service."""
+"""`nebula engine list|restart`, and `nebula engines`: what runs the jobs of a service."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Instance = Annotated[
 engine = typer.Typer(
     name="engine",
     no_args_is_help=True,
-    help="Replace an engine of a service: `restart`; see `nebula engines`.",
+    help="List what runs the jobs of a service, or replace an engine.",
 )
 
 
@@ -70,15 +70,19 @@ def engines(
       nebula engines reports
       nebula engines reports | jq -r '.[] | select(.broken) | .broken'
     """
-    from nebula.cli.asking import ask
+    from nebula.cli.asking import ask, asking_for_jobs
 
     output = Output(as_json=as_json)
-    rows = ask(broker, lambda client: _rows(client, service, instance, timeout))
+    with asking_for_jobs(service):
+        rows = ask(broker, lambda client: _rows(client, service, instance, timeout))
     if not output.is_for_people:
         output.json_line(rows)
         return
     shown = [_shown(row) for row in rows]
     output.show(table(_COLUMNS, shown) if rows else f"{service} has no jobs, and no engines")
+
+
+engine.command(name="list")(engines)
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,12 +118,15 @@ def restart(
       nebula engine restart reports
       nebula engine restart reports bulk --instance 3f2a9c41 --yes
     """
-    from nebula.cli.asking import ask
+    from nebula.cli.asking import ask, asking_for_jobs
 
     what = f"engine {name}" if name else "the engine"
     make_sure(f"Replace {what} of {service}, with the jobs on it?", is_sure=yes)
     parameters = {} if name is None else {"engine": name}
-    told = ask(broker, lambda client: _tell(client, service, instance, "engine.restart", parameters, timeout))
+    with asking_for_jobs(service):
+        told = ask(
+            broker, lambda client: _tell(client, service, instance, "engine.restart", parameters, timeout)
+        )
     missing = sorted(one for one, answer in told.items() if answer is _MISSING)
     done = sorted(told.keys() - set(missing))
     text = f"{what} of {service} is being replaced; instances: {', '.join(done) or 'none'}"

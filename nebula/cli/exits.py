@@ -30,6 +30,26 @@ class Exit(IntEnum):
     INTERRUPTED = 130  # Ctrl-C, as shells have it
 
 
+class NobodyThere(NoResponder):
+    """Nobody listens there. `near` is the service that may have been meant."""
+
+    def __init__(self, error: NoResponder, near: str | None) -> None:
+        super().__init__(error.verdict, error.destination)
+        self.near = near
+
+
+class BrokenModule(NebulaError):
+    """A user's module raised while it was imported.
+
+    Attributes:
+        traceback: of the user's code alone.
+    """
+
+    def __init__(self, target: str, traceback: str) -> None:
+        super().__init__(f"{target}: the module cannot be imported, see above")
+        self.traceback = traceback
+
+
 _UNREACHED = (CallTimeout, ConnectionLost, Refused, Rejected, ServerError)
 
 
@@ -57,6 +77,8 @@ def sentence_of(error: NebulaError) -> str:
 
 def _sentence_of(error: NebulaError) -> str:
     match error:
+        case NobodyThere(near=str(near)):
+            return f"nobody listens on {error.destination}; did you mean {near}?"
         case NoResponder():
             return f"nobody listens on {error.destination}; is the service running?"
         case ConnectFailed(__cause__=SSLError()):

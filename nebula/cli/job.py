@@ -1,4 +1,4 @@
-"""`nebula job show|log|rerun`: one job, its log, and the same again."""
+"""`nebula job list|show|log|watch|cancel|rerun`: the jobs of a service, and one of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 from typer import Option
 
 from nebula.cli.answers import Job, checked
+from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, JobId, Timeout, Url
 from nebula.cli.render import Output
 from nebula.cli.results import show_preview
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 
 job = typer.Typer(
     name="job",
-    help="Show one job, read or follow its log, run it again. `nebula jobs` lists those of a service,"
-    " `nebula watch` follows one to its end, `nebula cancel` ends it.",
+    help="List the jobs of a service; show, follow, cancel or rerun one.",
     no_args_is_help=True,
 )
+job.command(name="list")(jobs)
+job.command()(watch)
+job.command()(cancel)
 
 _FACTS: Final = (
     "job", "verb", "state", "progress", "note", "position", "priority", "exclusive", "owner", "attempt",
@@ -134,7 +137,7 @@ def rerun(
     Examples:
       nebula job rerun reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
       nebula job rerun reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB --priority 8
-      nebula job rerun reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB | nebula watch - --result
+      nebula job rerun reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB | nebula watch -
     """
     from nebula.cli.asking import ask
 

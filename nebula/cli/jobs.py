@@ -53,7 +53,7 @@ def jobs(
       nebula jobs reports --verb delays --since 2h --text "no readings"
       nebula jobs reports --since 2026-10-01 --until 2026-11-01 --limit 200
     """
-    from nebula.cli.asking import ask
+    from nebula.cli.asking import ask, asking_for_jobs
     from nebula.cli.times import moment_of
 
     wanted = {
@@ -61,7 +61,8 @@ def jobs(
         "until": moment_of(until), "text": text, "before": before, "limit": limit,
     }  # fmt: skip
     given = {name: value for name, value in wanted.items() if value is not None}
-    answer = ask(broker, lambda client: client.call(service, "job.list", given, timeout=timeout))
+    with asking_for_jobs(service):
+        answer = ask(broker, lambda client: client.call(service, "job.list", given, timeout=timeout))
     checked(Jobs, answer, service, "job.list")
     columns = ("job", "verb", "state", "progress", "accepted_at")
     output = Output(as_json=as_json)

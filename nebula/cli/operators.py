@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
+from typer import BadParameter, Option
 from typer import Exit as Leave
-from typer import Option
 
-from nebula.cli.answers import Page, checked
+from nebula.cli.answers import DeadLetters, Page, checked
 from nebula.cli.exits import Exit
+from nebula.cli.options import named_queue
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, table
 from nebula.cli.terminal import ask_yes, is_attended
+from nebula.errors import RemoteError
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
@@ -26,7 +28,10 @@ _PAGE = 1_000
 Limit: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, help="How many.")]
 All: TypeAlias = Annotated[bool, Option("--all", help="All of them.")]
 Yes: TypeAlias = Annotated[
-    bool, Option("--yes", "-y", help="Do not ask first. Off a terminal nothing is asked.")
+    bool, Option("--yes", "-y", help="Do not ask first. Off a terminal it has to be given.")
+]
+Exact: TypeAlias = Annotated[
+    bool, Option("--exact", help="The name as it stands: do not read `orders` as /queue/orders.")
 ]
 
 
@@ -113,11 +118,79 @@ def show_details(
 
 
 def make_sure(question: str, *, is_sure: bool) -> None:
-    """Ask a person; leave if the answer is no. Programs have made up their minds."""
-    if not is_sure and is_attended() and not ask_yes(question):
+    """Ask a person; leave if the answer is no.
+
+    Raises:
+        BadParameter: nobody can be asked, and --yes is not given.
+    """
+    if is_sure:
+        return
+    if not is_attended():
+        raise BadParameter(f"{question} Off a terminal nobody can be asked: give --yes")
+    if not ask_yes(question):
         raise Leave(Exit.FAILED)
 
 
-def queue_name(name: str) -> str:
-    """`orders` is `/queue/orders`."""
-    return name if name.startswith("/") else f"/queue/{name}"
+async def _has_queue(client: Client, name: str, timeout: float) -> bool:
+    try:
+        await client.call(SERVICE, "queue.show", {"queue": name}, timeout=timeout)
+    except RemoteError as error:
+        # Who may not look is told by the verb that is asked for, and of the name that the rule has.
+        if error.code in ("not-found", "not-allowed"):
+            return False
+        raise
+    return True
+
+
+async def _has_dead_letters(client: Client, source: str, timeout: float) -> bool:
+    wanted = {"source": source, "limit": 1}
+    try:
+        letters = checked(
+            DeadLetters, await client.call(SERVICE, "dlq.list", wanted, timeout=timeout), SERVICE, "dlq.list"
+        )
+    except RemoteError as error:
+        if error.code == "not-allowed":
+            return False
+        raise
+    return bool(letters["rows"])
+
+
+def find_queue(url: str | None, name: str, timeout: float, *, is_exact: bool) -> str:
+    """The queue that a name means: `orders` is `/queue/orders`.
+
+    Where there is none of that name but one that lacks the prefix, as other clients may make, it is that one.
+
+    Raises:
+        BadParameter: there are both; or half a prefix is missing.
+        NebulaError: there is no answer, or it is an error.
+    """
+    return _found(url, name, timeout, _has_queue, is_exact=is_exact)
+
+
+def find_source(url: str | None, name: str | None, timeout: float, *, is_exact: bool) -> str | None:
+    """Where dead letters were sent to, by a name that is read as that of `find_queue`."""
+    if name is None:
+        return None
+    return _found(url, name, timeout, _has_dead_letters, is_exact=is_exact)
+
+
+def _found(
+    url: str | None,
+    name: str,
+    timeout: float,
+    is_there: Callable[[Client, str, float], Awaitable[bool]],
+    *,
+    is_exact: bool,
+) -> str:
+    if is_exact or name.startswith("/"):
+        return name
+    usual = str(named_queue(name))
+    from nebula.cli.asking import ask
+
+    async def look(client: Client) -> tuple[bool, bool]:
+        return await is_there(client, usual, timeout), await is_there(client, name, timeout)
+
+    has_usual, has_bare = ask(url, look)
+    if has_usual and has_bare:
+        raise BadParameter(f"there are two: write {usual}, or --exact for {name} without a prefix")
+    return name if has_bare else usual

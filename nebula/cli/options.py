@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, TypeAlias
 
 from typer import Argument, BadParameter, Option
+
+from nebula.destinations import TOPIC, destination_named, is_bare, queue_named
 
 
 def _with_service(job: str) -> str:
@@ -23,6 +27,47 @@ def _with_service(job: str) -> str:
     if service is None:
         raise BadParameter(f"it does not say whose job it is: SERVICE/{ulid} would")
     return job
+
+
+def named_destination(name: str | None) -> str | None:
+    """The destination that a word means, as a callback of an argument or option."""
+    return None if name is None else _meant(destination_named, name)
+
+
+def named_source(name: str | None) -> str | None:
+    """The destination to read from that a word means, which may be a glob; a callback like the others."""
+    return None if name is None else _meant(partial(destination_named, takes_globs=True), name)
+
+
+def named_sources(names: list[str] | None) -> list[str] | None:
+    """Several, as `named_source`."""
+    return None if names is None else [str(named_source(name)) for name in names]
+
+
+def named_queue(name: str | None) -> str | None:
+    """The queue, or glob of queues, that a word means; `**` are all of them."""
+    return name if name is None or name == "**" else _meant(queue_named, name)
+
+
+def named_topic(name: str) -> str:
+    """A topic or last value, or a glob of them, that a word means: a bare one would be a queue's."""
+    if is_bare(name) and not name.startswith("*"):
+        raise BadParameter(
+            f"{name!r} is a queue's name, {queue_named(name)!r}; did you mean {TOPIC + name!r}?"
+        )
+    return name if is_bare(name) else _meant(destination_named, name)
+
+
+def _service(name: str) -> str:
+    _meant(queue_named, name)
+    return name
+
+
+def _meant(rule: Callable[[str], str], name: str) -> str:
+    try:
+        return rule(name)
+    except ValueError as error:
+        raise BadParameter(str(error)) from None
 
 
 def _address_of(named: str | None) -> str | None:
@@ -42,7 +87,7 @@ Url: TypeAlias = Annotated[
     Option(
         "--broker",
         "-b",
-        metavar="URL|NAME",
+        metavar="URL|HOST:PORT|NAME",
         help="The broker, or a context's name (`nebula contexts`). Without it NEBULA_BROKER, else"
         " stomp://127.0.0.1:61613.",
         show_default=False,
@@ -58,7 +103,7 @@ Timeout: TypeAlias = Annotated[
 ]
 Watch: TypeAlias = Annotated[bool, Option("--watch", "-w", help="Show it anew as it changes, until Ctrl-C.")]
 Service: TypeAlias = Annotated[
-    str, Argument(metavar="SERVICE", help="The service's name, for example prices.")
+    str, Argument(metavar="SERVICE", help="The service's name, for example prices.", callback=_service)
 ]
 JobId: TypeAlias = Annotated[
     str,

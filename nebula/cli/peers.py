@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from nebula.cli.answers import Details
 from nebula.cli.operators import Limit, Yes, list_all, make_sure, show_details, show_list, tell
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, named_topic
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, duration, number, octets
 
@@ -170,7 +170,12 @@ def sessions(
 
 def topics(
     name: Annotated[
-        str, Argument(metavar="[TOPIC | GLOB]", help="One with its subscribers, or those that match.")
+        str,
+        Argument(
+            metavar="[TOPIC | GLOB]",
+            help="One with its subscribers, or those that match.",
+            callback=named_topic,
+        ),
     ] = "**",
     *,
     kind: Annotated[TopicKind | None, Option(help="Only topics, or only last values.")] = None,

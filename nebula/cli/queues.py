@@ -9,16 +9,17 @@ from typer import Argument, Option
 
 from nebula.cli.answers import Details, Messages
 from nebula.cli.operators import (
+    Exact,
     Limit,
     Yes,
+    find_queue,
     list_all,
     make_sure,
-    queue_name,
     show_details,
     show_list,
     tell,
 )
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, named_queue
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, duration, number, octets, table
 from nebula.cli.terminal import text
@@ -69,6 +70,7 @@ def queues(
     *,
     order: Annotated[Order, Option(help="By name, or the first by depth, bytes or what came.")] = Order.NAME,
     limit: Limit = 100,
+    exact: Exact = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
@@ -84,12 +86,12 @@ def queues(
     from nebula.broker.globs import is_glob
 
     output = Output(as_json=as_json)
-    name = name if name == "**" else queue_name(name)
-    if not is_glob(name):
-        details = tell(broker, "queue.show", {"queue": name}, timeout, Details)
+    if exact or not is_glob(name):
+        found = find_queue(broker, name, timeout, is_exact=exact)
+        details = tell(broker, "queue.show", {"queue": found}, timeout, Details)
         show_details(output, details, _FACTS, CONSUMERS)
         return
-    wanted = {"pattern": name, "order": order.value}
+    wanted = {"pattern": named_queue(name), "order": order.value}
     listed = list_all(broker, "queues.list", wanted, limit, timeout)
     show_list(output, COLUMNS, listed, "queues")
 
@@ -100,6 +102,7 @@ def peek(
     limit: Annotated[int, Option("--limit", "-n", min=1, max=100, help="How many messages.")] = 10,
     after: Annotated[int, Option(min=0, help="Begin behind the message of this number.")] = 0,
     max_bytes: Annotated[int, Option(min=0, max=1_000_000, help="Of each body.")] = 1_000,
+    exact: Exact = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
@@ -111,7 +114,8 @@ def peek(
       nebula peek orders --limit 1
       nebula peek orders --after 17 --max-bytes 100000 | jq -r .[].body
     """
-    wanted = {"queue": queue_name(queue), "after": after, "limit": limit, "max_bytes": max_bytes}
+    found = find_queue(broker, queue, timeout, is_exact=exact)
+    wanted = {"queue": found, "after": after, "limit": limit, "max_bytes": max_bytes}
     messages = tell(broker, "queue.peek", wanted, timeout, Messages)
     show_messages(Output(as_json=as_json), messages)
 
@@ -134,6 +138,7 @@ def show_messages(output: Output, messages: list[dict[str, Any]]) -> None:
 def purge(
     queue: Queue,
     *,
+    exact: Exact = False,
     yes: Yes = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -143,7 +148,7 @@ def purge(
 
     Example: nebula purge orders --yes
     """
-    name = queue_name(queue)
+    name = find_queue(broker, queue, timeout, is_exact=exact)
     make_sure(f"Drop all messages that wait in {name}?", is_sure=yes)
     count = tell(broker, "queue.purge", {"queue": name}, timeout, int)
     Output(as_json=as_json).event(f"{name}: messages dropped: {count:,}", queue=name, purged=count)

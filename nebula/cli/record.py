@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Argument, BadParameter, Option
 
-from nebula.cli.options import AsJson, Url
+from nebula.cli.options import AsJson, Url, named_source, named_sources
 from nebula.cli.render import Output
 from nebula.cli.terminal import text
 from nebula.logs import Level
@@ -29,7 +29,12 @@ _LINE_SECONDS: Final = 10.0
 def record(
     destinations: Annotated[
         list[str] | None,
-        Argument(metavar="DEST...", help="Queues, topics or values, by name or glob.", show_default=False),
+        Argument(
+            metavar="DEST...",
+            help="Queues, topics or values, by name or glob. `orders` is /queue/orders.",
+            show_default=False,
+            callback=named_sources,
+        ),
     ] = None,
     *,
     into: Annotated[Path, Option(metavar="FOLDER", help="Where the files go; made if it is not there.")],
@@ -84,7 +89,7 @@ def record(
     \b
     Examples:
       nebula record /queue/readings --into recorded
-      nebula record '/topic/news.*' --durable archive --into recorded --codec zstandard
+      nebula record '/topic/news.*' --durable archive --into recorded
       nebula record --status --into recorded
     """
     output = Output(as_json=as_json)
@@ -189,7 +194,7 @@ def _bare(given: list[str]) -> dict[str, Schema]:
         if not equals:
             raise BadParameter(f"{each!r}: write DEST=FILE, for example /queue/readings=reading.avsc")
         try:
-            found[destination] = Schema.from_text(Path(file).read_bytes())
+            found[named_source(destination) or ""] = Schema.from_text(Path(file).read_bytes())
         except (OSError, AvroError) as error:
             raise BadParameter(f"{file}: {error}") from error
     return found

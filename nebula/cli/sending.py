@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from typer import Argument, BadParameter, Option
 
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url, named_destination
 from nebula.cli.render import Output
 
 _STDIN: Final = "-"
@@ -52,7 +52,12 @@ def send(
 
 def pub(
     destination: Annotated[
-        str, Argument(metavar="DEST", help="A queue, a topic, or a value: /queue/…, /topic/…, X/….")
+        str,
+        Argument(
+            metavar="DEST",
+            help="A queue, a topic, or a value: /queue/…, /topic/…, X/…. `orders` is /queue/orders.",
+            callback=named_destination,
+        ),
     ],
     body: Annotated[
         str | None, Argument(metavar="[BODY]", help="What to send; - reads it from stdin. Without it: empty.")

@@ -41,7 +41,11 @@ Http = Annotated[
 
 def run(
     app: Annotated[
-        str, Argument(metavar="MODULE:APP", help="The Responder APP of MODULE, here or installed.")
+        str,
+        Argument(
+            metavar="MODULE:APP",
+            help="The Responder APP of MODULE, here or installed. `prices.py` means its only one.",
+        ),
     ],
     *,
     workers: Annotated[

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from typer import Option
 
+from nebula.cli.options import named_destination
+
 if TYPE_CHECKING:
     from nebula.rpc.start_options import StartOptions
 
@@ -25,6 +27,7 @@ Notify: TypeAlias = Annotated[
     Option(
         metavar="DESTINATION",
         help="Of a job: where its statuses are sent too; to a /queue/… its end is certain to arrive.",
+        callback=named_destination,
     ),
 ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Argument, BadParameter, Option
 
-from nebula.cli.options import AsJson, Url
+from nebula.cli.options import AsJson, Url, named_source
 from nebula.cli.render import Output
 
 if TYPE_CHECKING:
@@ -20,7 +20,11 @@ _SPACES: Final = str.maketrans("", "", "\t\r\n")
 def sub(
     destination: Annotated[
         str,
-        Argument(metavar="DEST", help="What to read: a queue, or topics or values by name or glob."),
+        Argument(
+            metavar="DEST",
+            help="What to read: a queue, or topics or values by name or glob. `orders` is /queue/orders.",
+            callback=named_source,
+        ),
     ],
     *,
     eager: Annotated[

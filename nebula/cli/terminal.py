@@ -43,7 +43,9 @@ __all__ = [
     "hand_on",
     "is_attended",
     "json_of",
+    "json_text",
     "progress_of",
+    "show_traceback",
     "silence_stdout",
     "stderr_screen",
     "text",
@@ -91,8 +93,7 @@ class Screen(Console):
 
     def pretty_json(self, value: Any) -> None:
         """A JSON value for people."""
-        written = json.dumps(json.loads(json_of(value)), ensure_ascii=False, indent=2)
-        self.print(JSONHighlighter()(Text(visible_json(written))), soft_wrap=True)
+        self.print(json_text(value), soft_wrap=True)
 
     def live(self) -> Live:
         """Output that is redrawn; its `update` takes what `show` takes."""
@@ -116,6 +117,12 @@ def progress_of(screen: Screen, columns: Sequence[ProgressColumn], **options: An
 def text(words: str, style: str = "", *, keep: str = LINES) -> Text:
     """Foreign text, escaped for display."""
     return Text(visible(words, keep=keep), style=style)
+
+
+def json_text(value: Any) -> Text:
+    """A foreign value as indented JSON, for people."""
+    written = json.dumps(json.loads(json_of(value)), ensure_ascii=False, indent=2)
+    return JSONHighlighter()(Text(visible_json(written)))
 
 
 def json_of(value: Any) -> str:
@@ -186,6 +193,11 @@ def complain(sentence: str) -> None:
     """Write an error to stderr, each line prefixed with `nebula: `. It is escaped even in a file, as people
     read those too."""
     sys.stderr.writelines(f"nebula: {line}\n" for line in visible(sentence, keep="\n").split("\n"))
+
+
+def show_traceback(written: str) -> None:
+    """Write the traceback of a user's own code to stderr, escaped like errors."""
+    sys.stderr.write(visible(written, keep=LINES))
 
 
 def complain_of_usage(problem: Exception) -> int:

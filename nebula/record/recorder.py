@@ -16,6 +16,7 @@ import anyio.from_thread
 import anyio.to_thread
 
 from nebula.avro.schema import Schema
+from nebula.destinations import destination_named
 from nebula.errors import ConnectionLost, NebulaError, SettingsError
 from nebula.logs import get_logger
 from nebula.record.disk import SyncFailed, is_full
@@ -61,7 +62,7 @@ class Recording:
     """What is recorded, and how.
 
     Attributes:
-        destinations: queues, topics, last values; or patterns of them.
+        destinations: queues, topics, last values; or patterns of them. `orders` is `/queue/orders`.
         into: the folder of the files.
         durable: the name of durable subscriptions to topics, and of the session that they belong to. None:
             what is sent to topics while the recorder is away is not recorded.
@@ -93,6 +94,8 @@ class Recording:
     idle_seconds: float | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "destinations", [_named(one) for one in self.destinations])
+        object.__setattr__(self, "bare", {_named(one): schema for one, schema in self.bare.items()})
         if not self.destinations or len(set(self.destinations)) < len(self.destinations):
             raise SettingsError("destinations: name one or more, each once")
         if unknown := self.bare.keys() - set(self.destinations):
@@ -101,6 +104,13 @@ class Recording:
             raise SettingsError(f"prefetch is {self.prefetch}: 1 to {_MOST_PREFETCHED:,} is wanted")
         if self.sync_messages < 1 or not self.sync_seconds >= 0:
             raise SettingsError("sync_messages is 1 or more, and sync_seconds 0 or more")
+
+
+def _named(destination: str) -> str:
+    try:
+        return destination_named(destination, takes_globs=True)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
 
 
 class Recorder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -13,6 +13,7 @@ import anyio
 from nebula import headers as names
 from nebula.errors import ConnectionLost
 from nebula.logs import get_logger
+from nebula.nearest import did_you_mean
 from nebula.rpc.answer_post import AnswerPost, Post
 from nebula.rpc.answers import SEE_LOG, Answer, failure, is_answer
 from nebula.rpc.brokers import Brand
@@ -282,7 +283,7 @@ class Answerer:
         verb = None if envelope.verb is None else self._verbs.get(envelope.verb)
         if verb is None:
             self.refused += 1
-            return failure(_no_verb(envelope))
+            return failure(_no_verb(envelope, self._verbs))
         tally = self.tallies[verb.name]
         tally.requests += 1
         started = monotonic()
@@ -342,7 +343,8 @@ def _is_withdrawn(withdrawn: Withdrawn, request: Request) -> bool:
     return reply_id is not None and withdrawn.take(request.reply_to, reply_id, request.principal, monotonic())
 
 
-def _no_verb(envelope: Envelope) -> VerbError:
+def _no_verb(envelope: Envelope, known: Iterable[str]) -> VerbError:
     if envelope.verb is None:
         return VerbError("bad-request", "the body has no verb; send JSON or text with one")
-    return VerbError("unknown-verb", f"no verb {envelope.verb!r} here; `describe` lists them")
+    hint = did_you_mean(envelope.verb, known) or "; `describe` lists them"
+    return VerbError("unknown-verb", f"no verb {envelope.verb!r} here{hint}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import anyio
 
+from nebula.destinations import destination_named
 from nebula.errors import CallTimeout, ConnectionLost, ServerError
 from nebula.headers import EPHEMERAL, PERSISTENT
 from nebula.rpc.adapting import Adapter
@@ -69,7 +70,7 @@ class LastValue(Generic[T]):
         schema: Schema | None = None,
         timeout: float | None = None,
     ) -> None:
-        if not is_last_value(destination):
+        if not is_last_value(destination_named(destination)):
             raise ValueError(f"{destination!r} keeps no last value: write X/NAME")
         if _GLOB & set(destination):
             raise ValueError(

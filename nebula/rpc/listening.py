@@ -8,6 +8,7 @@ from enum import Enum, auto
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from nebula.destinations import destination_named
 from nebula.errors import CallTimeout, LocalProtocolError
 from nebula.headers import PERSISTENT
 from nebula.rpc.brokers import is_last_value
@@ -49,8 +50,6 @@ class DestinationKind(Enum):
 def _kind_of(destination: str) -> DestinationKind:
     if is_last_value(destination):
         return DestinationKind.LAST_VALUE
-    if not destination.startswith("/"):
-        raise ValueError(f"destination {destination!r}: write /queue/NAME, /topic/NAME or X/NAME")
     return DestinationKind.QUEUE if destination.startswith(_QUEUES) else DestinationKind.TOPIC
 
 
@@ -84,7 +83,7 @@ class Subscriber:
     principal, attempt.
 
     Args:
-        destination: as subscribed to.
+        destination: as subscribed to; `orders` is `/queue/orders`.
         function: the handler.
         options: how it listens.
 
@@ -99,7 +98,7 @@ class Subscriber:
     """
 
     def __init__(self, destination: str, function: Callable[..., Any], options: ListenOptions) -> None:
-        self.destination = destination
+        self.destination = destination = destination_named(destination, takes_globs=True)
         self.options = options
         self.kind = _kind_of(destination)
         if self.kind is DestinationKind.QUEUE and options.durable is not None:
@@ -207,7 +206,7 @@ class Listens(HasHealth):
 
         Args:
             destination: `/queue/…`, `/topic/…` or a last value, `X/…`; globs of the last two where the broker
-                knows them.
+                knows them. `orders` is `/queue/orders`.
             durable: a name under which the broker keeps what comes while the service is away. It belongs to
                 the service's `client_id`, and is for one process.
             eager: begin with the values that are there, with each connection.
@@ -259,7 +258,7 @@ class Listens(HasHealth):
         `anyio.from_thread.run(app.publish, destination, body)`.
 
         Args:
-            destination: a topic, queue or last value.
+            destination: a topic, queue or last value; `orders` is `/queue/orders`.
             body: octets as they are; a string as it is under a content type of text; all else as JSON. `b""`
                 deletes a last value.
             content_type: of the body.
@@ -267,6 +266,7 @@ class Listens(HasHealth):
 
         Raises:
             LocalProtocolError: the service does not run.
+            ValueError: the destination has half a prefix, as `queue/orders`.
             CallTimeout: the broker did not confirm it within 30 s, or the time of the request that is being
                 handled; it may have it.
             Rejected, ConnectionLost, ServerError: as for `Client.publish`. It does not wait for the next
@@ -275,6 +275,7 @@ class Listens(HasHealth):
         client = None if self._serving is None else self._serving.client
         if client is None:
             raise LocalProtocolError(f"service {self.name!r} is not connected: it publishes while it runs")
+        destination = destination_named(destination)
         fields = {"content-type": content_type, PERSISTENT: "true", **(headers or {})}
         ambient = AMBIENT.get()
         seconds = _PUBLISH_SECONDS if ambient is None else min(_PUBLISH_SECONDS, ambient - monotonic())

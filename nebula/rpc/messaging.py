@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
 
+from nebula.destinations import destination_named
 from nebula.errors import NoResponder
 from nebula.headers import NO_REPLY, PERSISTENT, REJECTED_NO_CONSUMER
 from nebula.rpc.brokers import whole_milliseconds
@@ -112,16 +113,18 @@ class Messaging(Asking):
         """Send a message that is no request, and wait until the broker has it.
 
         Args:
-            destination: a topic or queue.
+            destination: a topic, queue or last value: `/topic/news`, `/queue/orders`, `X/EGM.7.state`;
+                `orders` alone is `/queue/orders`, as wherever a destination is named.
             body: octets as they are; a string as it is under a content type of text; all else as JSON.
             content_type: of the body.
             headers: more of them.
 
         Raises:
+            ValueError: the destination has half a prefix, as `queue/orders`.
             Rejected, CallTimeout, ConnectionLost, ServerError: as for `send`.
         """
         fields = {"content-type": content_type, PERSISTENT: "true", **(headers or {})}
-        await self._deliver(destination, encode_free(content_type, body), fields)
+        await self._deliver(destination_named(destination), encode_free(content_type, body), fields)
 
     async def send_avro(
         self, destination: str, value: Any, schema: Schema, *, headers: Mapping[str, str] | None = None
@@ -138,6 +141,7 @@ class Messaging(Asking):
         Raises:
             Rejected, CallTimeout, ConnectionLost, ServerError: as for `send`.
         """
+        destination = destination_named(destination)
         body, own = avro_body(destination, value, schema)
         await self._deliver(destination, body, own | {PERSISTENT: "true", **(headers or {})})
 
@@ -157,14 +161,17 @@ class Messaging(Asking):
         It outlives its connection, as `LastingSubscription` says, unless the client does not reconnect.
 
         Args:
-            destination: what to subscribe to; a glob where the broker knows them.
+            destination: what to subscribe to; a glob where the broker knows them. `orders` is
+                `/queue/orders`.
             as_: read each message as this type, from Avro or JSON: a pydantic model, `dict`, …; what comes is
                 a `Received`, with the `message` and its `value`.
             **options: by name only, see `SubscribeOptions`.
 
         Raises:
+            ValueError: the destination has half a prefix, or is a glob without any.
             Refused, ConnectionLost, ServerError: as for `StompClient.subscribe`.
         """
+        destination = destination_named(destination, takes_globs=True)
         caller = self._caller
         opening: AbstractAsyncContextManager[Subscription] = (
             caller.subscriptions.subscribe(destination, options)

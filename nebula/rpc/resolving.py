@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from nebula.destinations import queue_named
 from nebula.rpc.context import Request
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.signature import Signature, job_signature
@@ -49,8 +50,12 @@ def resolve(function: Callable[..., Any], service: str | None, *, as_job: bool) 
 
 
 def destination_of(queue: str) -> str:
-    """The destination of a queue or service given by name; a destination stays as it is."""
-    return queue if queue.startswith("/") else f"/queue/{queue}"
+    """The destination of a queue or service given by name; a destination stays as it is.
+
+    Raises:
+        ValueError: as `queue_named`.
+    """
+    return queue_named(queue)
 
 
 @lru_cache(maxsize=1024)

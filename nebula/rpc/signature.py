@@ -15,10 +15,11 @@ from typing import Any, Final, get_origin
 from pydantic import BaseModel, PydanticUserError, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
-from pydantic_core import from_json
+from pydantic_core import ErrorDetails, from_json
 from typing_extensions import deprecated
 
 from nebula.errors import AvroError
+from nebula.nearest import did_you_mean
 from nebula.rpc.adapting import DEPRECATED_BECAUSE, Adapter
 from nebula.rpc.avro_bodies import AvroValue, read_value, schemas_of, write_value
 from nebula.rpc.errors import UnexpectedReply, VerbError
@@ -37,6 +38,9 @@ _ARRAY_CLASSES: Final = (list, tuple, set, frozenset, deque)
 
 # On a job's function: the engine host, which imports it, knows nothing else of its declaration.
 _UNCHECKED: Final = "__nebula_unchecked_results__"
+
+_SUGGESTION: Final = "; did you mean "
+_UNKNOWN: Final = ("unexpected_keyword_argument", "extra_forbidden")
 
 # In the schema of parameters that are one model or list: what the function calls it.
 PARAMETER_NAME: Final = "x-parameter"
@@ -96,6 +100,7 @@ class Signature:
         self._deprecated = {one.name: why for one in taken if (why := _why_deprecated(one, hints))}
         only = plain_type(hints.get(taken[0].name, Any)) if len(taken) == 1 else None
         self._takes_object = _is_model(only)
+        self._fields = tuple(getattr(only, "model_fields", ()))
         self._takes_array = _is_array(only)
         self._takes_str = only is str
         self._arguments = self._adapter(_collector(taken, hints))
@@ -165,14 +170,25 @@ class Signature:
     def _bad_parameters(self, error: ValidationError, *, is_whole: bool) -> VerbError:
         """`bad-parameters` with what pydantic found, field by field. Values stay out: they may be secret."""
         details = [
-            {"field": self._field(one["loc"], is_whole=is_whole), "message": one["msg"], "type": one["type"]}
+            {
+                "field": self._field(one["loc"], is_whole=is_whole),
+                "message": one["msg"] + self._suggestion(one, is_whole=is_whole),
+                "type": one["type"],
+            }
             for one in error.errors(include_url=False, include_input=False, include_context=False)
         ]
-        first = details[0]
+        # A misspelt name is missing under its right one, too: the suggestion says more.
+        first = next((one for one in details if _SUGGESTION in one["message"]), details[0])
         message = f"{first['field']}: {first['message']}" if first["field"] else first["message"]
         if len(details) > 1:
             message += f" (and {len(details) - 1} more)"
         return VerbError("bad-parameters", message, details=details)
+
+    def _suggestion(self, error: ErrorDetails, *, is_whole: bool) -> str:
+        """The parameter that an unknown name may mean."""
+        if error["type"] not in _UNKNOWN or len(error["loc"]) != 1 + is_whole:
+            return ""
+        return did_you_mean(str(error["loc"][-1]), self._fields if is_whole else self.names)
 
     def _field(self, place: tuple[int | str, ...], *, is_whole: bool) -> str:
         """Where a fault is, as its caller wrote it: a position has a name, an object sent whole has none."""
@@ -256,7 +272,8 @@ class Signature:
         given.update(kwargs)
         if unknown := given.keys() - set(self.names):
             how = as_option(unknown, method, self._where.rpartition(".")[2])
-            raise TypeError(f"{self._where} has no parameter {_listed(unknown)}{how}")
+            hint = did_you_mean(min(unknown), self.names) if len(unknown) == 1 and not how else ""
+            raise TypeError(f"{self._where} has no parameter {_listed(unknown)}{how}{hint}")
         if missing := self.required - given.keys():
             raise TypeError(f"{self._where} needs {_listed(missing)}")
         if self.deprecated is not None or self._deprecated:

@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import TypedDict
 
 from nebula import headers as names
+from nebula.destinations import destination_named
+from nebula.nearest import did_you_mean
 from nebula.rpc.brokers import Brand, whole_milliseconds
 
 
@@ -20,7 +22,7 @@ class StartOptions(TypedDict, total=False):
     job_timeout: float
     """The run may take so long; a verb's own limit, if shorter, holds."""
     notify: str
-    """A destination that gets each status too."""
+    """A destination that gets each status too; `ended` is `/queue/ended`."""
     priority: int
     """0 to 9: waiting jobs of a higher one run first."""
     progress_every: float
@@ -34,11 +36,12 @@ def start_headers(options: StartOptions, brand: Brand) -> dict[str, str]:
 
     Raises:
         TypeError: there is no such option.
-        ValueError: a time is negative.
+        ValueError: a time is negative, or a name has half a prefix.
     """
     # A misspelt `dedupe` that went unnoticed would start jobs twice.
     if unknown := options.keys() - StartOptions.__annotations__.keys():
-        raise TypeError(f"jobs have no option {', '.join(sorted(unknown))}")
+        hint = did_you_mean(min(unknown), StartOptions.__annotations__) if len(unknown) == 1 else ""
+        raise TypeError(f"jobs have no option {', '.join(sorted(unknown))}{hint}")
     for name, value in options.items():
         if isinstance(value, int | float) and value < 0:
             raise ValueError(f"{name} is {value}, and must not be negative")
@@ -53,9 +56,10 @@ def start_headers(options: StartOptions, brand: Brand) -> dict[str, str]:
     if (moment := options.get("not_before")) is not None:
         at = moment.timestamp() if isinstance(moment, datetime) else moment
         headers[names.JOB_NOT_BEFORE] = str(math.ceil(at * 1000))
+    notify = options.get("notify")
     for name, text in (
         (names.JOB_DEDUPE, options.get("dedupe")),
-        (names.JOB_NOTIFY, options.get("notify")),
+        (names.JOB_NOTIFY, None if notify is None else destination_named(notify)),
         (names.JOB_PRIORITY, options.get("priority")),
     ):
         if text is not None:

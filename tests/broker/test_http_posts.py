@@ -338,7 +338,11 @@ def test_who_holds_most_of_what_is_not_read_gives_way() -> None:
         assert len(greedy.rest()) < 32 << 20
 
 
-def test_many_small_answers_of_one_address_give_way_before_a_larger_one_of_another() -> None:
+def test_many_small_answers_of_one_address_give_way_before_a_larger_one_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What was handed to the system is lost if it is not read in this time, and it is read late here.
+    monkeypatch.setattr(parting, "_LINGER_SECONDS", 60.0)
     with serve_http(Limits(max_http_unread_bytes=16 << 20), posts={"/large/": repeat}) as http:
         greedy = [ask_for(http, 5) for _ in range(3)]
         http.until(lambda: http.listener.unread_bytes > 15 << 20)

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
-from pydantic import BaseModel, Field
 from typer.main import get_command
-from typing_extensions import deprecated
 
 from nebula import __version__
 from nebula.cli import app
-from nebula.cli.describing import summary
-from nebula.rpc.verbs import Verb
 from nebula.sync import Client
 from tests.cli.conftest import state
 from tests.cli.programs import NEBULA, environment, nebula, running
+from tests.cli.strangers import run as on_a_terminal
 from tests.ports import free_port
-
-
-class Order(BaseModel):
-    symbol: str
-
 
 Ask: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -96,25 +89,51 @@ def test_describe_off_a_terminal_has_the_full_schema(ask: Ask) -> None:
     assert price["parameters"]["properties"]["qty"]["default"] == 1
 
 
-def test_describe_for_people_has_a_line_for_each_verb(ask: Ask) -> None:
-    verbs = json.loads(ask("describe", "shop").stdout)["verbs"]
-
-    price = {"verb": "price", "parameters": "item, qty=1", "description": "Price of `qty` pieces."}
-    assert price in [summary(verb) for verb in verbs]
+Look = Callable[..., str]
 
 
-def test_line_of_a_verb_names_what_is_taken_whole_and_says_what_is_deprecated() -> None:
-    def total(order: dict[str, int], old: Annotated[int, Field(deprecated="no use")] = 0) -> None: ...
+@pytest.fixture
+def look(monkeypatch: pytest.MonkeyPatch, url: str) -> Look:
+    """What a command shows on a terminal of 80 columns."""
 
-    def place(order: Order) -> None: ...
+    def shown(*words: str) -> str:
+        ended = on_a_terminal(monkeypatch, *words, env={"NEBULA_BROKER": url, "COLUMNS": "80"})
+        assert (ended.status, ended.err) == (0, "")
+        return ended.out
 
-    @deprecated("use `place`")
-    def put(order: Order) -> None: ...
+    return shown
 
-    lines = [summary(Verb(one).describe()) for one in (total, place, put)]
 
-    assert [line["parameters"] for line in lines] == ["order", "order: Order", "order: Order"]
-    assert [line["description"] for line in lines] == ["", "", "deprecated: use `place`"]
+def test_describe_for_people_has_signatures_and_no_verbs_that_all_have(look: Look) -> None:
+    shown = look("describe", "shop")
+
+    assert "price(item: str, qty: int = 1) -> Decimal" in shown
+    assert "    Price of `qty` pieces." in shown
+    assert "Not shown in tables" not in shown
+    assert "stock(items: int) -> list[dict[str, int]]  [job]" in shown
+    assert "job.status(" not in shown
+    assert re.search(r"and \d+ that every such service has: --all", shown)
+    assert "job.status(" in look("describe", "shop", "--all")
+
+
+def test_describe_of_a_verb_has_its_schema_and_lines_that_call_it(look: Look, ask: Ask) -> None:
+    shown = look("describe", "shop", "price")
+    told = json.loads(ask("describe", "shop", "price").stdout)
+
+    assert "Not shown in tables." in shown
+    assert re.search(r"qty\s+int\s+1", shown)
+    assert '"required": [' in shown
+    assert "nebula call shop price item=text" in shown
+    assert """curl http://127.0.0.1:61680/call/shop/price -d '{"item": "text"}'""" in shown
+    assert told["verb"] == "price"
+    assert told["parameters"]["required"] == ["item"]
+
+
+def test_describe_of_a_misspelt_verb_names_the_nearest(ask: Ask) -> None:
+    ended = ask("describe", "shop", "pirce")
+
+    assert ended.returncode == 1
+    assert "shop has no verb 'pirce'; did you mean 'price'?" in ended.stderr
 
 
 def test_run_says_where_it_serves_and_answers(folder: Path) -> None:
@@ -215,3 +234,28 @@ def test_each_command_has_json_and_an_example(name: str) -> None:
 
 def test_version_is_the_packages() -> None:
     assert nebula("--version").stdout == f"nebula {__version__}\n"
+
+
+def test_misspelt_names_have_suggestions(ask: Ask) -> None:
+    service = ask("call", "shpo", "price", "item=cup")
+    verb = ask("call", "shop", "pirce", "item=cup")
+    parameter = ask("call", "shop", "price", "item=cup", "qyt:=2")
+
+    assert (service.returncode, verb.returncode, parameter.returncode) == (3, 1, 1)
+    assert "nobody listens on /queue/shpo; did you mean shop?" in service.stderr
+    assert "did you mean 'price'?" in verb.stderr
+    assert "qyt: Unexpected keyword argument; did you mean 'qty'?" in parameter.stderr
+
+
+def test_jobs_of_a_service_without_jobs_say_so(ask: Ask) -> None:
+    ended = ask("jobs", "nebula.broker")
+
+    assert ended.returncode == 1
+    assert "nebula.broker has no jobs" in ended.stderr
+
+
+def test_broker_is_named_by_host_and_port(url: str) -> None:
+    place = url.removeprefix("stomp://")
+
+    assert nebula("call", "shop", "price", "item=cup", "-b", place).stdout == '"1.25"\n'
+    assert nebula("call", "shop", "price", "item=cup", env={"NEBULA_BROKER": place}).stdout == '"1.25"\n'

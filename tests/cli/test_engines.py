@@ -22,7 +22,7 @@ def test_engines_of_one_instance_are_asked_there(ask: Ask) -> None:
 
 
 def test_restart_of_an_engine_that_is_not_there_says_which_are(ask: Ask) -> None:
-    ended = ask("engine", "restart", "shop", "bulk")
+    ended = ask("engine", "restart", "shop", "bulk", "--yes")
 
     assert ended.returncode == 1
     assert "which engine? there is none" in ended.stderr

@@ -122,7 +122,7 @@ def verb_of(case: Asking) -> str:
 _VERBS = {
     "describe": "describe", "stubs": "describe", "schema": "describe", "stats": "stats", "jobs": "job.list",
     "watch": "status", "cancel": "status", "job show": "job.show", "job log": "log", "job rerun": "status",
-    "engines": "engine.status", "top": "broker.status", "queues orders": "queue.show",
+    "engines": "engine.status", "top": "broker.status", "queues /queue/orders": "queue.show",
     "queues": "queues.list", "topics /topic/news": "topic.show", "topics": "topics.list",
     "connections s1": "connection.show", "connections": "connections.list", "sessions s1": "session.show",
     "sessions": "sessions.list", "peek": "queue.peek", "purge": "queue.purge", "dlq list": "dlq.list",
@@ -210,10 +210,10 @@ _ASKED = {
     "schema shop --asyncapi": "describe", "stats shop": "stats", "stats shop --by-instance": "stats",
     "jobs shop": "job.list", "watch": "job.status",
     "job show": "job.show", "job log": "job.log", "job rerun": "job.rerun", "cancel": "job.cancel",
-    "engines shop": "engine.status", "top": "broker.status", "queues orders": "queue.show",
+    "engines shop": "engine.status", "top": "broker.status", "queues /queue/orders": "queue.show",
     "queues": "queues.list", "connections": "connections.list", "connections s1": "connection.show",
     "topics": "topics.list", "sessions": "sessions.list", "sessions s1": "session.show",
-    "peek orders": "queue.peek", "dlq list": "dlq.list", "dlq show": "dlq.show", "dlq replay": "dlq.replay",
+    "peek": "queue.peek", "dlq list": "dlq.list", "dlq show": "dlq.show", "dlq replay": "dlq.replay",
     "dlq purge": "dlq.purge", "principals": "principals.list", "delayed list": "delayed.list",
     "delayed purge": "delayed.purge", "session purge": "session.purge",
 }  # fmt: skip

@@ -297,7 +297,7 @@ def test_delayed_messages_are_listed_and_dropped(site: str) -> None:
 
     listed = told(ask("delayed", "list", "--pattern", "/queue/later.*"))
     of_late = told(ask("delayed", "list", "--principal", "meter-2"))["rows"]
-    dropped = told(ask("delayed", "purge", "--pattern", "/queue/later.a", "--principal", "meter-2"))
+    dropped = told(ask("delayed", "purge", "--pattern", "/queue/later.a", "--principal", "meter-2", "--yes"))
     left = told(ask("delayed", "list", "--pattern", "/queue/later.*"))["rows"]
 
     assert [row["destination"][-1] for row in listed["rows"]] == ["a", "b", "a"]
@@ -305,7 +305,7 @@ def test_delayed_messages_are_listed_and_dropped(site: str) -> None:
     assert [row["principal"] for row in of_late] == ["meter-2"]
     assert dropped == {"purged": 1}
     assert [row["principal"] for row in left] == ["meter-1", "meter-1"]
-    assert told(ask("delayed", "purge", "--all")) == {"purged": 2}
+    assert told(ask("delayed", "purge", "--all", "--yes")) == {"purged": 2}
 
 
 def test_delayed_messages_are_read_page_by_page(ask: Ask, client: Client) -> None:
@@ -317,7 +317,7 @@ def test_delayed_messages_are_read_page_by_page(ask: Ask, client: Client) -> Non
     numbers = [row["number"] for row in listed["rows"]]
     assert numbers == sorted(set(numbers))
     assert (len(numbers), listed["matched"]) == (1_001, 1_001)
-    assert told(ask("delayed", "purge", "--pattern", "/queue/late.page")) == {"purged": 1_001}
+    assert told(ask("delayed", "purge", "--pattern", "/queue/late.page", "--yes")) == {"purged": 1_001}
 
 
 def test_delayed_messages_are_a_table_for_people(url: str, client: Client) -> None:
@@ -345,8 +345,8 @@ def test_nobody_means_all_delayed_messages_by_a_forgotten_word(ask: Ask, words: 
 def test_purge_off_a_terminal_asks_nobody(ask: Ask, client: Client) -> None:
     client.publish("/queue/purged", 1)
 
-    assert told(ask("purge", "purged")) == {"queue": "/queue/purged", "purged": 1}
-    ended = ask("purge", "purged")
+    assert told(ask("purge", "purged", "--yes")) == {"queue": "/queue/purged", "purged": 1}
+    ended = ask("purge", "purged", "--yes")
     assert ended.returncode == 1
     assert ended.stderr.startswith("nebula: not-found: ")
 
@@ -369,7 +369,7 @@ def test_disconnect_ends_a_connection(ask: Ask, url: str) -> None:
     wire.send(b"CONNECT\naccept-version:1.2\nhost:h\nclient-id:till-8\n\n\0")
     wire.next()
 
-    assert told(ask("disconnect", "till-8")) == {"ended": "till-8"}
+    assert told(ask("disconnect", "till-8", "--yes")) == {"ended": "till-8"}
 
     assert [frame[0] for frame in wire.rest()] == ["ERROR"]
 
@@ -394,7 +394,7 @@ def test_backlog_of_a_durable_session_is_dropped_and_its_subscriptions_stay(ask:
     leave_durable(url, "backlog")
     assert told(ask("sessions", "backlog"))["summary"]["waiting"] == 1
 
-    assert told(ask("session", "purge", "backlog")) == {"session": "backlog", "purged": 1}
+    assert told(ask("session", "purge", "backlog", "--yes")) == {"session": "backlog", "purged": 1}
 
     summary = told(ask("sessions", "backlog"))["summary"]
     assert (summary["subscriptions"], summary["waiting"]) == (1, 0)
@@ -403,10 +403,10 @@ def test_backlog_of_a_durable_session_is_dropped_and_its_subscriptions_stay(ask:
 def test_durable_session_is_ended_for_good(ask: Ask, url: str) -> None:
     leave_durable(url, "gone-1")
 
-    assert told(ask("session", "end", "gone-1")) == {"ended": "gone-1"}
+    assert told(ask("session", "end", "gone-1", "--yes")) == {"ended": "gone-1"}
 
     assert told(ask("sessions", "gone-*"))["rows"] == []
-    again = ask("session", "end", "gone-1")
+    again = ask("session", "end", "gone-1", "--yes")
     assert again.returncode == 1
     assert again.stderr.startswith("nebula: not-found: ")
 
@@ -457,7 +457,7 @@ def test_dead_letters_are_listed_shown_replayed_and_purged(ask: Ask, client: Cli
     first, second, third = told(ask("dlq", "list", "--from", "/queue/dying"))["rows"]
     shown = told(ask("dlq", "show", str(first["number"])))
     replayed = told(ask("dlq", "replay", str(second["number"]), str(third["number"])))
-    purged = told(ask("dlq", "purge", "--from", "/queue/dying"))
+    purged = told(ask("dlq", "purge", "--from", "/queue/dying", "--yes"))
 
     assert (first["reason"], first["deliveries"]) == ("rejected", 1)
     assert shown["headers"]["dead-letter-from"] == "/queue/dying"

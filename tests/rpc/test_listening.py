@@ -327,7 +327,7 @@ async def streams(meter: Meter) -> AsyncIterator[int]:
 @pytest.mark.parametrize(
     ("destination", "options", "function", "error", "text"),
     [
-        ("readings", {}, one, ValueError, "write /queue/NAME"),
+        ("queue/readings", {}, one, ValueError, "did you mean"),
         ("/queue/meters", {}, one, ValueError, "take from itself"),
         ("/queue/readings", {"durable": "a"}, one, ValueError, "leave durable out"),
         ("/queue/readings", {"eager": True}, one, ValueError, "leave eager out"),
@@ -642,3 +642,12 @@ async def test_what_middleware_raises_or_answers_is_as_if_the_function_had(
     assert heard.all[-1] == "called"
     assert heard.all.count("called") == 1
     assert (told["messages"], told["errors"]) == (4, 2)
+
+
+def test_bare_name_is_a_queue() -> None:
+    app = Responder("meters")
+
+    @app.on("readings")
+    async def note(reading: int) -> None: ...
+
+    assert [one.destination for one in app._subscribers] == ["/queue/readings"]

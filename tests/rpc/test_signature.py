@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from nebula.rpc.context import Request
@@ -312,3 +312,24 @@ def test_function_that_cannot_be_a_contract_is_refused_with_its_place(
 
 def test_parameter_may_begin_with_an_underscore() -> None:
     assert Signature(_underscored).bind({"_value": 1}) == ((), {"_value": 1})
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    symbol: str
+
+
+def test_unknown_parameter_has_the_nearest_one() -> None:
+    def quote(symbol: str, qty: int = 1) -> None: ...
+    def place(order: _Strict) -> None: ...
+
+    with pytest.raises(VerbError, match=r"smybol: .*did you mean 'symbol'") as several:
+        Signature(quote).bind({"qty": 1, "smybol": "ABC"})
+    with pytest.raises(VerbError) as whole:
+        Signature(place).bind({"symbol": "ABC", "smybol": "ABC"})
+    with pytest.raises(TypeError, match="did you mean 'qty'"):
+        Signature(quote).pack(("ABC",), {"qyt": 2})
+
+    assert several.value.code == "bad-parameters"
+    assert "did you mean 'symbol'" in whole.value.details[0]["message"]

@@ -82,7 +82,7 @@ async def test_options_are_those_of_client_and_broker() -> None:
     async def wait() -> None:
         await anyio.sleep_forever()
 
-    async with TestClient(slow, timeout=0.01, settings={"limits": {"max_connections": 9}}) as client:
+    async with TestClient(slow, timeout=1.0, settings={"limits": {"max_connections": 9}}) as client:
         with pytest.raises(TimeoutError):
             await client.call(wait)
 

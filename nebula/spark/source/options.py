@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from nebula.destinations import destination_named
 from nebula.errors import SettingsError
 from nebula.rpc.brokers import is_last_value
 from nebula.stomp.addresses import parse_address
@@ -258,7 +259,10 @@ def _destination(options: Mapping[str, str]) -> str:
         raise SettingsError(
             'give .option("destination", …): a queue, a topic, or last values such as X/EGM.*'
         )
-    return destination
+    try:
+        return destination_named(destination, takes_globs=True)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
 
 
 def _spool(options: Mapping[str, str]) -> Path:

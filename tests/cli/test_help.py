@@ -1,0 +1,58 @@
+"""The help of the commands: grouped, whole, and within 80 columns."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from nebula.cli import app
+from nebula.cli.grouped import HEADINGS
+from tests.cli.programs import environment
+
+
+def paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from paths(inner, (*path, name))
+
+
+def shown(*words: str) -> str:
+    result = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80"})
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_commands_stand_under_headings_in_order() -> None:
+    lines = shown().splitlines()
+
+    assert [line[:-1] for line in lines if line.endswith(":") and line[:-1] in HEADINGS] == list(HEADINGS)
+    jobs = lines[lines.index("Jobs:") + 1 : lines.index("Operate:")]
+    assert [line.split()[0] for line in jobs if line] == ["job", "engine"]
+
+
+@pytest.mark.parametrize("path", list(paths(get_command(app))), ids=" ".join)
+def test_help_fits_80_columns_and_cuts_no_summary(path: tuple[str, ...]) -> None:
+    lines = shown(*path).splitlines()
+
+    assert [line for line in lines if len(line) > 80] == []
+    assert [line for line in lines if re.search(r"\w\.\.\.$", line)] == []
+
+
+@pytest.mark.parametrize(("short", "long"), [("jobs", "list"), ("watch", "watch"), ("cancel", "cancel")])
+def test_short_form_is_the_command_of_its_group(short: str, long: str) -> None:
+    assert shown(short).partition("Arguments:")[2] == shown("job", long).partition("Arguments:")[2] != ""
+
+
+def test_package_is_a_program() -> None:
+    command = [sys.executable, "-m", "nebula", "--version"]
+
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=20)
+
+    assert ended.stdout.startswith("nebula ")
