@@ -30,7 +30,7 @@ from nebula.rpc.jobs.limits import Clock, JobLimits
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.management import management_verbs
 from nebula.rpc.jobs.notices import Deliver, Notices, posting
-from nebula.rpc.jobs.options import draft_of, require_same
+from nebula.rpc.jobs.options import draft_of, earlier_of, require_same
 from nebula.rpc.jobs.other_instances import OtherInstances
 from nebula.rpc.jobs.postgres import Database
 from nebula.rpc.jobs.record import JobRecord
@@ -89,6 +89,7 @@ class JobService:
         free_bytes: Callable[[Path], int] = free_bytes_at,
     ) -> None:
         self.name, self._free_bytes = service, free_bytes
+        self._brand = NEBULA
         self.instance = state.instance
         # Where they are shared, any instance answers for all of them.
         self.via = instance_queue(service, state.instance) if database is None else f"/queue/{service}"
@@ -168,7 +169,9 @@ class JobService:
 
         The caller sends what this returns as `success`, then ACKs the request. Whatever fails on the way,
         the request comes again and gets the same job: by its `neb-job-dedupe`, else its `neb-job-id`,
-        else its reply destination and id, for one owner and verb, while the job is remembered.
+        else its `message-id`, for one owner and verb, while the job is remembered. Where message-ids do not
+        last, a request that the broker says is delivered again gets the last job with the same reply
+        destination, reply id and parameters.
 
         Args:
             request: as it came.
@@ -185,12 +188,24 @@ class JobService:
             sqlite3.Error: the disk failed; the service ends.
         """
         now = self._clock.now()
-        draft = replace(draft_of(request, verb, arguments, now, self._new_id), rerun_of=rerun_of)
-        found = await self._others.find(lambda registry: registry.find_same(draft))
+        draft = draft_of(request, verb, arguments, now, self._new_id, self._brand)
+        draft = replace(draft, rerun_of=rerun_of)
+        earlier = earlier_of(draft, request)
+
+        def find(registry: JobRegistry) -> JobRecord | None:
+            return registry.find_same(draft) if earlier is None else registry.find_alike(draft, earlier)
+
+        found = await self._others.find(find)
         if found is not None:
             return self._receipt(require_same(found.record, draft), None, found.via)
-        if verb.check is not None and await self.read(lambda registry: registry.find_same(draft)) is None:
-            await verb.run_check(arguments, self.limits.check_timeout)
+        if verb.check is not None or earlier is not None:
+            known = await self.read(find)
+            if known is not None:
+                return self._receipt(
+                    require_same(known, draft), self._board.standing(known.id).position, self.via
+                )
+            if verb.check is not None:
+                await verb.run_check(arguments, self.limits.check_timeout)
         self._accepting += 1
         try:
             record, standing = await self._admit(draft, verb)
@@ -251,7 +266,7 @@ class JobService:
         Raises:
             ExceptionGroup: the registry cannot be read or written, or a runner failed: nothing goes on.
         """
-        effects = self._effects
+        effects, self._brand = self._effects, brand
         effects.teller = Teller(self.name, self.via, publish, brand)
         sends = deliver or posting(publish)
         notices = effects.notices = Notices(effects.do, effects.teller.notice, sends, self._clock.wall)

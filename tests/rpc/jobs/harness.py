@@ -251,3 +251,6 @@ async def ask(service: JobService, verb: str, parameters: Any = None, principal:
 
 
 REPLY = {names.REPLY_TO.replace("-", "_"): "/queue/nebula.inbox.1", names.REPLY_ID.replace("-", "_"): "r1"}
+
+# The same request whenever it is delivered, as a broker says that keeps message-ids.
+DELIVERY = {**REPLY, "message_id": "m-1"}

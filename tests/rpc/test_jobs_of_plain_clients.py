@@ -1,0 +1,95 @@
+"""Jobs that are started by stomp.py, with the headers of The Nebulous Protocol and none of ours."""
+
+from __future__ import annotations
+
+import json
+import queue as queues
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+import pytest
+import stomp  # type: ignore[import-untyped] # it has no types
+
+from nebula.rpc.jobs.context import Job
+from nebula.rpc.responder import Responder
+from tests.rpc.conftest import Serving
+
+pytestmark = pytest.mark.anyio
+
+_DEADLINE = 10.0
+
+
+class _Peer(stomp.ConnectionListener):  # type: ignore[misc] # it has no types
+    """A client that uses its session's id as reply id, as the protocol proposes, for all its requests."""
+
+    def __init__(self, connection: Any) -> None:
+        self.replies = f"/queue/replies-{uuid4().hex}"
+        self._connection, self.session = connection, ""
+        self._messages: queues.Queue[Any] = queues.Queue()
+
+    def on_connected(self, frame: Any) -> None:
+        self.session = frame.headers["session"]
+
+    def on_message(self, frame: Any) -> None:
+        self._messages.put(frame)
+
+    def ask(self, service: str, verb: str, parameters: Any = None, **headers: str) -> None:
+        body = json.dumps({"verb": verb, "parameters": parameters})
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named |= {"neb-reply-to": self.replies, "neb-reply-id": self.session}
+        self._connection.send(f"/queue/{service}", body, "application/json", headers=named)
+
+    def next(self) -> tuple[dict[str, str], Any]:
+        """Headers and body of the next message."""
+        frame = self._messages.get(timeout=_DEADLINE)
+        return frame.headers, json.loads(frame.body)
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[_Peer]:
+    address = urlsplit(url)
+    connection = stomp.StompConnection12([(address.hostname, address.port)], auto_content_length=False)
+    peer = _Peer(connection)
+    connection.set_listener("test", peer)
+    connection.connect(wait=True)
+    connection.subscribe(peer.replies, id="1")
+    try:
+        yield peer
+    finally:
+        connection.disconnect()
+
+
+@pytest.mark.parametrize("differ", [True, False])
+async def test_ten_jobs_with_one_reply_id_all_run(
+    broker_url: str, serving: Serving, tmp_path: Path, differ: bool
+) -> None:
+    app = Responder(f"reports-{uuid4().hex}", state=tmp_path)
+    ran: list[int] = []
+
+    @app.job(engine=None)
+    async def report(ctx: Job, month: int) -> None:
+        ran.append(month)
+
+    months = [number if differ else 0 for number in range(10)]
+
+    def start() -> list[Any]:
+        with _connected(broker_url) as peer:
+            for month in months:
+                peer.ask(app.name, "report", {"month": month})
+            return [peer.next()[1] for _ in months]
+
+    async with serving(app):
+        answers = await anyio.to_thread.run_sync(start)
+        with anyio.fail_after(_DEADLINE):
+            while len(ran) < len(months):
+                await anyio.sleep(0.01)
+
+    assert {answer["verb"] for answer in answers} == {"success"}
+    assert len({answer["parameters"]["job"] for answer in answers}) == 10
+    assert sorted(ran) == months
