@@ -45,6 +45,15 @@ class _Peer(stomp.ConnectionListener):  # type: ignore[misc] # it has no types
         named |= {"neb-reply-to": self.replies, "neb-reply-id": self.session}
         self._connection.send(f"/queue/{service}", body, "application/json", headers=named)
 
+    def ask_in_text(self, service: str, verb: str, parameters: str) -> None:
+        named = {"neb-reply-to": self.replies, "neb-reply-id": self.session}
+        body = f"verb: {verb}\nparameters: {parameters}\n\n"
+        self._connection.send(f"/queue/{service}", body, "text/plain", headers=named)
+
+    def next_in_text(self) -> str:
+        """Body of the next message."""
+        return str(self._messages.get(timeout=_DEADLINE).body)
+
     def next(self) -> tuple[dict[str, str], Any]:
         """Headers and body of the next message."""
         frame = self._messages.get(timeout=_DEADLINE)
@@ -93,3 +102,36 @@ async def test_ten_jobs_with_one_reply_id_all_run(
     assert {answer["verb"] for answer in answers} == {"success"}
     assert len({answer["parameters"]["job"] for answer in answers}) == 10
     assert sorted(ran) == months
+
+
+async def test_job_in_text_has_its_parameters_checked_before_it_is_accepted(
+    broker_url: str, serving: Serving, tmp_path: Path
+) -> None:
+    app = Responder(f"reports-{uuid4().hex}", state=tmp_path)
+
+    def is_there(path: str) -> str | None:
+        return None if Path(path).is_dir() else f"no such folder: {path}"
+
+    @app.job(engine=None, check=is_there)
+    async def load(path: str) -> None: ...
+
+    requests = [f'{{"path":"{tmp_path}"}}', '{"path":"/no/such"}', f'{{"pth":"{tmp_path}"}}', str(tmp_path)]
+
+    def start() -> list[str]:
+        with _connected(broker_url) as peer:
+            answers = []
+            for request in requests:
+                peer.ask_in_text(app.name, "load", request)
+                answers.append(peer.next_in_text())
+            job = json.loads(answers[0].splitlines()[1].partition(": ")[2])["job"]
+            peer.ask_in_text(app.name, "job.status", json.dumps({"job": job}))
+            return [*answers, peer.next_in_text()]
+
+    async with serving(app):
+        answers = await anyio.to_thread.run_sync(start)
+
+    assert [one.partition("\n")[0] for one in answers] == [
+        "verb: success", "verb: error", "verb: error", "verb: success", "verb: job.statusresponse",
+    ]  # fmt: skip
+    assert "no such folder: /no/such" in answers[1]
+    assert "pth" in answers[2]
