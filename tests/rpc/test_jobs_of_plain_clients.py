@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import queue as queues
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ import anyio.to_thread
 import pytest
 import stomp  # type: ignore[import-untyped] # it has no types
 
+from nebula import headers as names
+from nebula.rpc.answers import Answer
+from nebula.rpc.context import Request
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.responder import Responder
 from tests.rpc.conftest import Serving
@@ -135,3 +138,37 @@ async def test_job_in_text_has_its_parameters_checked_before_it_is_accepted(
     ]  # fmt: skip
     assert "no such folder: /no/such" in answers[1]
     assert "pth" in answers[2]
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+async def test_success_comes_before_the_first_status_and_statuses_are_marked(
+    broker_url: str, serving: Serving, tmp_path: Path, is_slow: bool
+) -> None:
+    async def linger(request: Request, call_next: Callable[[Request], Awaitable[Answer]]) -> Answer:
+        try:
+            return await call_next(request)
+        finally:
+            # Long enough for the job to begin and end meanwhile.
+            await anyio.sleep(0.2)
+
+    app = Responder(f"reports-{uuid4().hex}", state=tmp_path, middleware=[linger] if is_slow else [])
+
+    @app.job(engine=None)
+    async def report() -> None: ...
+
+    def start() -> list[tuple[dict[str, str], Any]]:
+        with _connected(broker_url) as peer:
+            peer.ask(app.name, "report", neb_job_notify=peer.replies)
+            heard = [peer.next()]
+            while heard[-1][1].get("state") != "done":
+                heard.append(peer.next())
+            return heard
+
+    async with serving(app):
+        (headers, reply), *statuses = await anyio.to_thread.run_sync(start)
+
+    assert (reply["verb"], headers["neb-response"], headers.get(names.JOB_ID)) == ("success", "true", None)
+    assert [body["state"] for _, body in statuses][:1] == ["queued"]
+    assert {one["neb-in-reply-to"] for one, _ in statuses} == {headers["neb-in-reply-to"]}
+    ulid = reply["parameters"]["job"].rpartition("/")[2]
+    assert {(one.get(names.JOB_ID), "verb" in body) for one, body in statuses} == {(ulid, False)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -167,7 +168,8 @@ class JobService:
     ) -> dict[str, Any]:
         """Take a job on. When this returns it is on the disk and will run, or wait for its turn.
 
-        The caller sends what this returns as `success`, then ACKs the request. Whatever fails on the way,
+        The caller sends what this returns as `success`, calls `request.after_answer`, before which nothing
+        is told at `neb-job-notify`, then ACKs the request. Whatever fails on the way,
         the request comes again and gets the same job: by its `neb-job-dedupe`, else its `neb-job-id`,
         else its `message-id`, for one owner and verb, while the job is remembered. Where message-ids do not
         last, a request that the broker says is delivered again gets the last job with the same reply
@@ -208,12 +210,24 @@ class JobService:
                 await verb.run_check(arguments, self.limits.check_timeout)
         self._accepting += 1
         try:
-            record, standing = await self._admit(draft, verb)
+            with self._told_after_answer(request, draft.id):
+                record, standing = await self._admit(draft, verb)
             return self._receipt(record, standing.position, self.via)
         except RegistryFull as error:
             raise _stopping() from error
         finally:
             self._accepting -= 1
+
+    @contextmanager
+    def _told_after_answer(self, request: Request, ulid: str) -> Iterator[None]:
+        """Keep a job's statuses from `notify` until its request is answered, or is not taken."""
+        release = self._effects.teller.hold(ulid)
+        try:
+            yield
+        except BaseException:
+            release()
+            raise
+        request.after_answer = release
 
     async def _admit(self, draft: JobRecord, verb: JobVerb) -> tuple[JobRecord, Standing]:
         try:
@@ -269,7 +283,10 @@ class JobService:
         effects, self._brand = self._effects, brand
         effects.teller = Teller(self.name, self.via, publish, brand)
         sends = deliver or posting(publish)
-        notices = effects.notices = Notices(effects.do, effects.teller.notice, sends, self._clock.wall)
+        teller = effects.teller
+        notices = effects.notices = Notices(
+            effects.do, teller.notice, sends, self._clock.wall, teller.until_released
+        )
         registry = await self._open()
         writer = effects.writer = RegistryWriter(registry)
         try:

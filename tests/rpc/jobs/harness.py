@@ -233,7 +233,10 @@ class House:
     async def accept(self, service: JobService, parameters: Any = None, **headers: str) -> dict[str, Any]:
         """Ask for `count`; underscores of header names stand for hyphens."""
         asked = request(self.verb_name, parameters, **headers)
-        return await service.accept(asked, self.verb, self.verb.signature.bind(parameters))
+        receipt = await service.accept(asked, self.verb, self.verb.signature.bind(parameters))
+        if asked.after_answer is not None:
+            asked.after_answer()
+        return receipt
 
 
 def request(verb: str, parameters: Any = None, *, principal: str | None = None, **headers: str) -> Request:
