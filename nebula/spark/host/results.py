@@ -69,14 +69,19 @@ class Results:
     def take(self, result: Any, signature: Signature, function: Callable[..., Any]) -> Output:
         """Make what the job returned fit to travel. A table is written, and waits for `publish`.
 
-        A DataFrame is collected where the job's return annotation is a list, and written otherwise.
+        A DataFrame is collected where the job's return annotation is a list, and written otherwise. One
+        without columns is what Spark gives for a statement such as CREATE TABLE or INSERT, which has taken
+        effect by then: the result is null, or the empty list.
 
         Raises:
             ResultError: too large, or no JSON.
         """
         if not isinstance(result, DataFrame):
             return Output(value=self._value(result, signature))
-        if _returns_list(function):
+        is_list = _returns_list(function)
+        if not result.columns:
+            return Output(value=[] if is_list else None)
+        if is_list:
             return Output(value=self._value(self._collected(result), signature))
         return self._written(result)
 
