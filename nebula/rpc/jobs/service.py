@@ -43,6 +43,7 @@ from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobStatus
 from nebula.rpc.jobs.status_messages import Publish, Teller, nobody_listens
+from nebula.rpc.jobs.unfinished import notes_of
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.jobs.waiting import Standing
 from nebula.rpc.jobs.writer import RegistryWriter
@@ -102,7 +103,10 @@ class JobService:
         self._new_id = new_id or self._random_id
         self._verbs: dict[str, JobVerb] = {}
         self._allowed: dict[str, frozenset[str] | None] = {}
-        self.runners: dict[str | None, JobRunner] = {None: LocalRunner(self._verbs), **(runners or {})}
+        self.runners: dict[str | None, JobRunner] = {
+            None: LocalRunner(self._verbs, notes=notes_of(state.path)),
+            **(runners or {}),
+        }
         self._board = JobBoard(
             self._verbs,
             lambda engine: self.runners[engine].max_running,
