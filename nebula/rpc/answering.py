@@ -218,6 +218,8 @@ class Answerer:
             if not self._rules.acks_early:
                 message.ack()
         finally:
+            if request.after_answer is not None:
+                request.after_answer()
             if request.provided is not None:
                 await request.provided.close()
 

@@ -49,6 +49,8 @@ class Brand:
         answer_expiry: headers of an answer whose requester waits for so many seconds more. None: what comes
             too late goes with the inbox.
         job_prefix: what the destinations begin with that jobs' statuses are told on.
+        keeps_message_ids: a message bears the same `message-id` whenever it is delivered, and no other one
+            ever does.
     """
 
     prefetch_count: str = PREFETCH_COUNT
@@ -61,6 +63,7 @@ class Brand:
     expiry: Callable[[int], dict[str, str]] = lambda milliseconds: {TIMEOUT: str(milliseconds)}
     answer_expiry: Callable[[float], dict[str, str]] | None = None
     job_prefix: str = JOB_TOPIC_PREFIX
+    keeps_message_ids: bool = False
 
     def durable_headers(self, name: str | None) -> dict[str, str]:
         """Headers of a SUBSCRIBE, beside ours; the name is None where it is not durable."""
@@ -114,9 +117,10 @@ def _expires_later(seconds: float) -> dict[str, str]:
     return {"expires": str(int((time.time() + seconds + _CLOCKS_APART) * 1000))}
 
 
-NEBULA = Brand(job_prefix=JOB_PREFIX)
+NEBULA = Brand(job_prefix=JOB_PREFIX, keeps_message_ids=True)
 OTHER = Brand()
-# Its UNSUBSCRIBE leaves what was not acked with the connection, where nobody can get it.
+# Its UNSUBSCRIBE leaves what was not acked with the connection, where nobody can get it. Its message-id names
+# a delivery, and not the message.
 RABBITMQ = Brand(
     reply_to=_under_amq,
     destinations=re.compile(r"/(queue|topic|amq/queue|reply-queue)/[^/]+"),
@@ -133,6 +137,7 @@ ACTIVEMQ = Brand(
     durable=lambda name: {"activemq.subscriptionName": name},
     expiry=_expires,
     answer_expiry=_expires_later,
+    keeps_message_ids=True,
 )
 
 

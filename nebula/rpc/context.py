@@ -72,8 +72,8 @@ class Request(Generic[S_co]):
     """
 
     __slots__ = (
-        "_around", "deadline", "description", "destination", "ending", "headers", "parameters", "principal",
-        "provided", "scope", "verb", "work",
+        "_around", "after_answer", "deadline", "description", "destination", "ending", "headers",
+        "parameters", "principal", "provided", "scope", "verb", "work",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +99,8 @@ class Request(Generic[S_co]):
         self.ending: Ending | None = None
         # What its handler is given beside the parameters, to be closed after the answer.
         self.provided: Provided | None = None
+        # Called when the answer was sent, or none will be: what must not come to the caller before it.
+        self.after_answer: Callable[[], None] | None = None
         # What middleware stands around. Not there without any.
         self.work: Callable[[], Awaitable[Any]]
 

@@ -20,6 +20,7 @@ from nebula.rpc.jobs.postgres import Database, database_of_environment
 from nebula.rpc.jobs.runner import JobMiddleware, JobRunner
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.state_folder import StateFolder
+from nebula.rpc.jobs.unfinished import notes_of
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.signature import Arguments
 from nebula.rpc.verbs import is_open_to
@@ -199,7 +200,10 @@ class JobEntries:
                 for name, engine in self._engines.items()
             }
             runners[None] = LocalRunner(
-                {one.name: one for one in self._jobs}, around=self._around, middleware=self._middleware
+                {one.name: one for one in self._jobs},
+                around=self._around,
+                middleware=self._middleware,
+                notes=notes_of(state.path),
             )
             for one in reversed(self._middleware):
                 runners = {name: one.around_runner(runner) for name, runner in runners.items()}

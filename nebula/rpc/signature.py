@@ -120,7 +120,7 @@ class Signature:
         Args:
             parameters: as they came, None for none.
             is_text: they came in a text body: a string that holds a JSON object or array is read as such,
-                unless the verb takes a single `str` (D.40).
+                whatever the verb takes (D.40). Else a string is the one argument.
 
         Raises:
             VerbError: `bad-parameters`, with one entry of `details` for each field at fault.
@@ -154,12 +154,12 @@ class Signature:
 
         Args:
             value: as JSON or Avro gave it.
-            is_text: as for `bind`.
+            is_text: as for `bind`; but where the parameter is a `str`, it is the text as it is.
 
         Raises:
             VerbError: as `bind`.
         """
-        if is_text:
+        if is_text and not self._takes_str:
             value = self._read_text(value)
         try:
             arguments: Arguments = self._read({self.names[0]: value})
@@ -199,7 +199,7 @@ class Signature:
         return ".".join(map(str, place))
 
     def _read_text(self, parameters: Any) -> Any:
-        if not isinstance(parameters, str) or self._takes_str:
+        if not isinstance(parameters, str):
             return parameters
         if parameters[:1] in ("{", "["):
             try:

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 VERSION = 1
 
-# Between a result's name and the attempt's, as long as the result is not whole: both sides may have to
-# remove such files.
-UNFINISHED = ".__"
-
 STATUS_SPARK_DIED = 3
 """What a host exits with whose Spark has died."""
 
@@ -62,6 +58,7 @@ class Configure:
     ui: bool = False
     archives: str | None = None  # the folder of archives of Java's classes; None: start without
     with_archive: bool = True  # False: the last start with it failed
+    notes: str | None = None  # where attempts note what they have begun to write; None: in `folder`
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nebula.rpc.jobs.unfinished import UNFINISHED, sweep
 from nebula.settings import results_root
 from nebula.spark import lines
 from nebula.spark.book import Key
@@ -27,6 +28,7 @@ class EnginePlan:
         name: the engine's.
         folder: where a host writes to, and nobody else.
         results: where jobs' results appear, those of the service's other engines too.
+        notes: where attempts note what they have begun to write, see `nebula.rpc.jobs.unfinished`.
         command: what to start as a host.
         archives: where archives of Java's classes are kept; None: the engine starts without.
     """
@@ -36,6 +38,7 @@ class EnginePlan:
     name: str
     folder: Path
     results: Path
+    notes: Path
     command: Sequence[str]
     archives: Path | None = None
 
@@ -53,7 +56,7 @@ class EnginePlan:
 
     def clean(self) -> None:
         """Remove what hosts that were killed left unfinished. Only before any engine of the service runs."""
-        for unfinished in self.results.glob(f"*{lines.UNFINISHED}*"):
+        for unfinished in self.results.glob(f"*{UNFINISHED}*"):
             shutil.rmtree(unfinished, ignore_errors=True)
         shutil.rmtree(self.folder / _RUNS, ignore_errors=True)
 
@@ -68,10 +71,12 @@ class EnginePlan:
             folder.mkdir(parents=True, exist_ok=True)
 
     def remove_unfinished(self, keys: Iterable[Key]) -> None:
-        """Remove what these attempts had begun to write as their results. Blocks; after their host's end."""
+        """Remove what these attempts had begun to write. Blocks; after their host's end."""
         for job, attempt in keys:
-            for unfinished in self.results.glob(f"{job}*{lines.UNFINISHED}{job}.{attempt}"):
+            for unfinished in self.results.glob(f"{job}*{UNFINISHED}{job}.{attempt}"):
                 shutil.rmtree(unfinished, ignore_errors=True)
+
+        sweep(self.notes)
 
     def configuration(self, incarnation: str, *, with_archive: bool) -> lines.Configure:
         """The first line to a host."""
@@ -81,6 +86,7 @@ class EnginePlan:
             incarnation=incarnation,
             folder=str(self.folder),
             results=str(self.results),
+            notes=str(self.notes),
             master=spark.master,
             memory=spark.memory,
             conf=dict(spark.conf),

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 
 from nebula.logs import get_logger
 from nebula.rpc.jobs.runner import JobListener, JobTask
+from nebula.rpc.jobs.unfinished import notes_of
 from nebula.spark import lines
 from nebula.spark.archivist import Archivist
 from nebula.spark.book import JobBook, Key
@@ -87,6 +88,7 @@ class SparkRunner:
             name,
             folder=state.absolute() / "engine" / name,
             results=EnginePlan.results_of(state),
+            notes=notes_of(state.absolute()),
             command=command,
             archives=self._archivist.folder,
         )

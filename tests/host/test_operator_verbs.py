@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -406,6 +407,30 @@ def ask_for_all(folder: Path) -> dict[str, Any]:
     with asking("--data", str(folder / "data"), "--config", str(folder / "nebula.toml")) as ask:
         answer: dict[str, Any] = ask("describe")
         return answer
+
+
+def test_text_and_json_requests_are_read_by_one_rule(tmp_path: Path) -> None:
+    (tmp_path / "nebula.toml").write_text(f'backups = "{tmp_path}"\nschemas = "{tmp_path}"\n')
+    with asking("--data", str(tmp_path / "data"), "--config", str(tmp_path / "nebula.toml")) as ask:
+        verbs = [one["verb"] for one in ask("describe")["verbs"]]
+        wire = Wire(urlsplit(ask.url).port or 0)
+        wire.connect("1.2")
+        wire.send(b"SUBSCRIBE\ndestination:/queue/answers\nid:1\n\n\0")
+        misread = []
+        for verb in verbs:
+            send = (
+                f"SEND\ndestination:{BROKER_QUEUE}\nneb-reply-to:/queue/answers\ncontent-type:text/plain\n\n"
+            )
+            # It fits none of them; as a text it would be the queue or the name that some want.
+            wire.send(f'{send}verb: {verb}\nparameters: {{"no_such_name": 1}}\n\n\0'.encode())
+            frame = wire.next()
+            assert frame is not None
+            told = str(frame)
+            if "bad-parameters" not in told or "no_such_name" not in told:
+                misread.append((verb, told))
+
+    assert misread == []
+    assert {"queue.show", "schema.get", "ping", "store.backup"} <= set(verbs)
 
 
 def page(described: dict[str, Any]) -> str:

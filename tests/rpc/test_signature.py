@@ -92,20 +92,31 @@ def test_parameters_become_arguments(
 @pytest.mark.parametrize(
     ("function", "parameters", "expected"),
     [
-        (shout, "[1]", "[1]"),
+        (shout, "[1, x]", "[1, x]"),
         (shout, "", ""),
+        (shout, "{later}", "{later}"),
+        (shout, '["[1]"]', "[1]"),
+        (shout, '{"text": "{}"}', "{}"),
         (double, "2", 2),
         (total, "[1, 2]", [1, 2]),
         (place, '{"symbol":"A"}', Order(symbol="A")),
         (tagged, '{"labels":{"a":"b"}}', {"a": "b"}),
     ],
 )
-def test_text_parameters_are_decoded_where_the_verb_is_not_a_single_string(
+def test_object_or_array_in_a_text_is_read_as_json(
     function: Callable[..., Any], parameters: str, expected: Any
 ) -> None:
     args, kwargs = Signature(function).bind(parameters, is_text=True)
 
     assert [*args, *kwargs.values()] == [expected]
+
+
+@pytest.mark.parametrize("parameters", ['{"txt": "a"}', "[1]", '["a", "b"]', "{}"])
+def test_object_in_a_text_that_does_not_fit_is_no_text_either(parameters: str) -> None:
+    with pytest.raises(VerbError) as caught:
+        Signature(shout).bind(parameters, is_text=True)
+
+    assert caught.value.code == "bad-parameters"
 
 
 def test_empty_text_parameters_are_none_for_a_verb_without_parameters() -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from nebula.rpc.jobs.unfinished import AttemptNote
 from nebula.spark import lines
 
 SESSION = lines.Ready("4.0.0", "Java 17 from a fake", os.getpid(), 0.1)
@@ -21,6 +22,8 @@ class FakeHost:
         self.mode, self.folder = mode, folder
         self.writer, self.reader = lines.LineWriter(), lines.LineReader()
         self.functions: dict[str, str] = {}
+        self.notes: Path | None = None
+        self.note: AttemptNote | None = None
 
     def say(self, *said: lines.Event) -> None:
         for line in said:
@@ -64,6 +67,7 @@ class FakeHost:
                 pass
 
     def configure(self, line: lines.Configure) -> None:
+        self.notes = None if line.notes is None else Path(line.notes)
         match self.mode:
             case "broken":
                 self.say(lines.Broken("There is no Java"), lines.Bye("There is no Java"))
@@ -133,6 +137,14 @@ class FakeHost:
                 unfinished.mkdir(parents=True)
                 (unfinished / "part").touch()
                 self.leave(9)
+            case "writes_elsewhere":
+                assert self.notes is not None
+                final = Path(submit.parameters["path"])
+                unfinished = final.with_name(f"{final.name}.__{submit.job}.{submit.attempt}")
+                self.note = AttemptNote(self.notes, f"{submit.job}.{submit.attempt}")
+                self.note.add(final, unfinished)
+                unfinished.mkdir()
+                self.say(lines.Logged(*key, "writing"))
             case "child":
                 # Outlives us, unless somebody looks for it.
                 subprocess.Popen(
@@ -159,7 +171,7 @@ class FakeHost:
                 self.say(lines.Done(*key, "made it", None, None, None, None))
             case "deaf" | "child":
                 pass
-            case "dies_when_cancelled":
+            case "dies_when_cancelled" | "writes_elsewhere":
                 self.leave(9)
             case _:
                 self.say(lines.Cancelled(*key, slots_free=True))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nebula.spark.host import placing
-from nebula.spark.host.placing import place, restore
+from nebula.rpc.jobs import placing
+from nebula.rpc.jobs.placing import place, restore
 
 
 @pytest.fixture(params=["a step", "two renames"])

@@ -526,6 +526,27 @@ async def test_unfinished_results_of_a_dead_host_are_removed_and_whole_ones_kept
     assert [path.name for path in results.iterdir()] == ["A.parquet"]
 
 
+@pytest.mark.parametrize("end", ["killed", "cancelled"])
+async def test_what_a_job_wrote_elsewhere_goes_with_the_host_that_dies_under_it(
+    tmp_path: Path, end: str
+) -> None:
+    (places := tmp_path / "places").mkdir()
+    told, runner = Told(), fake_runner(tmp_path)
+    async with running(runner, told):
+        runner.submit(task("A", "writes_elsewhere", path=str(places / "table")))
+        await told.until("A", "log")
+        before = [path.name for path in places.iterdir()]
+        if end == "killed":
+            os.kill(runner.status()["pid"], signal.SIGKILL)
+            await told.until("A", "lost")
+        else:
+            runner.cancel("A", 1, reason="cancelled")
+            await told.until("A", "cancelled")
+        after = list(places.iterdir())
+
+    assert (before, after) == (["table.__A.1"], [])
+
+
 async def test_status_says_what_runs(tmp_path: Path) -> None:
     told, runner = Told(), fake_runner(tmp_path, master="local[2]")
     async with running(runner, told):

@@ -115,7 +115,8 @@ class Job(ABC):
         """Where to write what shall be at `path`, all at once, when the job is done.
 
         What is written there is renamed to `path` after the job's code returned, and removed when it
-        failed, was cancelled or lost.
+        failed, was cancelled or lost: where its process was killed, at the service's next start, or within
+        the hour.
         """
 
     def raise_if_cancelled(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NoReturn
 
 import anyio
+import anyio.to_thread
 
 from nebula.logs import get_logger
 from nebula.rpc.jobs.board import JobBoard
@@ -19,6 +20,7 @@ from nebula.rpc.jobs.room import Room, Wanted
 from nebula.rpc.jobs.sharing import GONE, RESTARTED, Sharing
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobState
+from nebula.rpc.jobs.unfinished import sweep_all
 from nebula.rpc.jobs.verb import JobVerb
 
 __all__ = ["Housekeeping"]
@@ -86,10 +88,11 @@ class Housekeeping:
         raise AssertionError("unreachable")
 
     async def prune(self) -> None:
-        """Forget what need not be remembered any longer."""
+        """Forget what need not be remembered any longer, and remove what killed runs left unfinished."""
         tell, now = self._effects.teller.forget, self._clock.wall()
         await forget_old_jobs(self._effects.do, tell, self._state.path, self._limits, now)
         await self.make_room(None)
+        await anyio.to_thread.run_sync(sweep_all, self._state.path)
 
     async def make_room(self, wanted: Wanted | None) -> bool:
         """Remove ended jobs, for a new one or because there are too many. Returns whether any were

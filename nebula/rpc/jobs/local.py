@@ -9,6 +9,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import anyio
@@ -51,6 +52,7 @@ class LocalRunner:
         max_running: jobs at a time.
         stop_grace: seconds that threads have to end when the service stops. Then they are left to
             themselves, and end with the process.
+        notes: where it is noted what jobs have begun to write; None: nowhere.
     """
 
     is_broken: str | None = None
@@ -63,7 +65,9 @@ class LocalRunner:
         middleware: Sequence[JobMiddleware] = (),
         max_running: int = 8,
         stop_grace: float = 2.0,
+        notes: Path | None = None,
     ) -> None:
+        self._notes = notes
         self._around, self._middleware = around or Surroundings(), middleware
         self._verbs, self.max_running, self._stop_grace = verbs, max_running, stop_grace
         self._submitted: deque[_Run] = deque()
@@ -72,7 +76,7 @@ class LocalRunner:
 
     def submit(self, task: JobTask) -> None:
         """See `JobRunner`."""
-        run = self._runs[task.job, task.attempt] = _Run(task, self._around, self._middleware)
+        run = self._runs[task.job, task.attempt] = _Run(task, self._around, self._middleware, self._notes)
         self._submitted.append(run)
         self._has_work.set()
 
@@ -116,6 +120,7 @@ class LocalRunner:
                 raise
             finally:
                 del self._runs[run.key]
+                run.context.close()
                 run.report(listener)
                 _tell_end(run, end, listener)
 
@@ -164,11 +169,13 @@ _End = JobOutput | JobFailure | None
 class _Run:
     """One attempt."""
 
-    def __init__(self, task: JobTask, around: Surroundings, middleware: Sequence[JobMiddleware]) -> None:
+    def __init__(
+        self, task: JobTask, around: Surroundings, middleware: Sequence[JobMiddleware], notes: Path | None
+    ) -> None:
         self.task = task
         self._middleware = middleware
         self.key = (task.job, task.attempt)
-        self.context = LocalJob(task, around)
+        self.context = LocalJob(task, around, notes)
         self.error: BaseException | None = None
         self.scope = anyio.CancelScope()
         self.end: _End = None

@@ -18,6 +18,7 @@ from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.registry import MAX_LOG_LINES
 from nebula.rpc.jobs.runner import JobTask, Progress
 from nebula.rpc.jobs.steps import MOST_STEPS
+from nebula.rpc.jobs.unfinished import UNFINISHED, AttemptNote
 
 __all__ = ["LocalJob", "Told"]
 
@@ -35,7 +36,7 @@ class Told(Enum):
 class LocalJob(Job):
     """See `Job`. What is reported here waits until somebody looks."""
 
-    def __init__(self, task: JobTask, around: Surroundings) -> None:
+    def __init__(self, task: JobTask, around: Surroundings, notes: Path | None = None) -> None:
         self._task = task
         self._around = around
         self._lock = threading.Lock()
@@ -45,6 +46,7 @@ class LocalJob(Job):
         self._note = ""
         self._lines: deque[str] = deque(maxlen=MAX_LOG_LINES)
         self._outputs: dict[Path, Path] = {}
+        self._noted = None if notes is None else AttemptNote(notes, f"{task.job}.{task.attempt}")
         self.told: Told | None = None
 
     @property
@@ -118,8 +120,12 @@ class LocalJob(Job):
         """See `Job`."""
         final = Path(path).absolute()
         # Two attempts never write to one place: a thread of the first may still be at it.
-        suffix = f".__{self.id}" if self.attempt == 1 else f".__{self.id}.{self.attempt}"
-        unfinished = self._outputs[final] = final.with_name(final.name + suffix)
+        name = self.id if self.attempt == 1 else f"{self.id}.{self.attempt}"
+        unfinished = final.with_name(f"{final.name}{UNFINISHED}{name}")
+        with self._lock:
+            if self._noted is not None and final not in self._outputs:
+                self._noted.add(final, unfinished)
+            self._outputs[final] = unfinished
         return unfinished
 
     def seen(self) -> Progress:
@@ -134,6 +140,12 @@ class LocalJob(Job):
     def take_lines(self) -> list[str]:
         """What it logged since the last time."""
         return [self._lines.popleft() for _ in range(len(self._lines))]
+
+    def close(self) -> None:
+        """Its code has ended: what it noted of its outputs goes, unless something of them is left."""
+        if self._noted is not None:
+            with self._lock:
+                self._noted.close()
 
     def publish_outputs(self) -> None:
         """Let what was written appear under its name, each in one step."""

@@ -59,6 +59,10 @@ def posting(publish: Publish) -> Deliver:
     return deliver
 
 
+async def _at_once(_ulid: str) -> None:
+    return
+
+
 class Write(Protocol):
     """Makes a notice of a job that has ended: destination, body, headers."""
 
@@ -79,10 +83,19 @@ class Notices:
         write: makes a notice.
         deliver: sends it.
         now: seconds since the epoch.
+        until_due: waits until a job's end, by ULID, may be told: `Teller.until_released`.
     """
 
-    def __init__(self, do: _Do, write: Write, deliver: Deliver, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        do: _Do,
+        write: Write,
+        deliver: Deliver,
+        now: Callable[[], float],
+        until_due: Callable[[str], Awaitable[None]] = _at_once,
+    ) -> None:
         self._do, self._write, self._deliver, self._now = do, write, deliver, now
+        self._until_due = until_due
         self._has_work = anyio.Event()
         self._errors: dict[str, int] = {}
         # The queues to which something is on its way, and those that take nothing now.
@@ -132,6 +145,7 @@ class Notices:
     async def _send(self, record: JobRecord) -> bool:
         """Send one; whether that is settled, well or not."""
         failure = ""
+        await self._until_due(record.id)
         try:
             await self._deliver(*self._write(record))
         except (NebulaError, TimeoutError) as error:

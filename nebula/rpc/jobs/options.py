@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from nebula import headers as names
-from nebula.rpc.brokers import LONGEST_HEADER
+from nebula.rpc.brokers import LONGEST_HEADER, Brand
 from nebula.rpc.context import Request
+from nebula.rpc.envelope import dump_json
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.identifiers import is_ulid
 from nebula.rpc.jobs.record import JobRecord
@@ -17,13 +19,16 @@ from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.jobs.work import Moment
 from nebula.rpc.signature import Arguments
 
-__all__ = ["draft_of", "require_same"]
+__all__ = ["draft_of", "earlier_of", "require_same"]
 
 # Ten digits of milliseconds are months; a point in time has thirteen until the year 2286.
 _DECIMAL: Final = re.compile(r"[0-9]{1,10}")
 _EPOCH_MS: Final = re.compile(r"[0-9]{1,13}")
 
 _MAX_KEY_LENGTH: Final = 256
+
+# Keys of requests that only their looks tell apart begin so.
+_RESEMBLING: Final = "alike "
 
 # Version, trace, span, flags; a later version may say more.
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.{0,200})?")
@@ -35,9 +40,22 @@ _LEAST_PROGRESS_EVERY: Final = 0.1
 
 
 def draft_of(
-    request: Request, verb: JobVerb, arguments: Arguments, now: Moment, new_id: Callable[[], str]
+    request: Request,
+    verb: JobVerb,
+    arguments: Arguments,
+    now: Moment,
+    new_id: Callable[[], str],
+    brand: Brand,
 ) -> JobRecord:
     """The job that a request asks for, not recorded yet.
+
+    Args:
+        request: as it came.
+        verb: the one it asks for.
+        arguments: as `verb.signature.bind` gave them.
+        now: the time.
+        new_id: makes a ULID where the request brings none.
+        brand: of the broker that delivered the request.
 
     Raises:
         VerbError: `bad-parameters`, a header has a value outside its form.
@@ -49,13 +67,14 @@ def draft_of(
     not_before = _not_before(given, now)
     # Who lets it wait for a time lets it wait for its turn after that.
     expires_at = None if verb.expires is None else (not_before or now.wall) + verb.expires
-    job = JobRecord(
-        id=_job_id(given) or new_id(),
+    job, parameters = _job_id(given) or new_id(), verb.parameters_of(arguments)
+    draft = JobRecord(
+        id=job,
         verb=verb.name,
-        parameters=verb.parameters_of(arguments),
+        parameters=parameters,
         accepted_at=now.wall,
         owner=request.principal or "",
-        dedupe=_dedupe(given, request),
+        dedupe=_dedupe(request, brand, job, parameters),
         expires_at=expires_at,
         not_before=not_before,
         timeout=timeout,
@@ -68,10 +87,10 @@ def draft_of(
     if (priority := _number(given, names.JOB_PRIORITY)) is not None:
         if priority > _MOST_PRIORITY:
             raise _refused(names.JOB_PRIORITY, f"a number from 0 to {_MOST_PRIORITY}")
-        job = replace(job, priority=priority)
+        draft = replace(draft, priority=priority)
     every = _seconds(given, names.JOB_PROGRESS_EVERY)
     return replace(
-        job, progress_every=_PROGRESS_EVERY if every is None else max(every, _LEAST_PROGRESS_EVERY)
+        draft, progress_every=_PROGRESS_EVERY if every is None else max(every, _LEAST_PROGRESS_EVERY)
     )
 
 
@@ -95,15 +114,37 @@ def _job_id(given: Mapping[str, str]) -> str | None:
     return job
 
 
-def _dedupe(given: Mapping[str, str], request: Request) -> str | None:
-    """What makes a second request the same as the first. An id of the caller's own does that by itself."""
+def earlier_of(draft: JobRecord, request: Request) -> str | None:
+    """What the key of the same job begins with, if the broker delivers this request again.
+
+    None where its message-id tells, or the caller's own key or id.
+    """
+    key = draft.dedupe
+    if key is None or not key.startswith(_RESEMBLING) or request.attempt == 1:
+        return None
+    return key.removesuffix(draft.id)
+
+
+def _dedupe(request: Request, brand: Brand, job: str, parameters: Any) -> str | None:
+    """What makes a second request the same as the first. An id of the caller's own does that by itself.
+
+    Never the reply id alone: whoever has one for all of a connection's requests asks for many jobs by it.
+    """
+    given = request.headers
     if (key := given.get(names.JOB_DEDUPE)) is not None:
         if not 0 < len(key) <= _MAX_KEY_LENGTH:
             raise _refused(names.JOB_DEDUPE, f"1 to {_MAX_KEY_LENGTH} characters")
         return f"key {key}"
-    if names.JOB_ID in given or request.reply_id is None or names.REPLY_TO not in given:
+    if names.JOB_ID in given:
         return None
-    return f"reply {request.reply_to} {request.reply_id}"
+    if brand.keeps_message_ids:
+        message = given.get("message-id")
+        return None if message is None else f"message {message}"
+    if request.reply_id is None or names.REPLY_TO not in given:
+        return None
+    looks = hashlib.sha256(dump_json([request.reply_to, request.reply_id, parameters])).hexdigest()
+    # Each delivery has a key of its own, so that the next one that looks alike is no second one of this.
+    return f"{_RESEMBLING}{looks} {job}"
 
 
 def _notify(given: Mapping[str, str]) -> str | None:

@@ -193,6 +193,11 @@ class JobRegistry(ABC):
             return _only(self._all(query, wanted.owner, wanted.verb, wanted.dedupe))
         return found
 
+    def find_alike(self, wanted: JobRecord, key: str) -> JobRecord | None:
+        """The last job of this one's owner and verb whose key begins so; no sign of LIKE is in the key."""
+        query = f"{SELECT} WHERE owner = ? AND verb = ? AND dedupe LIKE ? ORDER BY number DESC LIMIT 1"
+        return _only(self._all(query, wanted.owner, wanted.verb, f"{key}%"))
+
     def open_jobs(self) -> list[JobRecord]:
         """The jobs that have not ended, in the order they were accepted."""
         query = f"{SELECT} WHERE state NOT IN ({ENDED}) ORDER BY number"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from nebula.rpc.jobs.limits import Clock, JobLimits
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.management import management_verbs
 from nebula.rpc.jobs.notices import Deliver, Notices, posting
-from nebula.rpc.jobs.options import draft_of, require_same
+from nebula.rpc.jobs.options import draft_of, earlier_of, require_same
 from nebula.rpc.jobs.other_instances import OtherInstances
 from nebula.rpc.jobs.postgres import Database
 from nebula.rpc.jobs.record import JobRecord
@@ -42,6 +43,7 @@ from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.states import JobStatus
 from nebula.rpc.jobs.status_messages import Publish, Teller, nobody_listens
+from nebula.rpc.jobs.unfinished import notes_of
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.jobs.waiting import Standing
 from nebula.rpc.jobs.writer import RegistryWriter
@@ -89,6 +91,7 @@ class JobService:
         free_bytes: Callable[[Path], int] = free_bytes_at,
     ) -> None:
         self.name, self._free_bytes = service, free_bytes
+        self._brand = NEBULA
         self.instance = state.instance
         # Where they are shared, any instance answers for all of them.
         self.via = instance_queue(service, state.instance) if database is None else f"/queue/{service}"
@@ -100,7 +103,10 @@ class JobService:
         self._new_id = new_id or self._random_id
         self._verbs: dict[str, JobVerb] = {}
         self._allowed: dict[str, frozenset[str] | None] = {}
-        self.runners: dict[str | None, JobRunner] = {None: LocalRunner(self._verbs), **(runners or {})}
+        self.runners: dict[str | None, JobRunner] = {
+            None: LocalRunner(self._verbs, notes=notes_of(state.path)),
+            **(runners or {}),
+        }
         self._board = JobBoard(
             self._verbs,
             lambda engine: self.runners[engine].max_running,
@@ -166,9 +172,12 @@ class JobService:
     ) -> dict[str, Any]:
         """Take a job on. When this returns it is on the disk and will run, or wait for its turn.
 
-        The caller sends what this returns as `success`, then ACKs the request. Whatever fails on the way,
+        The caller sends what this returns as `success`, calls `request.after_answer`, before which nothing
+        is told at `neb-job-notify`, then ACKs the request. Whatever fails on the way,
         the request comes again and gets the same job: by its `neb-job-dedupe`, else its `neb-job-id`,
-        else its reply destination and id, for one owner and verb, while the job is remembered.
+        else its `message-id`, for one owner and verb, while the job is remembered. Where message-ids do not
+        last, a request that the broker says is delivered again gets the last job with the same reply
+        destination, reply id and parameters.
 
         Args:
             request: as it came.
@@ -185,20 +194,44 @@ class JobService:
             sqlite3.Error: the disk failed; the service ends.
         """
         now = self._clock.now()
-        draft = replace(draft_of(request, verb, arguments, now, self._new_id), rerun_of=rerun_of)
-        found = await self._others.find(lambda registry: registry.find_same(draft))
+        draft = draft_of(request, verb, arguments, now, self._new_id, self._brand)
+        draft = replace(draft, rerun_of=rerun_of)
+        earlier = earlier_of(draft, request)
+
+        def find(registry: JobRegistry) -> JobRecord | None:
+            return registry.find_same(draft) if earlier is None else registry.find_alike(draft, earlier)
+
+        found = await self._others.find(find)
         if found is not None:
             return self._receipt(require_same(found.record, draft), None, found.via)
-        if verb.check is not None and await self.read(lambda registry: registry.find_same(draft)) is None:
-            await verb.run_check(arguments, self.limits.check_timeout)
+        if verb.check is not None or earlier is not None:
+            known = await self.read(find)
+            if known is not None:
+                return self._receipt(
+                    require_same(known, draft), self._board.standing(known.id).position, self.via
+                )
+            if verb.check is not None:
+                await verb.run_check(arguments, self.limits.check_timeout)
         self._accepting += 1
         try:
-            record, standing = await self._admit(draft, verb)
+            with self._told_after_answer(request, draft.id):
+                record, standing = await self._admit(draft, verb)
             return self._receipt(record, standing.position, self.via)
         except RegistryFull as error:
             raise _stopping() from error
         finally:
             self._accepting -= 1
+
+    @contextmanager
+    def _told_after_answer(self, request: Request, ulid: str) -> Iterator[None]:
+        """Keep a job's statuses from `notify` until its request is answered, or is not taken."""
+        release = self._effects.teller.hold(ulid)
+        try:
+            yield
+        except BaseException:
+            release()
+            raise
+        request.after_answer = release
 
     async def _admit(self, draft: JobRecord, verb: JobVerb) -> tuple[JobRecord, Standing]:
         try:
@@ -251,10 +284,13 @@ class JobService:
         Raises:
             ExceptionGroup: the registry cannot be read or written, or a runner failed: nothing goes on.
         """
-        effects = self._effects
+        effects, self._brand = self._effects, brand
         effects.teller = Teller(self.name, self.via, publish, brand)
         sends = deliver or posting(publish)
-        notices = effects.notices = Notices(effects.do, effects.teller.notice, sends, self._clock.wall)
+        teller = effects.teller
+        notices = effects.notices = Notices(
+            effects.do, teller.notice, sends, self._clock.wall, teller.until_released
+        )
         registry = await self._open()
         writer = effects.writer = RegistryWriter(registry)
         try:

@@ -107,7 +107,8 @@ class SparkJob(Job):
     def output(self, path: str | Path) -> Path:
         """As `Job.output`: for a folder that Spark writes as well as for a file.
 
-        One thing is left behind: what was unfinished when the engine host itself was killed.
+        What was unfinished when the engine host itself was killed goes when that has ended, at the next start
+        of the service, or within the hour.
         """
         return self._results.reserve(Path(path))
 

@@ -57,7 +57,11 @@ class RunningJob:
         self._group = group_of(*self._key)
         self._cancel_grace = config.cancel_grace
         self._results = Results(
-            Path(config.results), *self._key, max_rows=config.max_rows, max_bytes=config.max_result_bytes
+            Path(config.results),
+            *self._key,
+            max_rows=config.max_rows,
+            max_bytes=config.max_result_bytes,
+            notes=Path(config.notes or config.folder),
         )
         self._context: SparkJob | None = None
         self._hearer = Hearer(self._log)
@@ -211,6 +215,7 @@ class RunningJob:
 
     def _finish(self) -> None:
         self._results.discard()
+        self._results.close()
         self._place.close()
         self._is_over.set()
         self._when_over()

@@ -14,12 +14,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from nebula.rpc.envelope import load_json
+from nebula.rpc.jobs.placing import place, remove, restore
+from nebula.rpc.jobs.unfinished import UNFINISHED, AttemptNote
 from nebula.rpc.results import BadResult, of_job
 from nebula.rpc.signature import Signature
 from nebula.spark.failures import ResultError
 from nebula.spark.host.parquet import data_files, first_rows, sign
-from nebula.spark.host.placing import place, remove, restore
-from nebula.spark.lines import UNFINISHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,16 @@ class Results:
         attempt: its number; two attempts never write to one place.
         max_rows: of a table that is returned as a list.
         max_bytes: of a value as JSON.
+        notes: where it is noted what this has begun to write.
     """
 
-    def __init__(self, folder: Path, job: str, attempt: int, *, max_rows: int, max_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, job: str, attempt: int, *, max_rows: int, max_bytes: int, notes: Path
+    ) -> None:
         self._job, self._table = job, folder / f"{job}.parquet"
         self._suffix = f"{UNFINISHED}{job}.{attempt}"
         self._unfinished: dict[Path, Path] = {}
+        self._note = AttemptNote(notes, f"{job}.{attempt}")
         self._lock = threading.Lock()
         self._max_rows, self._max_bytes = max_rows, max_bytes
 
@@ -64,20 +68,27 @@ class Results:
                 # An attempt before this one was killed, if it left anything: there is one of a job at a time.
                 for left in path.parent.glob(f"{escape(path.name)}{UNFINISHED}{self._job}.*"):
                     restore(left, path)
-                self._unfinished[path] = path.with_name(path.name + self._suffix)
+                unfinished = path.with_name(path.name + self._suffix)
+                self._note.add(path, unfinished)
+                self._unfinished[path] = unfinished
             return self._unfinished[path]
 
     def take(self, result: Any, signature: Signature, function: Callable[..., Any]) -> Output:
         """Make what the job returned fit to travel. A table is written, and waits for `publish`.
 
-        A DataFrame is collected where the job's return annotation is a list, and written otherwise.
+        A DataFrame is collected where the job's return annotation is a list, and written otherwise. One
+        without columns is what Spark gives for a statement such as CREATE TABLE or INSERT, which has taken
+        effect by then: the result is null, or the empty list.
 
         Raises:
             ResultError: too large, no JSON, or not what the job's annotation says.
         """
         if not isinstance(result, DataFrame):
             return Output(value=self._value(result, signature))
-        if _returns_list(function):
+        is_list = _returns_list(function)
+        if not result.columns:
+            return Output(value=[] if is_list else None)
+        if is_list:
             return Output(value=self._value(self._collected(result), signature))
         return self._written(result)
 
@@ -105,6 +116,11 @@ class Results:
         """Remove what is unfinished. Safe to call again: killed tasks may write a little longer."""
         for unfinished in self._unfinished.values():
             remove(unfinished)
+
+    def close(self) -> None:
+        """Nothing writes any more: there is nothing to remember."""
+        with self._lock:
+            self._note.close()
 
     def _value(self, result: Any, signature: Signature) -> Any:
         try:

@@ -233,7 +233,10 @@ class House:
     async def accept(self, service: JobService, parameters: Any = None, **headers: str) -> dict[str, Any]:
         """Ask for `count`; underscores of header names stand for hyphens."""
         asked = request(self.verb_name, parameters, **headers)
-        return await service.accept(asked, self.verb, self.verb.signature.bind(parameters))
+        receipt = await service.accept(asked, self.verb, self.verb.signature.bind(parameters))
+        if asked.after_answer is not None:
+            asked.after_answer()
+        return receipt
 
 
 def request(verb: str, parameters: Any = None, *, principal: str | None = None, **headers: str) -> Request:
@@ -251,3 +254,6 @@ async def ask(service: JobService, verb: str, parameters: Any = None, principal:
 
 
 REPLY = {names.REPLY_TO.replace("-", "_"): "/queue/nebula.inbox.1", names.REPLY_ID.replace("-", "_"): "r1"}
+
+# The same request whenever it is delivered, as a broker says that keeps message-ids.
+DELIVERY = {**REPLY, "message_id": "m-1"}

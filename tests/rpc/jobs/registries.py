@@ -113,6 +113,18 @@ class RegistrySuite:
         assert registry.find_same(job(6, owner="carol", dedupe="key 1")) is None
         assert registry.find_same(job(6)) is None
 
+    def test_last_job_with_a_key_that_begins_so_is_found(self, registry: JobRegistry) -> None:
+        for number, owner, key in (
+            (1, "alice", "a 1"),
+            (2, "alice", "a 2"),
+            (3, "bob", "a 3"),
+            (4, "alice", "b"),
+        ):
+            registry.insert(job(number, owner=owner, dedupe=key))
+
+        assert registry.find_alike(job(9, owner="alice"), "a ") == job(2, owner="alice", dedupe="a 2")
+        assert registry.find_alike(job(9, owner="alice"), "c ") is None
+
     def test_transaction_that_fails_leaves_nothing(self, registry: JobRegistry) -> None:
         with pytest.raises(self.taken), registry.transaction():
             _insert_twice(registry, job())

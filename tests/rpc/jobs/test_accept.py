@@ -17,6 +17,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import from_json
 
+from nebula.rpc.brokers import RABBITMQ
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.registry import JobFilter, JobRegistry
@@ -25,7 +26,7 @@ from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
 from nebula.rpc.jobs.verb import JobVerb
 from tests.rpc.jobs.faults import failing_after
-from tests.rpc.jobs.harness import REPLY, House, ask, count, request
+from tests.rpc.jobs.harness import DELIVERY, REPLY, House, ask, count, request
 
 pytestmark = pytest.mark.anyio
 
@@ -285,8 +286,8 @@ async def test_known_job_is_not_checked_again(house: House) -> None:
     verdicts = iter([None, "the source is gone by now"])
     house.declaration["check"] = lambda up_to=3: next(verdicts)
     async with house.living() as service:
-        first = await house.accept(service, **REPLY)
-        again = await house.accept(service, **REPLY)
+        first = await house.accept(service, **DELIVERY)
+        again = await house.accept(service, **DELIVERY)
 
     assert again["job"] == first["job"]
 
@@ -296,9 +297,9 @@ async def test_full_queue_is_busy_but_knows_its_jobs(house: House) -> None:
     house.limits = JobLimits(max_queued=2)
     async with house.living() as service:
         await house.accept(service)
-        waiting = [await house.accept(service, **REPLY), await house.accept(service)]
+        waiting = [await house.accept(service, **DELIVERY), await house.accept(service)]
         error = await _refused(service, house)
-        again = await house.accept(service, **REPLY)
+        again = await house.accept(service, **DELIVERY)
 
     assert (error.code, error.retryable) == ("busy", True)
     assert "2 jobs are queued" in error.message
@@ -307,10 +308,10 @@ async def test_full_queue_is_busy_but_knows_its_jobs(house: House) -> None:
 
 async def test_broken_engine_is_unavailable_but_its_jobs_are_known(house: House) -> None:
     async with house.living() as service:
-        first = await house.accept(service, **REPLY)
+        first = await house.accept(service, **DELIVERY)
         house.runner.is_broken = "Spark's engine cannot start"
         error = await _refused(service, house)
-        again = await house.accept(service, **REPLY)
+        again = await house.accept(service, **DELIVERY)
 
     assert (error.code, error.message) == ("engine-unavailable", "Spark's engine cannot start")
     assert again["job"] == first["job"]
@@ -324,8 +325,12 @@ async def test_broken_engine_is_unavailable_but_its_jobs_are_known(house: House)
         ({"neb_job_dedupe": "day 1", "neb_job_id": _ULID}, {"neb_job_dedupe": "day 1"}, True),
         ({"neb_job_id": _ULID}, {"neb_job_id": _ULID}, True),
         ({"neb_job_id": _ULID, **REPLY}, {**REPLY}, False),
-        (REPLY, REPLY, True),
-        (REPLY, {**REPLY, "neb_reply_id": "r2"}, False),
+        (DELIVERY, {**DELIVERY, "redelivered": "true"}, True),
+        (DELIVERY, {**DELIVERY, "message_id": "m-2"}, False),
+        (DELIVERY, {**DELIVERY, "message_id": "m-2", "redelivered": "true"}, False),
+        ({"message_id": "m-1"}, {"message_id": "m-1"}, True),
+        ({"neb_job_dedupe": "day 1", **DELIVERY}, {"neb_job_dedupe": "day 2", **DELIVERY}, False),
+        (REPLY, REPLY, False),
         ({"neb_reply_id": "r1"}, {"neb_reply_id": "r1"}, False),
         ({}, {}, False),
     ],
@@ -341,12 +346,54 @@ async def test_same_key_is_the_same_job(
     assert len(listed["jobs"]) == (1 if is_same else 2)
 
 
+async def test_repeated_reply_id_is_another_job_each_time(house: House) -> None:
+    house.runner.max_running = 10
+    async with house.living() as service:
+        receipts = [
+            await house.accept(service, {"up_to": number // 2}, **REPLY, message_id=f"m-{number}")
+            for number in range(10)
+        ]
+        await house.runner.next_task(10)
+
+    assert len({receipt["job"] for receipt in receipts}) == 10
+    assert [task.parameters["up_to"] for task in house.runner.submitted] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+
+
+_AGAIN = {**REPLY, "redelivered": "true"}
+
+
+@pytest.mark.parametrize("check", [None, lambda **_: None])
+async def test_broker_without_lasting_message_ids_says_what_is_delivered_again(
+    house: House, check: Any
+) -> None:
+    house.brand, house.declaration["check"] = RABBITMQ, check
+    async with house.living() as service:
+        first = await house.accept(service, {"up_to": 1}, **REPLY, message_id="T_1@@s@@1")
+        second = await house.accept(service, {"up_to": 1}, **REPLY, message_id="T_1@@s@@2")
+        again = await house.accept(service, {"up_to": 1}, **_AGAIN, message_id="T_1@@t@@1")
+        other = await house.accept(service, {"up_to": 2}, **_AGAIN, message_id="T_1@@t@@2")
+        asker = await house.accept(service, {"up_to": 1}, **{**_AGAIN, "neb_reply_id": "r2"})
+
+    assert again["job"] == second["job"]
+    assert len({one["job"] for one in (first, second, other, asker)}) == 4
+
+
+async def test_request_delivered_again_to_another_instance_has_its_job(house: House) -> None:
+    house.brand = RABBITMQ
+    async with house.living() as first:
+        receipt = await house.accept(first, **REPLY)
+        async with house.living() as second:
+            again = await house.accept(second, **_AGAIN)
+
+    assert (again["job"], again["via"]) == (receipt["job"], first.via)
+
+
 async def test_requests_at_the_same_time_are_one_job(house: House) -> None:
     receipts: list[dict[str, Any]] = []
     async with house.living() as service:
 
         async def accept() -> None:
-            receipts.append(await house.accept(service, **REPLY))
+            receipts.append(await house.accept(service, **DELIVERY))
 
         async with anyio.create_task_group() as tasks:
             for _ in range(20):
@@ -359,10 +406,10 @@ async def test_requests_at_the_same_time_are_one_job(house: House) -> None:
 
 async def test_repeated_request_hears_how_far_its_job_is(house: House) -> None:
     async with house.living() as service:
-        await house.accept(service, **REPLY)
+        await house.accept(service, **DELIVERY)
         task = await house.runner.next_task()
         house.runner.listener.on_done(task.job, 1, JobOutput(value=1))
-        again = await house.accept(service, **REPLY)
+        again = await house.accept(service, **DELIVERY)
 
     assert (again["state"], again["position"]) == ("done", None)
 
@@ -396,11 +443,11 @@ async def test_id_of_another_verb_is_refused(house: House) -> None:
 
 async def test_job_of_another_instance_is_known_with_its_via(house: House) -> None:
     async with house.living() as first:
-        receipt = await house.accept(first, **REPLY)
+        receipt = await house.accept(first, **DELIVERY)
         runner = house.runner
         await runner.next_task()
         async with house.living() as second:
-            again = await house.accept(second, **REPLY)
+            again = await house.accept(second, **DELIVERY)
 
         assert second.via != first.via
         assert (again["job"], again["via"], again["state"]) == (receipt["job"], first.via, "starting")
@@ -422,7 +469,7 @@ async def _live_until_it_crashes(house: House) -> dict[str, Any] | None:
     receipt = None
     try:
         async with house.living() as service:
-            receipt = await house.accept(service, **REPLY)
+            receipt = await house.accept(service, **DELIVERY)
             task = await house.runner.next_task()
             house.runner.listener.on_started(task.job, task.attempt)
             house.runner.listener.on_done(task.job, task.attempt, JobOutput(value=1))
@@ -435,7 +482,7 @@ async def _live_until_it_crashes(house: House) -> dict[str, Any] | None:
 async def _redeliver(house: House) -> tuple[dict[str, Any], list[JobTask]]:
     """The next process gets the request again: the receipt, and what runs then."""
     async with house.living() as service:
-        receipt = await house.accept(service, **REPLY)
+        receipt = await house.accept(service, **DELIVERY)
         await ask(service, "job.status", {"job": receipt["job"]})
         tasks = list(house.runner.submitted)
         listed = await service.read(lambda registry: registry.page(JobFilter(), 10))
@@ -475,7 +522,7 @@ async def test_crash_after_any_telling_makes_no_second_job(house: House, telling
                     raise ZeroDivisionError
 
             publish.then = crash
-            await house.accept(service, **REPLY)
+            await house.accept(service, **DELIVERY)
             task = await house.runner.next_task()
             house.runner.listener.on_started(task.job, 1)
             await publish.until(task.job, "running")
@@ -502,7 +549,7 @@ async def test_crash_at_the_handing_over_loses_the_job_rather_than_running_it_tw
                 raise ZeroDivisionError
 
             house.runner.on_submit = crash
-            await house.accept(service, **REPLY)
+            await house.accept(service, **DELIVERY)
             await anyio.sleep_forever()
 
     with pytest.raises(BaseExceptionGroup):

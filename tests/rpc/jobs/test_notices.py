@@ -20,11 +20,12 @@ from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
 from nebula.rpc.jobs.states import JobState
 from nebula.rpc.jobs.status_messages import Teller, nobody_listens
-from tests.rpc.jobs.harness import House, ask
+from tests.rpc.jobs.harness import House, ask, request
 
 pytestmark = pytest.mark.anyio
 
 _MINE = "/queue/mine"
+_ULID = "01JDB3QK6M0000000000000000"
 
 
 @pytest.fixture
@@ -95,6 +96,48 @@ async def test_end_that_was_not_confirmed_is_told_again_after_the_reconnect(
         service.republish()
         await house.published.until_told(_MINE, "done")
         await _until_settled(service)
+
+
+async def test_statuses_are_told_at_notify_once_the_request_is_answered(house: House) -> None:
+    async with house.living() as service:
+        asked = request("count", neb_job_notify=_MINE)
+        job = str((await service.accept(asked, house.verb, ((), {})))["job"])
+        task = await house.runner.next_task()
+        house.runner.listener.on_started(task.job, 1)
+        house.runner.listener.on_done(task.job, 1, JobOutput(value=3))
+        await house.published.until(job, "done")
+        await anyio.wait_all_tasks_blocked()
+        before = house.published.told(_MINE)
+        assert asked.after_answer is not None
+        asked.after_answer()
+        await _until_settled(service)
+
+        assert (before, await _owed(service)) == ([], [])
+        assert [one.state for one in house.published.told(_MINE)] == ["queued", "starting", "running", "done"]
+
+
+async def test_statuses_of_a_request_that_was_given_up_are_told(house: House) -> None:
+    async with house.living() as service:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await service.accept(request("count", neb_job_notify=_MINE), house.verb, ((), {}))
+        await house.published.until_told(_MINE, "starting")
+
+
+async def test_request_that_comes_twice_at_a_time_holds_the_statuses_until_both_are_answered(
+    house: House,
+) -> None:
+    async with house.living() as service:
+        asked = [request("count", neb_job_notify=_MINE, neb_job_id=_ULID) for _ in range(2)]
+        for one in asked:
+            await service.accept(one, house.verb, ((), {}))
+        told = []
+        for one in asked:
+            assert one.after_answer is not None
+            one.after_answer()
+            told.append(len(house.published.told(_MINE)))
+
+    assert told[0] == 0 < told[1]
 
 
 async def test_end_that_was_not_confirmed_is_told_by_the_next_process(house: House) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 _HERE = -100  # AT_FDCWD: paths are as the process sees them
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
-_ASIDE = ".before"
+ASIDE = ".before"
 
 
 def place(unfinished: Path, final: Path) -> None:
@@ -28,7 +28,7 @@ def place(unfinished: Path, final: Path) -> None:
     elif _exchanged(unfinished, final):
         shutil.rmtree(unfinished, ignore_errors=True)
     else:
-        aside = unfinished.with_name(unfinished.name + _ASIDE)
+        aside = unfinished.with_name(unfinished.name + ASIDE)
         final.replace(aside)
         try:
             unfinished.replace(final)
@@ -40,7 +40,7 @@ def place(unfinished: Path, final: Path) -> None:
 
 def restore(left: Path, final: Path) -> None:
     """Give what a killed `place` left its name again, or remove it if it is something else."""
-    if left.name.endswith(_ASIDE) and not final.exists():
+    if left.name.endswith(ASIDE) and not final.exists():
         left.replace(final)
     else:
         remove(left)
