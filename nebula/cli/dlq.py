@@ -29,6 +29,7 @@ _COLUMNS: Final = (
     Column("number", "number", str),
     Column("from", "source"),
     Column("why", "reason"),
+    Column("code", "code"),
     Column("when", "died_at", moment),
     Column("tries", "deliveries", number),
     Column("sender", "sender"),
@@ -54,6 +55,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, the oldest first: from where, why, when, and after how many deliveries.
+
+    The code is what its last consumer said went wrong; `show` has its text and the name of the handler too.
 
     Example: nebula dlq list --from /queue/orders
     """

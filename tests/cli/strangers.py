@@ -240,7 +240,7 @@ _STATUS: dict[str, Any] = {
 }  # fmt: skip
 _QUEUE: dict[str, Any] = {
     "queue": EVIL, "depth": 1, "unacked": 1, "paged_out": 1, "stored_bytes": 1, "paged_bytes": 1,
-    "consumers": 1, "taken": 1, "oldest_seconds": 1.0,
+    "consumers": 1, "taken": 1, "oldest_seconds": 1.0, "postponed": 1,
 }  # fmt: skip
 _LINK: dict[str, Any] = {
     "peer": EVIL, "scheme": EVIL, "profile": EVIL, "version": EVIL, "since_seconds": 1.0, "read_bytes": 1,
