@@ -359,7 +359,8 @@ HOSTILE: Mapping[str, Any] = {
     "topic.show": {"summary": _TOPIC, "subscriptions": [_SUBSCRIPTION]},
     "dlq.list": {
         "rows": [
-            {"number": 1, "source": EVIL, "reason": EVIL, "died_at": 1.0, "deliveries": 1, "sender": EVIL,
+            {"number": 1, "source": EVIL, "reason": EVIL, "died_at": 1.0, "deliveries": 1,
+             "code": EVIL, "text": EVIL, "handler": EVIL, "sender": EVIL,
              "body_bytes": 1, "is_persistent": True}
         ],
         "on_disk": 1,
