@@ -29,9 +29,9 @@ _COLUMNS: Final = (
     Column("number", "number", str),
     Column("from", "source"),
     Column("why", "reason"),
-    Column("code", "code"),
     Column("when", "died_at", moment),
     Column("tries", "deliveries", number),
+    Column("code", "code"),
     Column("sender", "sender"),
     Column("body", "body_bytes", octets),
 )
