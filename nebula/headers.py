@@ -40,6 +40,7 @@ FAILED_RECEIPT: Final = "failed-receipt"
 
 # What a consumer says on a NACK; and on the UNSUBSCRIBE of a queue.
 REQUEUE: Final = "requeue"
+REDELIVERY_DELAY: Final = "redelivery-delay"
 KEEP_UNACKED: Final = "keep-unacked"
 
 # What the broker says on a MESSAGE.
@@ -51,6 +52,13 @@ DEAD_LETTER_FROM: Final = "dead-letter-from"
 DEAD_LETTER_AT: Final = "dead-letter-at"
 DEAD_LETTER_DELIVERIES: Final = "dead-letter-deliveries"
 DEAD_LETTER_EXPIRES: Final = "dead-letter-expires"
+
+# What a consumer says on a NACK, and the broker on the dead letter that comes of it.
+DEAD_LETTER_CODE: Final = "dead-letter-code"
+DEAD_LETTER_TEXT: Final = "dead-letter-text"
+DEAD_LETTER_HANDLER: Final = "dead-letter-handler"
+
+# What the broker says on other MESSAGEs.
 ORIGINAL_DESTINATION: Final = "original-destination"
 SNAPSHOT: Final = "snapshot"
 

@@ -16,6 +16,7 @@ from nebula.broker.shares import Pool, Resource, Share, Usage, Usages, room
 
 if TYPE_CHECKING:
     from nebula.broker.destinations.holding import Holding
+    from nebula.broker.destinations.postponed import Postponed
     from nebula.broker.destinations.queue import Queue
     from nebula.broker.store import PageRequest
 
@@ -60,6 +61,8 @@ class Account:
         pages: of deep queues, to be read now.
         judged: the message that a queue is to take now, as there was memory for it when it was judged. What
             is done before may take more than was foreseen, such as a new queue or a dead letter.
+        postponed: queues with messages that were NACKed and are not to be delivered again before their time.
+            In the account for the same reason as `uncommitted`.
         uncommitted: queues with messages that are not delivered until their batch is committed. For each such
             batch: the number of the first of them, and the batch.
         notes: events for the operator's log.
@@ -81,6 +84,7 @@ class Account:
         "own",
         "pages",
         "pools",
+        "postponed",
         "refusals",
         "reserved_bytes",
         "stored_bytes",
@@ -118,6 +122,7 @@ class Account:
         self.large: dict[Holding, None] = {}
         self.expiring: dict[Holding, None] = {}
         self.pages: list[PageRequest] = []
+        self.postponed: dict[Holding, Postponed] = {}
         self.uncommitted: dict[Queue, deque[tuple[int, int]]] = {}
         self.notes = Notes()
         self._refusals: list[Refusal] = []

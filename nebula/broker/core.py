@@ -40,7 +40,7 @@ from nebula.broker.shared_heads import SharedHeads
 from nebula.broker.shares import Resource, Share, Usage
 from nebula.broker.store import PageRequest
 from nebula.broker.subscribing import SubscribeRequest, Subscribing
-from nebula.broker.subscriptions import Subscription
+from nebula.broker.subscriptions import Nack, Subscription
 from nebula.broker.transactions import HeldSettlement, Outcome
 from nebula.errors import Refused
 from nebula.headers import DEAD_LETTER_QUEUE
@@ -398,15 +398,13 @@ class Broker:
                 self.unsubscribe(subscription, now)
         return bool(messages)
 
-    def negative_acknowledge(
-        self, subscription: Subscription, number: int, now: float, *, requeue: bool
-    ) -> bool:
+    def negative_acknowledge(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:
         """Give messages back; the scope is that of an ACK. False: not known, or it means nothing (D.23)."""
         if not subscription.destination.takes_nacks:
             return False
         messages = subscription.settle(number)
         if messages:
-            subscription.destination.give_back(subscription, messages, now, requeue=requeue)
+            subscription.destination.give_back(subscription, messages, now, nack)
             if subscription.is_drained and not subscription.unacked:
                 self.unsubscribe(subscription, now)
         return bool(messages)
@@ -414,10 +412,10 @@ class Broker:
     def _settle(self, action: HeldSettlement, now: float) -> None:
         if action.target is None:
             return
-        if action.requeue is None:
+        if action.nack is None:
             self.acknowledge(*action.target, now)
         else:
-            self.negative_acknowledge(*action.target, now, requeue=action.requeue)
+            self.negative_acknowledge(*action.target, now, action.nack)
 
     def consumer_count(self, name: str) -> int:
         """Subscriptions of a queue at this moment."""

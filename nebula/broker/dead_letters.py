@@ -62,6 +62,8 @@ class DeadLetter:
 
     Attributes:
         died_at: wall clock, seconds since 1970.
+        code, text: what its last consumer said went wrong; empty: nothing.
+        handler: who that was.
     """
 
     number: int
@@ -72,6 +74,9 @@ class DeadLetter:
     sender: str
     body_bytes: int
     is_persistent: bool
+    code: str
+    text: str
+    handler: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +361,9 @@ def _dead_letter(message: Message) -> DeadLetter:
         message.head.sender,
         len(message.body),
         message.head.is_persistent,
+        message.header(names.DEAD_LETTER_CODE) or "",
+        message.header(names.DEAD_LETTER_TEXT) or "",
+        message.header(names.DEAD_LETTER_HANDLER) or "",
     )
 
 

@@ -18,8 +18,8 @@ from nebula.broker.messages import Head, Kind, Verdict
 from nebula.broker.requests import (
     check_identifier,
     read_keeps,
+    read_nack,
     read_removes,
-    read_requeue,
     read_send,
     read_settled,
     read_subscribe,
@@ -240,7 +240,7 @@ class Dialogue:
         subscription, message, transaction = read_settled(frame, self._dialect, self._session.profile)
         target = self._target(frame, subscription, message)
         if transaction is not None:
-            self._hold_settlement(frame, HeldSettlement(target, requeue=None))
+            self._hold_settlement(frame, HeldSettlement(target, nack=None))
         else:
             is_known = target is not None and self._broker.acknowledge(*target, self.now)
             # D.22: races are normal, an unknown one is no fault.
@@ -251,14 +251,12 @@ class Dialogue:
         """NACK, in any version's form."""
         subscription, message, transaction = read_settled(frame, self._dialect, self._session.profile)
         target = self._target(frame, subscription, message)
-        requeue = read_requeue(frame, self._session.profile)
+        nack = read_nack(frame, self._session.profile, self._broker.limits)
         if transaction is not None:
-            self._hold_settlement(frame, HeldSettlement(target, requeue=requeue))
+            self._hold_settlement(frame, HeldSettlement(target, nack))
             is_known = False
         else:
-            is_known = target is not None and self._broker.negative_acknowledge(
-                *target, self.now, requeue=requeue
-            )
+            is_known = target is not None and self._broker.negative_acknowledge(*target, self.now, nack)
             self.say_receipt(frame, None if is_known else names.IGNORED)
         # What comes back finds its place among all that waits, and goes out again at once.
         return Then.REST if is_known or self._searches_much(subscription) else None

@@ -13,11 +13,13 @@ from nebula.broker.store import (
     DropDuplicate,
     DropMessage,
     DropMessages,
+    DropPostponed,
     DropValue,
     PutAttempts,
     PutDelayed,
     PutDuplicate,
     PutMessage,
+    PutPostponed,
     PutShared,
     PutValue,
     StoredMessage,
@@ -169,6 +171,17 @@ class Journal:
             self.backlog_bytes -= message.size_bytes
         else:
             self._rows[key] = DropDelayed(message.number)
+
+    def put_postponed(self, line: str, number: int, due: float) -> None:
+        """A message of a line is not to be delivered again before it is due."""
+        self.count += 1
+        self._rows["postponed", line, number] = PutPostponed(line, number, due + self.wall_offset)
+
+    def drop_postponed(self, line: str, number: int) -> None:
+        """It may be delivered again, or is gone."""
+        self.count += 1
+        # Even where its row is still to be written: the store may have an earlier one.
+        self._rows["postponed", line, number] = DropPostponed(line, number)
 
     def put_duplicate(self, destination: str, principal: str, dedup_id: str, until: float) -> None:
         """Remember until then that this principal has used the `dedup-id` there."""

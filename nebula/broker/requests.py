@@ -24,7 +24,7 @@ from nebula.broker.messages import (
 )
 from nebula.broker.profiles import Profile
 from nebula.broker.session import Session
-from nebula.broker.subscriptions import AckMode
+from nebula.broker.subscriptions import PLAIN_NACK, AckMode, Nack
 from nebula.errors import RemoteProtocolError
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.frames import Frame
@@ -37,6 +37,7 @@ _NOT_PASSED_ON: Final = frozenset(
     | {names.SENDER, names.REDELIVERED, names.DELIVERY_COUNT, names.SNAPSHOT}
     | {names.PERSISTENT, names.REQUIRE_CONSUMERS, names.EPHEMERAL, names.RECEIPT_ON_REJECTION}
     | {names.DEAD_LETTER_REASON, names.DEAD_LETTER_FROM, names.DEAD_LETTER_AT, names.DEAD_LETTER_DELIVERIES}
+    | {names.DEAD_LETTER_CODE, names.DEAD_LETTER_TEXT, names.DEAD_LETTER_HANDLER}
 )
 # For a flag, `false` and an empty value are the same as no header (PROTOCOL G).
 _FLAGS: Final = {"true": True, "false": False, "": False, None: False}
@@ -44,6 +45,14 @@ _ACK_MODES: Final = {mode.value: mode for mode in AckMode}
 _PRIORITIES: Final = frozenset(map(str, range(PRIORITIES)))
 _WISHES: Final = frozenset({names.EXPIRES, names.DELAY, names.DELIVER_AT, names.DEDUP_ID})
 _MOST_DIGITS: Final = 15
+
+# What a NACK may say of why, for the dead letter; what is longer is cut to so many characters.
+_FAILURE: Final = {
+    names.DEAD_LETTER_CODE: 100,
+    names.DEAD_LETTER_TEXT: 1_000,
+    names.DEAD_LETTER_HANDLER: 200,
+}
+_NACKS: Final = frozenset({names.REQUEUE, names.REDELIVERY_DELAY, *_FAILURE})
 
 _Form: TypeAlias = Callable[[str, Profile], object | None]
 """Reads the value of a header; None: the value is outside its form."""
@@ -241,10 +250,17 @@ def read_settled(frame: Frame, dialect: Dialect, profile: Profile) -> tuple[str 
     return subscription_id, message, transaction
 
 
-def read_requeue(frame: Frame, profile: Profile) -> bool:
-    """Whether what is NACKed goes back to its queue."""
+def read_nack(frame: Frame, profile: Profile, limits: Limits) -> Nack:
+    """What becomes of what is NACKed."""
+    fields = frame.headers
+    if not _NACKS & fields.keys():
+        return PLAIN_NACK
     # The only flag that is true by default.
-    return not frame.headers.get(names.REQUEUE) or _flag(frame, names.REQUEUE, profile)
+    requeue = not fields.get(names.REQUEUE) or _flag(frame, names.REQUEUE, profile)
+    # One that comes again too early does less harm than a connection that ends over it.
+    delay = min(_milliseconds(frame, names.REDELIVERY_DELAY) / 1000, limits.max_delay_seconds)
+    failure = tuple((name, fields[name][:most]) for name, most in _FAILURE.items() if fields.get(name))
+    return Nack(requeue, delay, failure)
 
 
 def check_connect(fields: Mapping[str, str], profile: Profile, limits: Limits) -> None:
@@ -314,6 +330,16 @@ def _prefetch(frame: Frame) -> int | None:
             f"{names.PREFETCH_COUNT} {text[:20]!r} is not a number above 0", receipt=frame.receipt
         )
     return prefetch
+
+
+def _milliseconds(frame: Frame, name: str) -> int:
+    text = frame.headers.get(name, "0")
+    number = _number(text)
+    if number is None:
+        raise RemoteProtocolError(
+            f"{name} {text[:20]!r} is not a number of milliseconds", receipt=frame.receipt
+        )
+    return number
 
 
 def _flag(frame: Frame, name: str, profile: Profile) -> bool:

@@ -81,6 +81,12 @@ class Restoring:
         queues = {name: self._queue_of(name, kept) for name in kept.lines}
         for name, line in kept.lines.items():
             queues[name].restore(line, name, self._fitting(self._restored(name, line.first)))
+        for postponed in kept.postponed:
+            due, name = postponed.due - self.journal.wall_offset, postponed.line
+            if name in queues and due > now:
+                queues[name].restore_postponed(postponed.number, name, due)
+            else:
+                self.journal.drop_postponed(name, postponed.number)
         # What did not fit into the window was on disk alone, and is so again.
         self.journal.begin(kept.first_number - 1)
         self.queues.page_out(self.journal.taken_number)

@@ -27,11 +27,12 @@ class QueueRow:
     """A queue.
 
     Attributes:
-        depth: messages held, waiting and un-ACKed.
+        depth: messages held: waiting, un-ACKed and postponed.
         paged_out: those of them that lie on disk alone.
         stored_bytes: what those in memory count for against limits, and `paged_bytes` the others.
         taken: messages that it has accepted since it was made. What `taken - depth` grows by has left it.
         oldest_seconds: how long its first message has been here, at least; None: nothing waits in memory.
+        postponed: messages that were NACKed, and are delivered again later (`redelivery-delay`).
     """
 
     queue: str
@@ -43,6 +44,7 @@ class QueueRow:
     consumers: int
     taken: int
     oldest_seconds: float | None
+    postponed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +298,7 @@ def queue_row(queue: Queue, arrivals: Arrivals, now: float) -> QueueRow:
         queue.consumer_count,
         queue.taken_count,
         None if first is None else arrivals.age_of(first.number, now),
+        queue.postponed_count,
     )
 
 

@@ -20,6 +20,7 @@ from nebula.broker.store import (
     PageRequest,
     PutDelayed,
     PutDuplicate,
+    PutPostponed,
     PutSession,
     PutSubscription,
     Snapshot,
@@ -160,6 +161,7 @@ def read_into(
     delayed = db.execute("SELECT * FROM delayed ORDER BY deliver_at, number")
     for number, destination, deliver_at, *content in delayed:
         snapshot.delayed.append(PutDelayed(_message(number, destination, *content), deliver_at))
+    snapshot.postponed = [PutPostponed(*row) for row in db.execute("SELECT * FROM postponed")]
     snapshot.duplicates = [
         PutDuplicate(*row) for row in db.execute("SELECT * FROM duplicates ORDER BY until")
     ]

@@ -15,6 +15,7 @@ from nebula.broker.store import (
     DropDuplicate,
     DropMessage,
     DropMessages,
+    DropPostponed,
     DropSession,
     DropSubscription,
     DropValue,
@@ -23,6 +24,7 @@ from nebula.broker.store import (
     PutDuplicate,
     PutMessage,
     PutPending,
+    PutPostponed,
     PutSession,
     PutShared,
     PutSubscription,
@@ -34,7 +36,7 @@ from nebula.broker.store import (
 
 __all__ = ["MIGRATIONS", "TABLES", "VERSION", "Batch", "Table", "encode_json"]
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of the tables. It rises with every change of them."""
 
 # A thread lets go of the interpreter at each statement, and waits a switch interval to have it back from
@@ -105,6 +107,7 @@ _BODIES: Final = Table(
     ),
 )
 _DELAYED: Final = Table("delayed", (_NUMBER,), (_DESTINATION, "deliver_at REAL NOT NULL", *_CONTENT), _USUAL)
+_POSTPONED: Final = Table("postponed", ("line TEXT NOT NULL", _NUMBER), ("due REAL NOT NULL",))
 _DUPLICATES: Final = Table(
     "duplicates", (_DESTINATION, "principal TEXT NOT NULL", "id TEXT NOT NULL"), ("until REAL NOT NULL",)
 )
@@ -117,6 +120,7 @@ TABLES: Final = (
     _SHARED,
     _BODIES,
     _DELAYED,
+    _POSTPONED,
     _DUPLICATES,
     _VALUES,
     _SESSIONS,
@@ -171,9 +175,14 @@ _DUPLICATES_BY_PRINCIPAL: Final = (
     "DROP TABLE former_duplicates",
 )
 
-_TO_3: Final = (*_FROM_2, *_DUPLICATES_BY_PRINCIPAL)
+_FROM_3: Final = (
+    """CREATE TABLE postponed (line TEXT NOT NULL, number INTEGER NOT NULL, due REAL NOT NULL,
+    PRIMARY KEY (line, number))""",
+)
 
-MIGRATIONS: Final = {0: _NEW, 1: (*_FROM_1, *_TO_3), 2: _TO_3}
+_TO_4: Final = (*_FROM_2, *_DUPLICATES_BY_PRINCIPAL, *_FROM_3)
+
+MIGRATIONS: Final = {0: _NEW, 1: (*_FROM_1, *_TO_4), 2: _TO_4, 3: _FROM_3}
 """By version (0: there is nothing yet): the statements that make the present tables of what is there."""
 
 
@@ -225,11 +234,8 @@ class Batch:
                 self._count(line, number, attempts)
             case DropMessages(line, after, up_to):
                 self._gone.append((line, after, up_to))
-            case PutDelayed(message, deliver_at):
-                row = (message.number, message.destination, deliver_at, *self._content(message))
-                rows[_DELAYED][message.number,] = row
-            case DropDelayed(number):
-                rows[_DELAYED][number,] = None
+            case PutDelayed() | DropDelayed() | PutPostponed() | DropPostponed():
+                self._add_later(write)
             case PutDuplicate(destination, principal, id, until):
                 rows[_DUPLICATES][destination, principal, id] = (destination, principal, id, until)
             case DropDuplicate(destination, principal, id):
@@ -243,6 +249,21 @@ class Batch:
                 raise AssertionError("the loop has seen to them")
             case _:
                 self._add_session(write)
+
+    def _add_later(self, write: PutDelayed | DropDelayed | PutPostponed | DropPostponed) -> None:
+        rows = self._rows
+        match write:
+            case PutDelayed(message, deliver_at):
+                row = (message.number, message.destination, deliver_at, *self._content(message))
+                rows[_DELAYED][message.number,] = row
+            case DropDelayed(number):
+                rows[_DELAYED][number,] = None
+            case PutPostponed(line, number, due):
+                rows[_POSTPONED][line, number] = (line, number, due)
+            case DropPostponed(line, number):
+                rows[_POSTPONED][line, number] = None
+            case _:
+                assert_never(write)
 
     def _add_session(
         self, write: PutSession | DropSession | PutSubscription | DropSubscription | PutPending

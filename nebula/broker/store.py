@@ -125,6 +125,27 @@ class DropDelayed:
 
 
 @dataclass(frozen=True, slots=True)
+class PutPostponed:
+    """A message of a line is not to be delivered again before its time. Replaces what is known of it.
+
+    Attributes:
+        due: wall clock, seconds since 1970.
+    """
+
+    line: str
+    number: int
+    due: float
+
+
+@dataclass(frozen=True, slots=True)
+class DropPostponed:
+    """A message of a line may be delivered again, or is gone."""
+
+    line: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class PutDuplicate:
     """A `dedup-id` was used at a destination. Replaces what is known of it.
 
@@ -234,6 +255,8 @@ Write: TypeAlias = (
     | DropMessages
     | PutDelayed
     | DropDelayed
+    | PutPostponed
+    | DropPostponed
     | PutDuplicate
     | DropDuplicate
     | PutValue
@@ -296,6 +319,7 @@ class Snapshot:
         is_clean: the last run ended by `close`, so that `pending` is all there is.
         lines: by name.
         delayed: with when they are due, wall clock; in order of that.
+        postponed: of the lines' messages.
         duplicates: those which may not be used yet, in order of `until`.
         pending: by (session, subscription).
     """
@@ -305,6 +329,7 @@ class Snapshot:
     is_clean: bool
     lines: dict[str, KeptLine] = field(default_factory=dict)
     delayed: list[PutDelayed] = field(default_factory=list)
+    postponed: list[PutPostponed] = field(default_factory=list)
     duplicates: list[PutDuplicate] = field(default_factory=list)
     values: list[StoredMessage] = field(default_factory=list)
     sessions: list[PutSession] = field(default_factory=list)

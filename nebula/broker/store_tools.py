@@ -29,7 +29,7 @@ __all__ = ["ClosedStore", "back_up_store", "import_lines", "open_store"]
 _MAX_FINDINGS: Final = 100
 
 # Versions whose exports can still be read.
-_IMPORTED: Final = (2, VERSION)
+_IMPORTED: Final = (2, 3, VERSION)
 
 _HEAD: Final = "broker"
 _END: Final = "end"
@@ -56,6 +56,11 @@ _SUMS: Final = {
     ),
     "missing trigger, which drops bodies with their last message": (
         "SELECT 1 - COUNT(*) FROM sqlite_master WHERE type = 'trigger' AND name = 'unused_bodies'"
+    ),
+    "postponed rows without their message": (
+        "SELECT COUNT(*) FROM postponed WHERE NOT EXISTS ("
+        "SELECT 1 FROM messages WHERE line = postponed.line AND number = postponed.number) AND NOT EXISTS ("
+        "SELECT 1 FROM shared_messages WHERE line = postponed.line AND number = postponed.number)"
     ),
     "durable subscriptions without their session": (
         "SELECT COUNT(*) FROM subscriptions WHERE session NOT IN (SELECT id FROM sessions)"

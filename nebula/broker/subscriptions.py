@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from nebula.broker.destinations.base import Destination
@@ -19,6 +20,24 @@ class AckMode(Enum):
     AUTO = "auto"
     CLIENT = "client"
     INDIVIDUAL = "client-individual"
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """What a NACK asks for.
+
+    Attributes:
+        requeue: the messages go back to their queue; False: to the dead-letter queue.
+        delay: seconds until they are delivered again; 0: as soon as may be.
+        failure: headers that say why, for the dead letter that may come of it.
+    """
+
+    requeue: bool = True
+    delay: float = 0.0
+    failure: tuple[tuple[str, str], ...] = ()
+
+
+PLAIN_NACK: Final = Nack()
 
 
 class Subscription:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from nebula.broker.messages import Head, Verdict
-from nebula.broker.subscriptions import Subscription
+from nebula.broker.subscriptions import Nack, Subscription
 
 # What an action costs beside its texts and its head: the objects of CPython around them.
 HELD_COST_BYTES = 500
@@ -32,10 +32,10 @@ class HeldSend:
 
 @dataclass(frozen=True, slots=True)
 class HeldSettlement:
-    """An ACK, or a NACK (`requeue` is what it says; None: an ACK); of what is not known: None."""
+    """An ACK, or a NACK (`nack` is what it says; None: an ACK); of what is not known: None."""
 
     target: tuple[Subscription, int] | None
-    requeue: bool | None
+    nack: Nack | None
 
 
 Action: TypeAlias = HeldSend | HeldSettlement
@@ -62,7 +62,8 @@ class Transaction:
     def cost_bytes(self, action: Action) -> int:
         """What holding one more would cost."""
         if not isinstance(action, HeldSend):
-            return HELD_COST_BYTES
+            failure = () if action.nack is None else action.nack.failure
+            return HELD_COST_BYTES + sum(len(value) for _, value in failure)
         cost = HELD_COST_BYTES + len(action.body) + len(action.receipt or "")
         if action.exchange is not None:
             cost += len(action.exchange[1])

@@ -31,6 +31,7 @@ _COLUMNS: Final = (
     Column("why", "reason"),
     Column("when", "died_at", moment),
     Column("tries", "deliveries", number),
+    Column("code", "code"),
     Column("sender", "sender"),
     Column("body", "body_bytes", octets),
 )
@@ -55,6 +56,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, the oldest first: from where, why, when, and after how many deliveries.
+
+    The code is what its last consumer said went wrong; `show` has its text and the name of the handler too.
 
     Example: nebula dlq list --from orders
     """

@@ -48,6 +48,7 @@ COLUMNS: Final = (
 )
 _FACTS: Final = (
     *(Column(each.heading, f"summary.{each.field}", each.form) for each in COLUMNS),
+    Column("postponed", "summary.postponed", number),
     Column("may hold", "max_messages", number),
     Column("may hold, bytes", "max_bytes", octets),
     Column("exclusive", "is_exclusive"),

@@ -43,7 +43,6 @@ class Brand:
         destinations: what a caller may name as its reply destination. These brokers end the connection over
             one that they do not know, and a caller must not be able to end a service. None: any.
         requeues_on_unsubscribe: UNSUBSCRIBE gives back what was not acked.
-        requeues_on_nack: NACK gives a message out again.
         durable: headers of the SUBSCRIBE that makes a durable subscription, beside ours, from its name.
         expiry: headers of a message that is worth nothing after so many milliseconds.
         answer_expiry: headers of an answer whose requester waits for so many seconds more. None: what comes
@@ -58,7 +57,6 @@ class Brand:
     reply_to: Callable[[str], str] = str
     destinations: re.Pattern[str] | None = None
     requeues_on_unsubscribe: bool = True
-    requeues_on_nack: bool = True
     durable: Callable[[str], dict[str, str]] = lambda _name: {}
     expiry: Callable[[int], dict[str, str]] = lambda milliseconds: {TIMEOUT: str(milliseconds)}
     answer_expiry: Callable[[float], dict[str, str]] | None = None
@@ -133,7 +131,6 @@ ACTIVEMQ = Brand(
     prefetch_count="activemq.prefetchSize",
     inbox_headers=(("activemq.exclusive", "true"),),
     destinations=re.compile(r"/(queue|topic|(remote-)?temp-(queue|topic))/.+"),
-    requeues_on_nack=False,
     durable=lambda name: {"activemq.subscriptionName": name},
     expiry=_expires,
     answer_expiry=_expires_later,

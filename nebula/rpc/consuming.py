@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -12,7 +13,7 @@ from uuid import uuid4
 import anyio
 
 from nebula import headers as names
-from nebula.errors import AvroError, CallTimeout, ConnectionLost, NebulaError, NoResponder
+from nebula.errors import AvroError, CallTimeout, ConnectionLost, NebulaError, NoResponder, RemoteError
 from nebula.logs import get_logger
 from nebula.rpc.brokers import Brand, brand_of, no_last_values, whole_milliseconds
 from nebula.rpc.calling import request_body
@@ -24,8 +25,10 @@ from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.in_thread import call_in_thread
 from nebula.rpc.injection import Provided
 from nebula.rpc.lane import Lane, Worker, give_back
+from nebula.rpc.later import Later
 from nebula.rpc.listening import DestinationKind, Subscriber
 from nebula.rpc.replies import read_value
+from nebula.rpc.retrying import Retry
 from nebula.rpc.signature import Arguments
 from nebula.rpc.statistics import Tally, listener_to_json
 from nebula.rpc.values import Schemas, plain_value
@@ -40,8 +43,8 @@ _LISTEN_SECONDS: Final = 30.0
 
 _ASK_SECONDS: Final = 5.0
 
-# How brokers say how often a message was delivered before: ours, and RabbitMQ's quorum queues.
-_COUNTS: Final = (names.DELIVERY_COUNT, "x-delivery-count")
+# The broker cuts what is longer, and ends the connection over a line that is far too long.
+_MOST_TEXT: Final = 1_000
 
 _NEVER_HANDLED: Final = "delivered as often as may be, and never handled"
 
@@ -51,19 +54,52 @@ _OCTETS: Final = "application/octet-stream"
 _UNREADABLE: Final = (AvroError, UnexpectedReply, VerbError)
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a message was not handled, as its dead letter tells it."""
+
+    code: str
+    text: str
+
+    def headers(self, handler: str) -> dict[str, str]:
+        """Of the NACK."""
+        said = {
+            names.DEAD_LETTER_CODE: self.code,
+            names.DEAD_LETTER_TEXT: self.text,
+            names.DEAD_LETTER_HANDLER: handler,
+        }
+        # No header can have a NUL.
+        return {name: value.replace("\0", "")[:_MOST_TEXT] for name, value in said.items() if value}
+
+
+def _failure_of(error: BaseException, code: str) -> _Failure:
+    """What an exception says.
+
+    Args:
+        code: of one that has none of its own.
+    """
+    if isinstance(error, (VerbError, RemoteError)):
+        return _Failure(error.code, error.message)
+    return _Failure(code, f"{type(error).__name__}: {error}")
+
+
 class Consumers:
     """All that a service listens to beside its requests.
 
     Args:
         subscribers: what is called.
-        max_attempts: deliveries of one message of a queue, at most.
+        retry: how often a message of a queue is tried, where a subscriber does not say.
         around: the service, for what its functions ask of it.
+
+    Attributes:
+        later: has to run, for brokers that give a message out again at once or never.
     """
 
-    def __init__(self, subscribers: Iterable[Subscriber], max_attempts: int, around: Surroundings) -> None:
+    def __init__(self, subscribers: Iterable[Subscriber], retry: Retry, around: Surroundings) -> None:
         self._client: StompClient | None = None
+        self.later = Later()
         schemas = Schemas(self._ask)
-        self._consumers = [Consumer(one, max_attempts, schemas, around) for one in subscribers]
+        self._consumers = [Consumer(one, retry, schemas, around, self.later) for one in subscribers]
         self.lanes = [one.lane for one in self._consumers]
 
     async def listen(self, client: StompClient) -> None:
@@ -129,9 +165,10 @@ class Consumer:
 
     Args:
         subscriber: what is called.
-        max_attempts: deliveries of one message of a queue, at most.
+        retry: how often a message of a queue is tried, where the subscriber does not say.
         schemas: of what comes in Avro.
         around: the service.
+        later: calls what is to be tried again by us.
 
     Attributes:
         lane: whose `run` has to run.
@@ -141,11 +178,15 @@ class Consumer:
     """
 
     def __init__(
-        self, subscriber: Subscriber, max_attempts: int, schemas: Schemas, around: Surroundings
+        self, subscriber: Subscriber, retry: Retry, schemas: Schemas, around: Surroundings, later: Later
     ) -> None:
         self.subscriber = subscriber
         self._around = around
-        self._max_attempts = max_attempts
+        self._later = later
+        self._retry = retry if subscriber.options.retry is None else subscriber.options.retry.of_messages()
+        self._max_attempts = self._retry.most_attempts
+        # Of messages that wait here: by identity, how often they were tried here.
+        self._tried: dict[int, int] = {}
         self._schemas = schemas
         self._is_queue = subscriber.kind is DestinationKind.QUEUE
         self._skips_deletions = subscriber.kind is DestinationKind.LAST_VALUE and not subscriber.takes_none
@@ -153,7 +194,6 @@ class Consumer:
         middleware = subscriber.options.middleware
         self._chain = answering_chain(middleware) if middleware else None
         self._is_ours = False
-        self._requeues_on_nack = True
         self._listener: Listener | None = None
         self.lane = Lane(self._serve, subscriber.options.concurrency)
         self.tally = Tally()
@@ -164,7 +204,6 @@ class Consumer:
         """SUBSCRIBE, see `Consumers.listen`."""
         one, brand = self.subscriber, brand_of(client.server)
         self._is_ours = client.is_nebula
-        self._requeues_on_nack = brand.requeues_on_nack
         if one.kind is DestinationKind.LAST_VALUE and not brand.has_last_values:
             raise no_last_values(one.destination, client.server)
         self._listener = await client.listen(
@@ -186,6 +225,7 @@ class Consumer:
 
     def lose(self) -> None:
         """The connection is over, see `Consumers.lose`."""
+        self._tried.clear()
         if self._listener is not None:
             self._listener.is_closed = True
 
@@ -213,8 +253,9 @@ class Consumer:
         if message.subscription.is_closed and self.subscriber.comes_again:
             return
         # A handler that kills its process must not do so for ever, see D.37.
-        if self._is_queue and self._failures_of(message) >= self._max_attempts:
-            self._give_up(message, _NEVER_HANDLED)
+        failures = self._failures_of(message) + self._tried.pop(id(message), 0)
+        if self._is_queue and failures >= self._max_attempts:
+            self._give_up(message, _Failure("too-many-attempts", _NEVER_HANDLED))
             return
         try:
             body, is_text = await self._body(message)
@@ -224,19 +265,20 @@ class Consumer:
             arguments = self.subscriber.verb.signature.bind_whole(body, is_text=is_text)
         except _UNREADABLE as error:
             self.unreadable += 1
-            self._give_up(message, str(error))
+            self._give_up(message, _failure_of(error, "bad-request"))
             return
         except ConnectionLost:
             raise
-        except NebulaError:
+        except NebulaError as error:
             # The schema could not be asked for: not the message's fault.
             _log.exception("message not read", **self._place(message))
-            self._fail(message)
+            self._fail(message, error, failures)
             return
         if self._acks_early:
             message.ack()
-        if not await self._call(message, arguments, body):
-            self._fail(message)
+        failed = await self._call(message, arguments, body, failures)
+        if failed is not None:
+            self._fail(message, failed, failures)
         elif not self._acks_early:
             message.ack()
 
@@ -252,11 +294,16 @@ class Consumer:
             return await plain_value(message, self._schemas), False
         return text_of(content_type, message.body), True
 
-    async def _call(self, message: Message, arguments: Arguments, body: Any) -> bool:
-        """Call the function; whether it returned. Raises the worker's cancellation, and nothing else."""
+    async def _call(
+        self, message: Message, arguments: Arguments, body: Any, failures: int
+    ) -> BaseException | None:
+        """Call the function; None: it returned. Raises the worker's cancellation, and nothing else."""
+        headers = message.headers
+        if failures > self._failures_of(message):
+            headers = {**headers, names.DELIVERY_COUNT: str(failures)}
         request = Request(
             Envelope(self.subscriber.verb.name, body),
-            message.headers,
+            headers,
             destination=message.destination,
             principal=message.headers.get(names.SENDER) if self._is_ours else None,
             around=self._around,
@@ -270,16 +317,16 @@ class Consumer:
             else:
                 request.work = partial(self._run, arguments, request)
                 unless_sent(await self._chain(request))
-        except (Exception, SystemExit):
-            return self._failed(message)
-        except anyio.get_cancelled_exc_class():
+        except (Exception, SystemExit) as error:
+            return self._failed(message, error)
+        except anyio.get_cancelled_exc_class() as error:
             # Ours, or of something that the handler waited for and somebody else cancelled.
             if anyio.current_effective_deadline() == -math.inf:
                 raise
-            return self._failed(message)
+            return self._failed(message, error)
         finally:
             self.tally.add(monotonic() - started)
-        return True
+        return None
 
     async def _run(self, arguments: Arguments, request: Request) -> None:
         plan = self.subscriber.verb.signature.plan
@@ -303,42 +350,52 @@ class Consumer:
             # A thread cannot be stopped: at the end of the service it is left to itself.
             await call_in_thread(self.lane.limiter, partial(verb.invoke, arguments, request))
 
-    def _failed(self, message: Message) -> bool:
+    def _failed(self, message: Message, error: BaseException) -> BaseException:
         self.tally.errors += 1
         _log.exception("message not handled", **self._place(message))
-        return False
+        return error
 
-    def _fail(self, message: Message) -> None:
-        """It may go better another time, where there is one."""
+    def _fail(self, message: Message, error: BaseException, failures: int) -> None:
+        """It may go better another time, where there is one.
+
+        Args:
+            failures: before this one.
+        """
         if self._acks_early:
             return
         if not self._is_queue:
             message.ack()
-        elif self._is_last(message):
-            self._give_up(message, _NEVER_HANDLED)
+            return
+        failure, failures = _failure_of(error, "internal"), failures + 1
+        if failures >= self._max_attempts:
+            self._give_up(message, failure)
+            return
+        delay = self._retry.delay(failures)
+        if self._is_ours:
+            waits = {names.REDELIVERY_DELAY: str(math.ceil(delay * 1000))} if delay else {}
+            message.nack(**waits, **failure.headers(self.subscriber.verb.name))
         else:
-            message.nack()
+            # Others give a NACKed message out again at once, or never, and may not count how often.
+            self._tried[id(message)] = failures - self._failures_of(message)
+            self._later.put(delay, partial(self._try_again, message))
 
-    def _is_last(self, message: Message) -> bool:
-        headers = message.headers
-        # Who says only that it was delivered before would give it out for ever.
-        is_counted = (
-            self._is_ours
-            or headers.get(names.REDELIVERED) != "true"
-            or any(one in headers for one in _COUNTS)
-        )
-        is_over = self._failures_of(message) + 1 >= self._max_attempts
-        return is_over or not is_counted or not self._requeues_on_nack
+    def _try_again(self, message: Message) -> None:
+        if message.subscription.is_closed:
+            # It comes again, by another connection.
+            self._tried.pop(id(message), None)
+        else:
+            self.lane.resume(message, monotonic())
 
     def _failures_of(self, message: Message) -> int:
         return attempts_before(message.headers, only_failed=self._is_ours)
 
-    def _give_up(self, message: Message, reason: str) -> None:
+    def _give_up(self, message: Message, failure: _Failure) -> None:
         """Nobody will ever handle it."""
-        _log.warning("message given up", reason=reason, **self._place(message))
+        _log.warning("message given up", code=failure.code, reason=failure.text, **self._place(message))
         if self._is_queue:
             self.given_up += 1
-            message.nack(requeue="false")
+            why = failure.headers(self.subscriber.verb.name) if self._is_ours else {}
+            message.nack(requeue="false", **why)
         else:
             message.ack()
 

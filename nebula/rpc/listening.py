@@ -17,6 +17,7 @@ from nebula.rpc.deadlines import AMBIENT
 from nebula.rpc.envelope import JSON_TYPE, encode_free
 from nebula.rpc.errors import VerbError
 from nebula.rpc.health import HasHealth
+from nebula.rpc.retrying import Retry
 from nebula.rpc.signature import PARAMETER_NAME, Signature
 from nebula.rpc.verbs import Verb, VerbOptions
 from nebula.rpc.yielding import is_stream
@@ -66,12 +67,15 @@ class ListenOptions:
     ack: Literal["late", "early"] = "late"
     concurrency: int = 1
     middleware: tuple[Middleware, ...] = ()
+    retry: Retry | None = None
 
     def __post_init__(self) -> None:
         if self.ack not in ("late", "early"):
             raise ValueError(f"ack is 'late' or 'early', not {self.ack!r}")
         if self.concurrency < 1:
             raise ValueError("concurrency is 1 or more")
+        if self.retry is not None and self.ack == "early":
+            raise ValueError("a message that is acked early never comes again; leave retry out")
         if self.durable is not None and (not self.durable or self.durable.isdecimal()):
             raise ValueError(f"durable is a name that is no number, not {self.durable!r}")
 
@@ -103,6 +107,8 @@ class Subscriber:
         self.kind = _kind_of(destination)
         if self.kind is DestinationKind.QUEUE and options.durable is not None:
             raise ValueError(f"{destination}: a queue keeps what comes anyway; leave durable out")
+        if self.kind is not DestinationKind.QUEUE and options.retry is not None:
+            raise ValueError(f"{destination}: only messages of a queue come again; leave retry out")
         if self.kind is not DestinationKind.LAST_VALUE and options.eager:
             raise ValueError(
                 f"{destination}: only last values (X/…) are there to begin with; leave eager out"
@@ -181,6 +187,7 @@ class Listens(HasHealth):
         ack: Literal["late", "early"] = "late",
         concurrency: int = 1,
         middleware: Sequence[Middleware] = (),
+        retry: Retry | None = None,
     ) -> Callable[[_F], _F]:
         """Have a function called for each message that is sent to a destination:
 
@@ -196,10 +203,13 @@ class Listens(HasHealth):
         each last value one at a time, and of what changes meanwhile the newest only. No more are fetched than
         are handled soon: what waits, waits at the broker.
 
-        A message is acked when the function has returned. Where it raises, or its process dies, one of a
-        queue comes again, to this instance or another, and is dead-lettered when `max_attempts` of the
-        service are over; of a topic or last value it is logged and counted. What cannot be read is logged,
-        counted, and dead-lettered if it came by a queue. `stats` has the counts.
+        A message is acked when the function has returned. Where it raises, one of a queue comes again after
+        the delay that `retry` says, to this instance or another, and is dead-lettered when its attempts are
+        over; the broker has it meanwhile, and the others go on in their order. Where its process dies it
+        comes again at once, which is an attempt too. Of a topic or last value a failure is logged and
+        counted. What cannot be read is logged, counted, and dead-lettered if it came by a queue. `stats` has
+        the counts; the dead letter has the error's code and text, the name of the function and how often it
+        was delivered, see docs/reference/headers.md.
 
         After a lost connection all subscriptions are made again. What was sent to a topic meanwhile is lost
         unless the subscription is durable.
@@ -215,13 +225,20 @@ class Listens(HasHealth):
             middleware: around each call of the function, as around requests, the first one outermost; that of
                 the service is for requests alone. Its request has the function's name as `verb`. What it
                 raises is as if the function had; an `Answer` of its own is as if that had returned.
+            retry: how often a message of a queue is tried, and after which delays; `Retry(first=0)` for none.
+                By default as the service says. The broker's `max_deliveries` has to allow as many attempts.
 
         Raises:
             TypeError: the function does not take one parameter, or yields.
             ValueError: the destination cannot be listened to in this way, or an option cannot be used.
         """
         options = ListenOptions(
-            durable=durable, eager=eager, ack=ack, concurrency=concurrency, middleware=tuple(middleware)
+            durable=durable,
+            eager=eager,
+            ack=ack,
+            concurrency=concurrency,
+            middleware=tuple(middleware),
+            retry=retry,
         )
 
         def declare(function: _F) -> _F:

@@ -22,7 +22,7 @@ _log = get_logger(__name__)
 
 # Between two rounds of the addresses. A broker that comes back finds its peers within seconds, and a
 # thousand of them do not all come in the same one.
-BACKOFF: Final = Retry(first_delay=0.1, longest_delay=5.0)
+BACKOFF: Final = Retry(first=0.05, longest=3.3)
 
 
 class ConnectionState(StrEnum):

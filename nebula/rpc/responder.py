@@ -24,6 +24,7 @@ from nebula.rpc.listening import Listens
 from nebula.rpc.own_verbs import OwnVerbs, announced_at
 from nebula.rpc.reconnecting import Connections, urls_of
 from nebula.rpc.resolving import destination_of
+from nebula.rpc.retrying import Retry
 from nebula.rpc.rules import AnswerRules
 from nebula.rpc.serving import Lifespan, Serving
 from nebula.rpc.shared_client import SharedClient, call_middleware
@@ -72,6 +73,8 @@ class Responder(TypedCalls, Listens):
             broker, until its time is over.
         max_attempts: deliveries after which a request is answered `too-many-attempts`, not run again. Counts
             on brokers that tell the number, as ours does.
+        retry: how often, and after which delays, functions that listen (`on`) are called for a message of a
+            queue, where they do not say. By default `Retry(attempts=max_attempts)`.
         max_reply_bytes: a longer answer goes out as `error`, `result-too-large`: the broker ends the
             connection of who sends more than it takes. Ours takes 8 MiB, see `max_body_bytes`.
         stream_idle: seconds after which a handler that yields is closed if its reader owes credit and says
@@ -106,6 +109,7 @@ class Responder(TypedCalls, Listens):
         max_waiting: int | None = None,
         ack: Literal["late", "early"] = "late",
         max_attempts: int = 3,
+        retry: Retry | None = None,
         max_reply_bytes: int = 8 * 1024 * 1024,
         stream_idle: float = 30.0,
         debug: bool = False,
@@ -134,7 +138,7 @@ class Responder(TypedCalls, Listens):
         super().__init__(name, tuple(destination_of(one) for one in queues or [name]), client_id)
         self._concurrency = concurrency
         self._rules = AnswerRules(
-            max_attempts, ack == "early", debug, max_reply_bytes, max_waiting, stream_idle
+            max_attempts, ack == "early", debug, max_reply_bytes, max_waiting, stream_idle, retry
         )
         store = MemoryStore() if idempotency is None else idempotency
         self._replays = Replays(name, store, idempotency_window, max_bytes=max_reply_bytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, TypedDict, TypeVar
 
@@ -37,41 +38,81 @@ class ClientClosed(ConnectionLost):
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often something is tried, and how long after a failure it is tried again.
+    """How often something is tried, and how long after a failure it is tried again: a call, see `Client`, or
+    a message of a queue, see `Responder.on`.
 
-    The delay doubles from `first_delay` to `longest_delay`. It is jittered, from half of it to all of it, so
-    that those who failed together do not come again together.
+    The delay grows from `first` to `longest`, each one `factor` times the one before. It is jittered, from
+    all of it to `jitter` more, so that those who failed together do not come again together.
+
+    A call that fails keeps somebody waiting, and a message does not: what is left out is `attempts=3`,
+    `first=0.05`, `longest=2.0` for calls, and `attempts=10`, `first=1.0`, `longest=300.0` for messages.
 
     Attributes:
         attempts: in all, the first one among them.
-        first_delay: seconds after the first failure.
-        longest_delay: seconds after the last ones.
+        first: seconds after the first failure, at least.
+        longest: seconds after the last ones, before the jitter.
+        factor: 1 or more.
+        jitter: a fraction of the delay.
 
     Raises:
         ValueError: a number that cannot be used.
     """
 
-    attempts: int = 3
-    first_delay: float = 0.05
-    longest_delay: float = 2.0
+    attempts: int | None = None
+    first: float | None = None
+    longest: float | None = None
+    factor: float = 2.0
+    jitter: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or not 0 <= self.first_delay <= self.longest_delay:
-            raise ValueError(f"{self}: attempts are 1 or more, and 0 <= first_delay <= longest_delay")
+        has_no_attempt = self.attempts is not None and self.attempts < 1
+        if has_no_attempt or not 0 <= self.first_delay <= self.longest_delay < inf:
+            raise ValueError(f"{self}: attempts are 1 or more, and 0 <= first <= longest")
+        if not (1 <= self.factor < inf and 0 <= self.jitter < inf):
+            raise ValueError(f"{self}: factor is 1 or more, and jitter 0 or more")
+
+    @property
+    def most_attempts(self) -> int:
+        """`attempts`, or what calls have."""
+        return 3 if self.attempts is None else self.attempts
+
+    @property
+    def first_delay(self) -> float:
+        """`first`, or what calls have."""
+        longest = 2.0 if self.longest is None else self.longest
+        return min(0.05, longest) if self.first is None else self.first
+
+    @property
+    def longest_delay(self) -> float:
+        """`longest`, or what calls have."""
+        return max(2.0, self.first_delay) if self.longest is None else self.longest
+
+    def of_messages(self) -> Retry:
+        """The same, with what messages have where it says nothing."""
+        first, longest = self.first, self.longest
+        if first is None:
+            first = 1.0 if longest is None else min(1.0, longest)
+        if longest is None:
+            longest = max(300.0, first)
+        attempts = 10 if self.attempts is None else self.attempts
+        return replace(self, attempts=attempts, first=first, longest=longest)
 
     def delay(self, failures: int, uniform: Callable[[float, float], float] = random.uniform) -> float:
         """Seconds to wait after so many failures, 1 or more."""
-        # Beyond 2 ** 62 the longest one counts anyway, and a float would overflow some day.
-        whole = min(self.longest_delay, self.first_delay * 2.0 ** min(failures - 1, 62))
-        return uniform(whole / 2, whole)
+        try:
+            grown = self.first_delay * self.factor ** (failures - 1)
+        except OverflowError:
+            grown = inf
+        whole = self.first_delay and min(self.longest_delay, grown)
+        return uniform(whole, whole * (1 + self.jitter))
 
 
 # A call that bears being sent twice is sent again when its connection is lost. Not for ever: an ERROR does
 # not say which frame it is about, and one that the broker cannot bear would end each connection.
-_AFTER_LOSS: Final = Retry(first_delay=0.0)
+_AFTER_LOSS: Final = Retry(first=0.0)
 
 # How often a service that is not there is asked for.
-_LOOKING: Final = Retry(longest_delay=0.5)
+_LOOKING: Final = Retry(longest=0.3)
 
 
 class CallOptions(TypedDict, total=False):
@@ -150,7 +191,7 @@ class CallRules:
         """
         is_loss = isinstance(error, (ConnectionLost, ServerError))
         retry = self.retry or (_AFTER_LOSS if is_loss else None)
-        if retry is None or failures >= retry.attempts or not self._may_pass(error):
+        if retry is None or failures >= retry.most_attempts or not self._may_pass(error):
             return None
         return retry.delay(failures)
 

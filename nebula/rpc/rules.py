@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nebula.rpc.retrying import Retry
+
 __all__ = ["AnswerRules"]
 
 
@@ -17,3 +19,9 @@ class AnswerRules:
     max_reply_bytes: int = 8 * 1024 * 1024
     max_waiting: int | None = None
     stream_idle: float = 30.0
+    retry: Retry | None = None
+
+    @property
+    def message_retry(self) -> Retry:
+        """How often functions that listen are called for a message, where they do not say."""
+        return (self.retry or Retry(attempts=self.max_attempts)).of_messages()

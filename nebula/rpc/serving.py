@@ -129,7 +129,7 @@ class Serving:
             max_waiting=rules.max_waiting,
             has_jobs=jobs is not None,
         )
-        self.consumers = Consumers(subscribers, rules.max_attempts, around)
+        self.consumers = Consumers(subscribers, rules.message_retry, around)
         self._name = name
         self._destinations = destinations
         self._replays = replays
@@ -206,6 +206,7 @@ class Serving:
                 beside.start_soon(self.answerer.running.run, name="request deadlines")
                 beside.start_soon(self.answerer.streams.run, name="streams")
                 beside.start_soon(self._replays.run, name="idempotency keys")
+                beside.start_soon(self.consumers.later.run, name="retries")
                 async with anyio.create_task_group() as tasks:
                     for lane in self._all_lanes:
                         tasks.start_soon(self._run_lane, lane, name="lane")

@@ -141,7 +141,14 @@ def _check_counts(broker: Broker, sessions: Collection[Session]) -> None:
 
 def _in_memory(queue: Queue) -> list[Message]:
     unacked = (each.unacked.values() for each in (*queue.subscriptions, *queue.drained))
-    return [*queue._line.in_memory(), *chain.from_iterable(unacked), *queue.doomed]
+    return [*queue._line.in_memory(), *chain.from_iterable(unacked), *queue.doomed, *_apart(queue)]
+
+
+def _apart(queue: Queue) -> list[Message]:
+    postponed = queue._account.postponed.get(queue)
+    assert postponed is None or postponed.due.keys() >= postponed.apart.keys()
+    assert postponed is None or postponed.due, "it is kept for nothing"
+    return [] if postponed is None else list(postponed.apart.values())
 
 
 def _queues(broker: Broker) -> Iterator[Queue]:
@@ -204,7 +211,9 @@ def _check_queue(queue: Queue) -> None:
     held = _in_memory(queue)
     numbers = [message.number for message in held]
     assert len(numbers) == len(set(numbers)), "a message is in two places"
-    assert queue.depth == len(waiting) + len(unacked) + sum(depot.count for depot in paged)
+    apart = _apart(queue)
+    assert (queue.unacked_count, queue.postponed_count) == (len(unacked), len(apart))
+    assert queue.depth == len(waiting) + len(unacked) + len(apart) + sum(depot.count for depot in paged)
     assert queue.stored_bytes == sum(message.size_bytes for message in held)
     assert queue.stored_bytes <= queue.rules.max_memory_bytes
     # What was kept is kept, though it takes more room by now or the limits are lower: until it is consumed.
@@ -239,6 +248,7 @@ def _check_line(queue: Queue, line: Line) -> None:
         for message in each.unacked.values()
         if queue._line.name_of(message) == line.name
     ]
+    unacked += [each.number for each in _apart(queue) if queue._line.name_of(each) == line.name]
     assert not unacked or max(unacked) <= depot.after, "what is un-ACKed belongs behind a page"
 
 

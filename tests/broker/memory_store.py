@@ -11,6 +11,7 @@ from nebula.broker.store import (
     DropDuplicate,
     DropMessage,
     DropMessages,
+    DropPostponed,
     DropSession,
     DropSubscription,
     DropValue,
@@ -21,6 +22,7 @@ from nebula.broker.store import (
     PutDuplicate,
     PutMessage,
     PutPending,
+    PutPostponed,
     PutSession,
     PutShared,
     PutSubscription,
@@ -39,6 +41,7 @@ class MemoryDisk:
     is_clean: bool = True
     messages: dict[tuple[str, int], StoredMessage] = field(default_factory=dict)
     delayed: dict[int, PutDelayed] = field(default_factory=dict)
+    postponed: dict[tuple[str, int], PutPostponed] = field(default_factory=dict)
     duplicates: dict[tuple[str, str, str], PutDuplicate] = field(default_factory=dict)
     values: dict[str, StoredMessage] = field(default_factory=dict)
     sessions: dict[str, PutSession] = field(default_factory=dict)
@@ -69,6 +72,7 @@ class MemoryStore:
                 kept[: self.page_messages], len(kept), body_bytes, kept[-1].number
             )
         snapshot.delayed = sorted(disk.delayed.values(), key=lambda row: row.deliver_at)
+        snapshot.postponed = list(disk.postponed.values())
         snapshot.duplicates = sorted(disk.duplicates.values(), key=lambda row: row.until)
         snapshot.values = sorted(disk.values.values(), key=lambda value: value.number)
         snapshot.sessions = list(disk.sessions.values())
@@ -118,6 +122,10 @@ class MemoryStore:
                 disk.delayed[message.number] = write
             case DropDelayed(number):
                 disk.delayed.pop(number, None)
+            case PutPostponed():
+                disk.postponed[write.line, write.number] = write
+            case DropPostponed(line, number):
+                disk.postponed.pop((line, number), None)
             case PutDuplicate(destination, principal, id):
                 disk.duplicates[destination, principal, id] = write
             case DropDuplicate(destination, principal, id):

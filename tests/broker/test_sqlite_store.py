@@ -28,6 +28,7 @@ from nebula.broker.store import (
     PutDelayed,
     PutDuplicate,
     PutMessage,
+    PutPostponed,
     PutShared,
     PutValue,
     Store,
@@ -219,6 +220,20 @@ def test_store_stays_of_the_second_version_when_it_cannot_all_be_changed(tmp_pat
     with closing(sqlite3.connect(tmp_path / STORE_FILE)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (2,)
     assert set(reloaded(lambda: SqliteStore(tmp_path)).lines) > {"/queue/a"}
+
+
+def test_store_of_the_third_version_is_brought_up_to_date_with_all_it_holds(tmp_path: Path) -> None:
+    _fill(tmp_path, messages=2)
+    before = reloaded(lambda: SqliteStore(tmp_path))
+    # All that the fourth version added.
+    _alter(tmp_path, "DROP TABLE postponed")
+    _alter(tmp_path, "PRAGMA user_version = 3")
+
+    line, kept = next(iter(lines(before).items()))
+    postponed = PutPostponed(line, kept[0].number, 2e9)
+    found = reloaded(lambda: SqliteStore(tmp_path), [postponed])
+    assert lines(found) == lines(before)
+    assert found.postponed == [postponed]
 
 
 def test_ids_of_the_second_version_are_kept_and_count_for_everybody(tmp_path: Path) -> None:

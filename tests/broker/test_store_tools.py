@@ -306,7 +306,7 @@ def test_export_is_readable(folder: Path) -> None:
 
     assert head == {
         "table": "broker",
-        "version": 3,
+        "version": 4,
         "incarnation": head["incarnation"],
         "runs": 1,
         "is_clean": 1,
@@ -369,7 +369,7 @@ def test_wrong_line_is_named_and_nothing_is_imported(
         ("[]", "it has to say first what it is an export of"),
         ("{", "it is no JSON"),
         ('{"table": "broker", "version": 1}', "it is of version 1"),
-        ('{"table": "broker", "version": 4}', "it is of version 4"),
+        ('{"table": "broker", "version": 5}', "it is of version 5"),
     ],
 )
 def test_wrong_head_is_refused(folder: Path, tmp_path: Path, head: str, fault: str) -> None:

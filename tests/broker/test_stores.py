@@ -24,6 +24,7 @@ from nebula.broker.store import (
     DropDuplicate,
     DropMessage,
     DropMessages,
+    DropPostponed,
     DropSession,
     DropSubscription,
     DropValue,
@@ -33,6 +34,7 @@ from nebula.broker.store import (
     PutDuplicate,
     PutMessage,
     PutPending,
+    PutPostponed,
     PutSession,
     PutShared,
     PutSubscription,
@@ -407,6 +409,8 @@ WRITES: st.SearchStrategy[Write] = st.one_of(
     st.builds(DropMessage, FEW_NAMES, FEW_NUMBERS),
     st.builds(PutDelayed, MESSAGES, TIMES),
     st.builds(DropDelayed, FEW_NUMBERS),
+    st.builds(PutPostponed, FEW_NAMES, FEW_NUMBERS, TIMES),
+    st.builds(DropPostponed, FEW_NAMES, FEW_NUMBERS),
     st.builds(PutDuplicate, FEW_NAMES, FEW_NAMES, NAMES, TIMES),
     st.builds(DropDuplicate, FEW_NAMES, FEW_NAMES, NAMES),
     st.builds(PutValue, MESSAGES),
@@ -454,6 +458,7 @@ def sorted_rows(snapshot: Snapshot) -> list[object]:
             sorted(rows, key=repr)
             for rows in (
                 snapshot.delayed,
+                snapshot.postponed,
                 snapshot.duplicates,
                 snapshot.values,
                 snapshot.sessions,

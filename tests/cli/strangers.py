@@ -243,7 +243,7 @@ _STATUS: dict[str, Any] = {
 }  # fmt: skip
 _QUEUE: dict[str, Any] = {
     "queue": EVIL, "depth": 1, "unacked": 1, "paged_out": 1, "stored_bytes": 1, "paged_bytes": 1,
-    "consumers": 1, "taken": 1, "oldest_seconds": 1.0,
+    "consumers": 1, "taken": 1, "oldest_seconds": 1.0, "postponed": 1,
 }  # fmt: skip
 _LINK: dict[str, Any] = {
     "peer": EVIL, "scheme": EVIL, "profile": EVIL, "version": EVIL, "since_seconds": 1.0, "read_bytes": 1,
@@ -362,7 +362,8 @@ HOSTILE: Mapping[str, Any] = {
     "topic.show": {"summary": _TOPIC, "subscriptions": [_SUBSCRIPTION]},
     "dlq.list": {
         "rows": [
-            {"number": 1, "source": EVIL, "reason": EVIL, "died_at": 1.0, "deliveries": 1, "sender": EVIL,
+            {"number": 1, "source": EVIL, "reason": EVIL, "died_at": 1.0, "deliveries": 1,
+             "code": EVIL, "text": EVIL, "handler": EVIL, "sender": EVIL,
              "body_bytes": 1, "is_persistent": True}
         ],
         "on_disk": 1,

@@ -94,11 +94,6 @@ LACKS: Final = (
         ),
     ),
     Lack(
-        "a message that `@app.on` failed to handle comes again",
-        {"activemq": "a NACK brings it to the dead-letter queue at once"},
-        ("test_message_that_failed_is_handled_again",),
-    ),
-    Lack(
         'last values, `X/…`: `client.value`, `@app.on("X/…")`, `eager`',
         {
             "rabbitmq": "there are none: `Refused`, `no-last-values`",

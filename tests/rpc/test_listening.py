@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import anyio
@@ -14,14 +15,16 @@ import pytest
 from pydantic import BaseModel
 
 from nebula.avro import Schema
-from nebula.errors import LocalProtocolError, Refused
+from nebula.errors import LocalProtocolError, Refused, RemoteError
 from nebula.rpc.answers import Answer, success
 from nebula.rpc.asyncapi import asyncapi_document
 from nebula.rpc.chain import CallNext
 from nebula.rpc.client import Client
 from nebula.rpc.context import Request
+from nebula.rpc.errors import VerbError
 from nebula.rpc.injection import Depends
 from nebula.rpc.responder import Responder
+from nebula.rpc.retrying import Retry
 from nebula.testing import Faults, RunningBroker, TestClient
 from tests.rpc.heard import Heard
 from tests.rpc.scripted import brokers, header
@@ -74,6 +77,119 @@ async def test_message_of_a_queue_that_is_never_handled_comes_again_and_is_dead_
     assert buried.value == Meter(cents=7)
     assert heard.all == [1, 2]
     assert (told["messages"], told["errors"], told["given_up"], told["unreadable"]) == (2, 2, 1, 0)
+
+
+# --- retries ---
+
+
+class OutOfRoom(VerbError):
+    """There is no room."""
+
+    code = "out-of-room"
+
+
+async def test_second_attempt_comes_a_second_later_unless_it_is_said_otherwise(heard: Heard) -> None:
+    app = Responder("meters")
+
+    @app.on("/queue/readings")
+    async def note(meter: Meter) -> None:
+        heard(monotonic())
+        if len(heard.all) == 1:
+            raise RuntimeError("no room")
+
+    with anyio.fail_after(_DEADLINE):
+        async with TestClient(app) as client:
+            await client.publish("/queue/readings", Meter(cents=7))
+            first, second = await heard.until(2)
+
+    assert 1.0 <= second - first < 5.0
+
+
+async def test_others_are_handled_while_one_waits_for_its_next_attempt(heard: Heard) -> None:
+    app = Responder("meters")
+
+    @app.on("/queue/readings", retry=Retry(first=0.3))
+    async def note(meter: Meter, request: Request) -> None:
+        heard((meter.cents, request.attempt))
+        if meter.cents == 1 and request.attempt == 1:
+            raise RuntimeError("no room")
+
+    with anyio.fail_after(_DEADLINE):
+        async with TestClient(app) as client:
+            for cents in range(1, 7):
+                await client.publish("/queue/readings", Meter(cents=cents))
+            await heard.until(7)
+
+    assert heard.all == [*((cents, 1) for cents in range(1, 7)), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (RuntimeError("no room\nat all\0"), "internal", "RuntimeError: no room\nat all"),
+        (OutOfRoom("two are left"), "out-of-room", "two are left"),
+        (RemoteError("busy", "later"), "busy", "later"),
+        (ValueError("x" * 5_000), "internal", f"ValueError: {'x' * 988}"),
+    ],
+)
+async def test_dead_letter_says_what_failed_where_and_how_often(
+    error: Exception, code: str, text: str
+) -> None:
+    app = Responder("meters", retry=Retry(attempts=2, first=0.0))
+
+    @app.on("/queue/readings")
+    async def note(meter: Meter) -> None:
+        raise error
+
+    with anyio.fail_after(_DEADLINE):
+        async with TestClient(app) as client, client.subscribe("/queue/DLQ") as dead:
+            await client.publish("/queue/readings", Meter(cents=7))
+            headers = (await anext(dead)).headers
+
+    names = ("code", "text", "handler", "deliveries", "reason")
+    assert [headers[f"dead-letter-{name}"] for name in names] == [code, text, "note", "2", "rejected"]
+
+
+async def test_dead_letter_of_garbage_says_what_is_wrong_with_it(app: Responder) -> None:
+    @app.on("/queue/readings")
+    async def note(meter: Meter) -> None: ...
+
+    with anyio.fail_after(_DEADLINE):
+        async with TestClient(app) as client, client.subscribe("/queue/DLQ") as dead:
+            await client.publish("/queue/readings", b'{"cents": "many"}', content_type="application/json")
+            headers = (await anext(dead)).headers
+
+    assert (headers["dead-letter-code"], headers["dead-letter-handler"]) == ("bad-parameters", "note")
+    assert "cents" in headers["dead-letter-text"]
+
+
+async def test_what_a_function_says_goes_before_what_its_service_says(heard: Heard) -> None:
+    app = Responder("meters", retry=Retry(attempts=9, first=60.0))
+
+    @app.on("/queue/readings", retry=Retry(attempts=4, first=0.0))
+    async def note(meter: Meter, request: Request) -> None:
+        heard(request.attempt)
+        raise RuntimeError("no room")
+
+    with anyio.fail_after(_DEADLINE):
+        async with TestClient(app) as client, client.subscribe("/queue/DLQ", as_=Meter) as dead:
+            await client.publish("/queue/readings", Meter(cents=7))
+            await anext(dead)
+
+    assert heard.all == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("destination", "options"), [("/topic/a", {}), ("X/a", {}), ("/queue/a", {"ack": "early"})]
+)
+def test_retry_of_what_never_comes_again_is_refused(destination: str, options: dict[str, Any]) -> None:
+    app = Responder("meters")
+
+    with pytest.raises(ValueError, match="leave retry out"):
+        app.on(destination, retry=Retry(), **options)(one)
+
+
+# --- what else goes wrong ---
 
 
 @pytest.mark.parametrize("destination", ["/topic/readings", "X/reading"])
@@ -278,36 +394,44 @@ async def test_broker_without_last_values_is_told_of_at_the_start(app: Responder
             await app.run(url)
 
 
-async def test_broker_that_does_not_count_deliveries_is_asked_for_one_more_only(app: Responder) -> None:
-    app = Responder("meters", max_attempts=5)
-    nacks: list[str] = []
+@pytest.mark.parametrize("server", ["RabbitMQ/4", "ActiveMQ/5.17"])
+async def test_where_a_broker_knows_no_delay_the_service_keeps_the_message_until_its_next_attempt(
+    heard: Heard, server: str
+) -> None:
+    app = Responder("meters", retry=Retry(attempts=3, first=0.05))
+    settled: list[str] = []
 
     @app.on("/queue/readings")
-    async def note(meter: Meter) -> None:
-        raise RuntimeError("no room")
+    async def note(meter: Meter, request: Request) -> None:
+        heard((meter.cents, request.attempt))
+        if meter.cents == 1:
+            raise RuntimeError("no room")
 
-    def message(frame: str, name: str, more: str = "") -> str:
+    def message(frame: str, cents: int) -> str:
         return (
-            f"MESSAGE\nsubscription:{header(frame, 'id')}\nmessage-id:{name}\nack:{name}\n{more}"
-            'destination:/queue/readings\ncontent-type:application/json\n\n{"cents":1}^@'
+            f"MESSAGE\nsubscription:{header(frame, 'id')}\nmessage-id:{cents}\nack:m{cents}\n"
+            f'destination:/queue/readings\ncontent-type:application/json\n\n{{"cents":{cents}}}^@'
         )
 
     async def other(peer: Peer) -> None:
-        await peer.accept("1.2", "server:RabbitMQ/4\n")
-        while len(nacks) < 2:
+        await peer.accept("1.2", f"server:{server}\n")
+        while len(settled) < 2:
             frame = await peer.hear()
-            if frame.startswith("NACK\n"):
-                nacks.append(frame)
+            if frame.startswith(("NACK\n", "ACK\n")):
+                settled.append(frame)
             elif frame.startswith("SUBSCRIBE\n"):
                 await peer.say(f"RECEIPT\nreceipt-id:{header(frame, 'receipt')}\n\n^@")
                 if header(frame, "destination") == "/queue/readings":
-                    await peer.say(message(frame, "m1") + message(frame, "m1again", "redelivered:true\n"))
+                    await peer.say(message(frame, 1) + message(frame, 2))
         tasks.cancel_scope.cancel()
 
     async with brokers(other) as url, anyio.create_task_group() as tasks:
         tasks.start_soon(partial(app.run, url, grace=0.05))
 
-    assert ["requeue:false" in one for one in nacks] == [False, True]
+    assert heard.all == [(1, 1), (2, 1), (1, 2), (1, 3)]
+    assert [(one.partition("\n")[0], header(one, "id")) for one in settled] == [("ACK", "m2"), ("NACK", "m1")]
+    assert header(settled[1], "requeue") == "false"
+    assert "dead-letter-" not in settled[1]
 
 
 # --- what can be declared ---

@@ -401,19 +401,19 @@ async def test_hook_that_fails_is_logged_and_harms_nobody() -> None:
 
 
 def test_addresses_are_tried_in_rounds_with_growing_delays_between() -> None:
-    addresses = Addresses(["a", "b"], Retry(first_delay=1.0, longest_delay=4.0))
+    addresses = Addresses(["a", "b"], Retry(first=1.0, longest=4.0))
 
     taken = [addresses.take() for _ in range(10)]
 
     assert [url for url, _ in taken] == ["a", "b"] * 5
     assert [delay for _, delay in taken[:2]] == [0.0, 0.0]
     for (_, first), (_, second), whole in zip(taken[2::2], taken[3::2], (1.0, 2.0, 4.0, 4.0), strict=True):
-        assert whole / 2 <= first <= whole
+        assert whole <= first <= 1.5 * whole
         assert second == 0.0
 
 
 def test_lost_address_is_tried_first_and_after_a_delay() -> None:
-    addresses = Addresses(["a", "b", "c"], Retry(first_delay=1.0, longest_delay=4.0))
+    addresses = Addresses(["a", "b", "c"], Retry(first=1.0, longest=4.0))
     addresses.take()
     addresses.take()
     addresses.lose(100.0)
@@ -421,21 +421,21 @@ def test_lost_address_is_tried_first_and_after_a_delay() -> None:
     url, delay = addresses.take()
 
     assert url == "b"
-    assert 0.5 <= delay <= 1.0
+    assert 1.0 <= delay <= 1.5
     assert addresses.take() == ("c", 0.0)
     assert addresses.take() == ("a", 0.0)
 
 
 def test_connection_that_held_brings_the_delay_back_and_one_that_did_not_does_not() -> None:
-    addresses = Addresses(["a"], Retry(first_delay=1.0, longest_delay=8.0))
+    addresses = Addresses(["a"], Retry(first=1.0, longest=8.0))
     addresses.take()
     for _ in range(3):
         addresses.lose(0.1)
         delay = addresses.take()[1]
-    assert 2.0 <= delay <= 4.0
+    assert 4.0 <= delay <= 6.0
 
     addresses.lose(8.0)
-    assert addresses.take()[1] <= 1.0
+    assert addresses.take()[1] <= 1.5
 
 
 async def test_delays_are_slept_between_the_rounds(free_port: int) -> None:
@@ -452,12 +452,12 @@ async def test_delays_are_slept_between_the_rounds(free_port: int) -> None:
         yield
 
     urls = [f"stomp://127.0.0.1:{free_port}"] * 2
-    backoff = Retry(first_delay=1.0, longest_delay=8.0)
+    backoff = Retry(first=1.0, longest=8.0)
     connections = Connections(StompClient, urls, live, waits=True, backoff=backoff, sleep=sleep)
     with anyio.fail_after(5):
         await connections.run()
 
-    assert [whole / 2 <= one <= whole for one, whole in zip(slept, (1, 2, 4, 8, 8), strict=True)] == [
+    assert [whole <= one <= 1.5 * whole for one, whole in zip(slept, (1, 2, 4, 8, 8), strict=True)] == [
         True
     ] * 5
 

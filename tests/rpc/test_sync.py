@@ -132,14 +132,14 @@ def test_threads_may_share_a_client(client: Client) -> None:
 def test_options_are_those_of_the_async_client(broker_url: str) -> None:
     states: list[str] = []
     breaker = Breaker(failures=3, seconds=60)
-    options: dict[str, Any] = {"retry": Retry(attempts=2, first_delay=0.0), "breaker": breaker, "wait": True}
+    options: dict[str, Any] = {"retry": Retry(attempts=2, first=0.0), "breaker": breaker, "wait": True}
     with Client([broker_url], on_state=states.append, connect_timeout=5, **options) as client:
         assert client.state == "connected"
         assert client.with_options(timeout=5, idempotency_key="one").call(quote, "ABC") == Decimal("1.5")
         with pytest.raises(NoResponder):
             client.call("nobody", "quote", retry=None, wait_for_responder=0.01)
         with pytest.raises(CircuitOpen):
-            client.call("nobody", "quote", retry=Retry(attempts=9, first_delay=0.0))
+            client.call("nobody", "quote", retry=Retry(attempts=9, first=0.0))
 
     assert states == ["connecting", "connected", "closed"]
 

@@ -96,7 +96,7 @@ async def test_call_times_out_without_being_waited_for() -> None:
 async def test_delay_between_attempts_passes_at_once() -> None:
     busy = VerbError("busy", "try again")
     price = fake("prices", "quote", side_effect=[busy, busy, "9.99"])
-    retry = Retry(attempts=3, first_delay=_HOUR, longest_delay=_HOUR)
+    retry = Retry(attempts=3, first=_HOUR, longest=_HOUR)
     answers: list[Any] = []
 
     async def ask(client: Client) -> None:
@@ -121,7 +121,7 @@ def is_asking(client: Client) -> bool:
 
 async def test_attempts_end_with_the_time_of_the_call() -> None:
     price = fake("prices", "quote", raises=VerbError("busy", "try again"))
-    retry = Retry(attempts=1000, first_delay=600, longest_delay=600)
+    retry = Retry(attempts=1000, first=600, longest=600)
     errors: list[NebulaError] = []
 
     async def ask(client: Client) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from nebula.broker.messages import Message
-from nebula.broker.subscriptions import Subscription
+from nebula.broker.subscriptions import Nack, Subscription
 
 
 class Destination(Protocol):
@@ -38,7 +38,7 @@ class Destination(Protocol):
         ...
 
     def give_back(
-        self, subscription: Subscription, messages: Sequence[Message], now: float, *, requeue: bool
+        self, subscription: Subscription, messages: Sequence[Message], now: float, nack: Nack
     ) -> None:
         """These were NACKed."""
         ...

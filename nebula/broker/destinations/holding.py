@@ -8,14 +8,16 @@ from typing import Final, TypeAlias
 
 from nebula.broker.account import Account
 from nebula.broker.destinations.line import Line, PriorityLine, paged_bytes
+from nebula.broker.destinations.postponed import Postponed
 from nebula.broker.journal import Journal
 from nebula.broker.messages import Message
 from nebula.broker.policies import QueueRules
 from nebula.broker.shares import Usage
 from nebula.broker.store import KeptLine, PageRequest
+from nebula.broker.subscriptions import PLAIN_NACK, Nack
 
-Bury: TypeAlias = Callable[[Message, str, str, int], None]
-"""Takes a message that nobody consumed: from where, why, and how often it was delivered."""
+Bury: TypeAlias = Callable[[Message, str, str, int, Nack], None]
+"""Takes a message that nobody consumed: from where, why, how often delivered, and the last NACK."""
 
 # Where memory is scarce, a window is so much smaller.
 SCARCE: Final = 16
@@ -124,7 +126,13 @@ class Holding:
     @property
     def unacked_count(self) -> int:
         """Messages that were delivered and not settled."""
-        return self._unacked_count
+        return self._unacked_count - self.postponed_count
+
+    @property
+    def postponed_count(self) -> int:
+        """Messages that were NACKed and wait for their time."""
+        postponed = self._account.postponed.get(self)
+        return 0 if postponed is None else len(postponed.apart)
 
     @property
     def waiting(self) -> Iterator[Message]:
@@ -182,13 +190,24 @@ class Holding:
         Returns:
             How many that were.
         """
-        count = len(self._line)
+        count = len(self._line) + self._doom_postponed()
         self.clear_paged(reason)
         for line in self.lines:
             self.doomed.extend(line.front)
             line.front.clear()
         self._line.refresh()
         return count
+
+    def _doom_postponed(self) -> int:
+        postponed = self._account.postponed.pop(self, None)
+        if postponed is None:
+            return 0
+        self.doomed.extend(postponed.apart.values())
+        self._unacked_count -= len(postponed.apart)
+        if self._journal is not None:
+            for number, (_, line) in postponed.due.items():
+                self._journal.drop_postponed(line, number)
+        return len(postponed.apart)
 
     def forget_doomed(self, reason: str, most: int) -> bool:
         """Drop and count so many of what was taken out. Returns whether some are left."""
@@ -365,23 +384,82 @@ class Holding:
 
     # --- one message ---
 
-    def _take_back(self, messages: Iterable[Message], now: float, *, counted: bool) -> None:
-        """Requeue what a subscription did not consume, at the front and in order of arrival."""
+    def _take_back(
+        self, messages: Iterable[Message], now: float, *, counted: bool, nack: Nack = PLAIN_NACK
+    ) -> None:
+        """Requeue what a subscription did not consume, at the front and in order of arrival; or put it apart
+        for as long as the NACK says."""
         returned = []
         max_deliveries = self.rules.max_deliveries
         for message in messages:
             self._unacked_count -= 1
             attempts = self._attempts.get(message.number, 0) + counted
             if max_deliveries is not None and attempts >= max_deliveries:
-                self._let_die(message, "exhausted", attempts, now)
+                self._let_die(message, "exhausted", attempts, now, nack)
             else:
                 self._attempts[message.number] = attempts
-                returned.append(message)
-                self._note_expiry(message)
+                if nack.delay:
+                    self._postpone(message, now + nack.delay)
+                else:
+                    returned.append(message)
+                    self._note_expiry(message)
                 if counted and self._journal is not None and self._keeps(message):
                     self._journal.put_again(self._line.name_of(message), message, attempts)
         if returned:
             self._line.put_back(returned)
+
+    # --- what is postponed ---
+
+    def restore_postponed(self, number: int, line: str, due: float) -> None:
+        """A message of this line, in memory or on disk, was postponed until then by an earlier run."""
+        self._account.postponed.setdefault(self, Postponed()).due[number] = due, line
+
+    def _postpone(self, message: Message, due: float) -> None:
+        """Put a message apart. It still counts as taken and not settled, though nobody has it."""
+        self._unacked_count += 1
+        line = self._line.name_of(message)
+        # A dead letter or a drop has its time too.
+        at = due if message.expires_at is None else min(due, message.expires_at)
+        self._account.postponed.setdefault(self, Postponed()).add(message, line, at)
+        if self._journal is not None and self._keeps(message):
+            self._journal.put_postponed(line, message.number, at)
+
+    def put_back_due(self, now: float, most: int) -> int:
+        """Put back what is due, each in its place. Returns how many."""
+        postponed = self._account.postponed[self]
+        returned = postponed.take_due(now, most)
+        for message in returned:
+            self._unacked_count -= 1
+            self._note_expiry(message)
+            self._forget_time(message)
+        if returned:
+            self._line.put_back(returned)
+        return len(returned)
+
+    def _waits_for_its_time(self, message: Message, postponed: Postponed, now: float) -> bool:
+        """Whether a message whose turn has come was postponed by an earlier run: then it is put apart."""
+        time = postponed.due.get(message.number)
+        if time is None:
+            return False
+        if time[0] <= now:
+            self._forget_time(message)
+            return False
+        self._unacked_count += 1
+        # It has left its place, and its row may not be paged from now on.
+        self._attempts.setdefault(message.number, 0)
+        postponed.put_apart(message)
+        return True
+
+    def _forget_time(self, message: Message) -> None:
+        """It may be delivered at any time, or is gone."""
+        postponed = self._account.postponed.get(self)
+        time = None if postponed is None else postponed.due.pop(message.number, None)
+        if postponed is None or time is None:
+            return
+        if not postponed.due:
+            del self._account.postponed[self]
+        if self._journal is not None and self._keeps(message):
+            self._journal.drop_postponed(time[1], message.number)
 
     def _keeps(self, message: Message) -> bool:
         return self._keeps_all or message.head.is_persistent
@@ -428,7 +506,9 @@ class Holding:
         self.stored_bytes -= released_bytes
         self._account.stored_bytes -= released_bytes
 
-    def _let_die(self, message: Message, reason: str, deliveries: int, now: float) -> None:
+    def _let_die(
+        self, message: Message, reason: str, deliveries: int, now: float, nack: Nack = PLAIN_NACK
+    ) -> None:
         """To the dead-letter queue, or nowhere: a request that is over by now is of use to nobody."""
         if message.has_expired(now):
             reason = "expired"
@@ -437,7 +517,7 @@ class Holding:
             return
         self._forget(message)
         # Not our name: that of a queue which is bound to topics is no destination.
-        self._bury(message, message.head.destination, reason, deliveries)
+        self._bury(message, message.head.destination, reason, deliveries, nack)
 
     def _drop(self, messages: Iterable[Message], reason: str) -> None:
         """Forget messages that were counted as stored, and count them as lost."""
@@ -448,6 +528,8 @@ class Holding:
     def _forget(self, message: Message) -> None:
         self._let_go(message)
         self._attempts.pop(message.number, None)
+        if self._account.postponed:
+            self._forget_time(message)
         if self._journal is not None and self._keeps(message):
             payer = self.payer or message.head.usage
             self._journal.drop_message(self._line.name_of(message), message, payer)

@@ -24,7 +24,7 @@ from nebula.broker.messages import Head, Kind, Message
 from nebula.broker.patterns import PatternTable
 from nebula.broker.session import SNAPSHOT_END, Session
 from nebula.broker.shares import Resource, Usage, text_cost_bytes
-from nebula.broker.subscriptions import AckMode, Subscription
+from nebula.broker.subscriptions import AckMode, Nack, Subscription
 from nebula.headers import RESERVED_VALUE_PREFIX
 
 
@@ -331,8 +331,7 @@ class LastValues:
         subscription: Subscription,  # noqa: ARG002
         messages: Sequence[Message],  # noqa: ARG002
         now: float,  # noqa: ARG002
-        *,
-        requeue: bool,  # noqa: ARG002
+        nack: Nack,  # noqa: ARG002
     ) -> None:
         """Never asked for: a NACK is ignored here."""
         raise AssertionError

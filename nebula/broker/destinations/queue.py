@@ -2,7 +2,8 @@
 
 Invariants, checked after each step of the tests:
 
-- a message is in exactly one place: waiting (in memory, or on disk alone), or un-ACKed on one subscription;
+- a message is in exactly one place: waiting (in memory, or on disk alone), un-ACKed on one subscription, or
+  put apart until it is due (see `postponed`);
 - what waits is in order of arrival (numbers rise), also after messages came back;
 - nothing waits while a subscription has credit, unless the next page is on its way, or it waits for a commit
   (its own, or that of a message before it);
@@ -24,7 +25,7 @@ from nebula.broker.messages import Message, Verdict
 from nebula.broker.policies import QueueRules
 from nebula.broker.shares import Usage
 from nebula.broker.store import PageRequest
-from nebula.broker.subscriptions import AckMode, Subscription
+from nebula.broker.subscriptions import PLAIN_NACK, AckMode, Nack, Subscription
 
 
 class Queue(Bounded):
@@ -112,7 +113,7 @@ class Queue(Bounded):
         """It may be forgotten: nobody is subscribed, and nothing waits (or is to go with the last)."""
         if self.subscriptions or self.drained:
             return False
-        return self.auto_delete or not (len(self._line) or self.doomed)
+        return self.auto_delete or not (len(self._line) or self.doomed or self._unacked_count)
 
     @property
     def is_consumed(self) -> bool:
@@ -276,17 +277,23 @@ class Queue(Bounded):
         self.resume(subscription, now)
 
     def give_back(
-        self, subscription: Subscription, messages: Sequence[Message], now: float, *, requeue: bool
+        self,
+        subscription: Subscription,
+        messages: Sequence[Message],
+        now: float,
+        nack: Nack = PLAIN_NACK,
     ) -> None:
-        """Requeue at the front, or let them die: by `requeue`, or because too many deliveries failed."""
-        if requeue:
-            # A drain gives back messages that were never begun. Those of a transaction were.
+        """Requeue at the front, or put apart for a while, or let them die: by the NACK's word, or because
+        too many deliveries failed."""
+        if nack.requeue:
+            # A drain gives back messages that were never begun. Those of a transaction were, and so was what
+            # is to come again later.
             is_drain = subscription.is_drained and subscription not in subscription.session.parted
-            self._take_back(messages, now, counted=not is_drain)
+            self._take_back(messages, now, counted=not is_drain or nack.delay > 0, nack=nack)
         else:
             self._unacked_count -= len(messages)
             for message in messages:
-                self._let_die(message, "rejected", self._attempts.get(message.number, 0) + 1, now)
+                self._let_die(message, "rejected", self._attempts.get(message.number, 0) + 1, now, nack)
         self.resume(subscription, now)
 
     def resume(self, subscription: Subscription, now: float) -> None:
@@ -298,6 +305,13 @@ class Queue(Bounded):
             self._pump(now)
         elif self.is_deep:
             self._refill()
+
+    def put_back_due(self, now: float, most: int) -> int:
+        """Go on with what was postponed and is due. Returns how many."""
+        count = super().put_back_due(now, most)
+        if count:
+            self._pump(now)
+        return count
 
     def _next_taker(self) -> Subscription | None:
         takers = self._takers
@@ -312,6 +326,7 @@ class Queue(Bounded):
         """Dispatch what waits, as far as credit goes."""
         line = self._line
         first_uncommitted = self.first_uncommitted if self._account.uncommitted else None
+        postponed = self._account.postponed.get(self) if self._account.postponed else None
         while line.front:
             if first_uncommitted is not None and line.front[0].number >= first_uncommitted:
                 break
@@ -319,6 +334,8 @@ class Queue(Bounded):
             if taker is None:
                 break
             message = line.pop()
+            if postponed is not None and self._waits_for_its_time(message, postponed, now):
+                continue
             if message.has_expired(now):
                 self._let_die(message, "expired", self._attempts.get(message.number, 0), now)
                 continue

@@ -17,6 +17,7 @@ from nebula.broker.messages import Head, Kind, Message, Verdict
 from nebula.broker.notes import MESSAGES_DEAD
 from nebula.broker.policies import DestinationPolicy, PolicyTable, QueueRules, WhenFull
 from nebula.broker.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.subscriptions import PLAIN_NACK, Nack
 
 # PROTOCOL G: the name of an inbox that is gone is not given out again for an hour. So many
 # names are remembered at most, some 150 bytes each; the oldest of the principal that has most are forgotten
@@ -29,6 +30,9 @@ QUEUE_COST_BYTES: Final = 3_200
 
 # Of messages that may have expired so many are looked at in one go, over all queues: some 10 ms.
 _SWEPT_AT_ONCE = 20_000
+
+# Of postponed messages that are due so many are put back in one go, over all queues: some 10 ms.
+_PUT_BACK_AT_ONCE = 5_000
 
 
 class Queues:
@@ -242,6 +246,23 @@ class Queues:
             if queue is holding:
                 self.forget_if_idle(queue, now)
         self._forget_expired(now)
+        self._put_back_due(now)
+
+    def _put_back_due(self, now: float) -> None:
+        """Go on with what was postponed and is due."""
+        postponed = self._account.postponed
+        left = _PUT_BACK_AT_ONCE
+        for holding in list(postponed):
+            if left <= 0:
+                break
+            count = holding.put_back_due(now, left)
+            left -= count
+            if count and holding in postponed:
+                # To the end of the line, as above.
+                postponed[holding] = postponed.pop(holding)
+            queue = self._by_name.get(holding.name)
+            if count and queue is holding:
+                self.forget_if_idle(queue, now)
 
     def page_out(self, up_to: int) -> None:
         """Let large queues go what the store has.
@@ -261,12 +282,14 @@ class Queues:
         reason: str,
         deliveries: int,
         *,
+        nack: Nack = PLAIN_NACK,
         was_kept: bool = False,
         is_moved: bool = False,
     ) -> None:
         """Put a message that nobody consumed into the dead-letter queue, with why, or count it.
 
         Args:
+            nack: what was said last when it was given back.
             was_kept: it was on disk, whatever its SEND said, and so the dead letter is.
             is_moved: a queue had it.
         """
@@ -279,17 +302,19 @@ class Queues:
                 return
             queue = self.create(self.dead_letter, self._account.own)
         is_persistent = message.head.is_persistent or was_kept
-        dead = self._dead(message, source, reason, deliveries, is_persistent=is_persistent, is_moved=is_moved)
+        dead = self._dead(
+            message, source, reason, deliveries, nack, is_persistent=is_persistent, is_moved=is_moved
+        )
         # A crash before the commit leaves it in the queue where it died.
         if queue.send_once(dead, self._now) is not Verdict.ACCEPTED:
             self._account.dropped["dead-letter-full"] += 1
             self.forget_if_idle(queue, self._now)
 
-    def _bury(self, message: Message, source: str, reason: str, deliveries: int) -> None:
-        self.bury(message, source, reason, deliveries, is_moved=True)
+    def _bury(self, message: Message, source: str, reason: str, deliveries: int, nack: Nack) -> None:
+        self.bury(message, source, reason, deliveries, nack=nack, is_moved=True)
 
-    def _bury_kept(self, message: Message, source: str, reason: str, deliveries: int) -> None:
-        self.bury(message, source, reason, deliveries, was_kept=True, is_moved=True)
+    def _bury_kept(self, message: Message, source: str, reason: str, deliveries: int, nack: Nack) -> None:
+        self.bury(message, source, reason, deliveries, nack=nack, was_kept=True, is_moved=True)
 
     def _dead(
         self,
@@ -297,6 +322,7 @@ class Queues:
         source: str,
         reason: str,
         deliveries: int,
+        nack: Nack,
         *,
         is_persistent: bool,
         is_moved: bool,
@@ -308,6 +334,7 @@ class Queues:
             (names.DEAD_LETTER_FROM, source),
             (names.DEAD_LETTER_AT, str(round(wall * 1000))),
             (names.DEAD_LETTER_DELIVERIES, str(deliveries)),
+            *nack.failure,
         ]
         kept = message.head.headers[2:]
         if message.exchange is not None:

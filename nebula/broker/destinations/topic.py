@@ -17,7 +17,7 @@ from nebula.broker.destinations.queue import Queue
 from nebula.broker.messages import Message, Verdict
 from nebula.broker.patterns import PatternTable
 from nebula.broker.shares import Resource, Usage
-from nebula.broker.subscriptions import Subscription
+from nebula.broker.subscriptions import Nack, Subscription
 from nebula.headers import RESERVED_TOPIC_PREFIX
 
 
@@ -182,7 +182,7 @@ class Topics:
         """Nothing was un-ACKed."""
 
     def give_back(
-        self, subscription: Subscription, messages: Sequence[Message], now: float, *, requeue: bool
+        self, subscription: Subscription, messages: Sequence[Message], now: float, nack: Nack
     ) -> None:
         """Nothing was un-ACKed."""
 
