@@ -220,6 +220,8 @@ class _Run:
             value = load_json(data)
         except BadResult as error:
             return self.fail(JobError(of_job(error), code=error.code))
+        except ValueError as error:  # a number of more digits than Python reads
+            return self.fail(JobError(f"the result cannot be read again: {error}", code=BadResult.code))
         try:
             self.context.publish_outputs()
         except OSError as error:

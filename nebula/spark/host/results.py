@@ -130,6 +130,8 @@ class Results:
                 return load_json(data)
         except BadResult as error:
             raise ResultError(of_job(error), code=error.code) from error
+        except ValueError as error:  # a number of more digits than Python reads
+            raise ResultError(f"the result cannot be read again: {error}", code=BadResult.code) from error
         raise ResultError(
             f"the result is {len(data)} bytes of JSON, more than {self._max_bytes}: "
             "return a DataFrame, which is kept as Parquet",

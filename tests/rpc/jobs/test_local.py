@@ -232,8 +232,8 @@ async def test_output_appears_at_the_end_and_replaces_what_was_there(tmp_path: P
 @pytest.mark.parametrize(
     ("result", "code"),
     [
-        (object(), "job"),
-        (10**5000, "job"),
+        (object(), "bad-result"),
+        (10**5000, "bad-result"),
         ("x" * 70_000, "result-too-large"),
         # What is not kept need not be read.
         (["x" * 70_000, 10**5000], "result-too-large"),
@@ -259,16 +259,16 @@ class Writer(BaseModel):
 
 
 @pytest.mark.parametrize("result", [{"mean": math.nan}, {"mean": -math.inf}, Writer(mean=math.nan)])
-async def test_number_that_json_has_not_is_null_in_a_result(tmp_path: Path, result: Any) -> None:
+async def test_number_that_json_has_not_fails_the_job(tmp_path: Path, result: Any) -> None:
     def work() -> Any:
         return result
 
-    async with living(tmp_path, work) as (start, house, service):
-        job = await start()
-        await house.published.until(job, "done")
-        value = await _result(service, job)
+    async with living(tmp_path, work) as (start, house, _service):
+        end = await house.published.until(await start(), "failed")
 
-    assert value == {"mean": None}
+    assert end.error is not None
+    assert end.error.code == "bad-result"
+    assert "mean" in end.error.message
 
 
 async def test_spark_is_not_to_be_had_and_the_error_says_why(tmp_path: Path) -> None:
