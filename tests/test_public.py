@@ -120,7 +120,9 @@ def test_module_is_an_attribute_without_being_imported(name: str, home: str) -> 
 def raised_by(owner: type) -> set[str]:
     """The errors that the docstrings of a public class and its methods name, without Python's own."""
     names: set[str] = set()
-    for one in [owner, *(value for name, value in vars(owner).items() if not name.startswith("__"))]:
+    own = [each for each in owner.__mro__ if each.__module__.startswith("nebula.")]
+    members = (value for each in own for name, value in vars(each).items() if not name.startswith("__"))
+    for one in [owner, *members]:
         _, _, section = (inspect.getdoc(one) or "").partition("Raises:\n")
         for line in re.findall(r"^ {4}(\w+(?:, \w+)*):", section.split("\n\n")[0], re.MULTILINE):
             names |= set(line.split(", "))
