@@ -67,8 +67,8 @@ def engines(
 
     \b
     Examples:
-      nebula engines reports
-      nebula engines reports | jq -r '.[] | select(.broken) | .broken'
+      nebula engine list reports
+      nebula engine list reports | jq -r '.[] | select(.broken) | .broken'
     """
     from nebula.cli.asking import ask, asking_for_jobs
 

@@ -137,7 +137,7 @@ def rerun(
     Examples:
       nebula job rerun reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
       nebula job rerun reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB --priority 8
-      nebula job rerun reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB | nebula watch -
+      nebula job rerun reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB | nebula job watch -
     """
     from nebula.cli.asking import ask
 

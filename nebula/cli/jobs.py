@@ -49,9 +49,9 @@ def jobs(
 
     \b
     Examples:
-      nebula jobs reports --state running --state queued
-      nebula jobs reports --verb delays --since 2h --text "no readings"
-      nebula jobs reports --since 2026-10-01 --until 2026-11-01 --limit 200
+      nebula job list reports --state running --state queued
+      nebula job list reports --verb delays --since 2h --text "no readings"
+      nebula job list reports --since 2026-10-01 --until 2026-11-01 --limit 200
     """
     from nebula.cli.asking import ask, asking_for_jobs
     from nebula.cli.times import moment_of
@@ -84,8 +84,8 @@ def watch(
 
     \b
     Examples:
-      nebula watch reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
-      nebula call reports delays month:=1 | nebula watch - --result
+      nebula job watch reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
+      nebula call reports delays month:=1 | nebula job watch - --result
     """
     from nebula.cli.asking import ask
 
@@ -108,9 +108,9 @@ def watch(
 def cancel(
     job: JobId, *, broker: Url = None, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False
 ) -> None:
-    """Ask for a job's end and show its status now; `nebula watch` shows how it ends.
+    """Ask for a job's end and show its status now; `nebula job watch` shows how it ends.
 
-    Example: nebula cancel reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
+    Example: nebula job cancel reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
     """
     from nebula.cli.asking import ask
 

@@ -299,8 +299,9 @@ def test_print_settings_shows_value_and_origin_and_starts_nothing(tmp_path: Path
 
 
 _FILES = """
-import resource, sys
+import logging, resource, sys
 from nebula.cli import programs
+logging.basicConfig()
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 500))
 programs._raise_file_limit(int(sys.argv[1]))
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))

@@ -212,10 +212,11 @@ def test_hosted_service_that_fails_ends_the_broker_with_its_sentence(tmp_path: P
 
 
 def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """All that can be run, by their words."""
+    """All that can be run, by their words. Short forms are hidden: their help is that of the long ones."""
     if hasattr(command, "commands"):
         for word, each in command.commands.items():
-            yield from commands(each, f"{name} {word}")
+            if not each.hidden:
+                yield from commands(each, f"{name} {word}")
     else:
         yield name, command
 
