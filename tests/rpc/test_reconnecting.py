@@ -105,7 +105,7 @@ async def test_calls_in_flight_fail_with_an_error_each_that_holds_nothing_of_the
             await call(client)
 
     calls = [
-        sum(frame.f_code is Client.call.__code__ for frame, _ in traceback.walk_tb(error.__traceback__))
+        sum(frame.f_code is Client._called.__code__ for frame, _ in traceback.walk_tb(error.__traceback__))
         for error in errors
     ]
     assert calls == [1] * 5
