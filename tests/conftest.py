@@ -57,6 +57,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """In CI a skipped test is a failure, unless `allowed_skips.txt` lists it with its reason."""
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
+    # A worker can send only what can be encoded, and the log of a test may hold any text of a peer.
+    report.sections = [
+        (title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections
+    ]
     if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI") == "true":
         allowed = [line.split("#")[0].strip() for line in _ALLOWED_SKIPS.read_text().splitlines()]
         if item.nodeid not in allowed:
