@@ -210,6 +210,8 @@ class Connection(asyncio.Protocol):
         # Before it has logged in, nothing was refused; and another principal's refusals are not its.
         if refused <= 0 or not self._is_open:
             return 0.0
+        if not self._server.turns.has_other_principals(self._server.time()):
+            return 0.0
         return min(_LONGEST_REST_SECONDS, refused * _REST_SECONDS)
 
     def _line_up(self, rest_seconds: float = 0.0) -> None:

@@ -64,6 +64,9 @@ class Turns:
         self._reader = 0
         self._changed_at = float("-inf")
         self._over_at = 0.0
+        # The same by principal.
+        self._payer = ""
+        self._payer_changed_at = float("-inf")
 
     def begin(self, connection: Connection, now: float) -> Callable[[], bool] | None:
         """A connection is read now.
@@ -73,10 +76,16 @@ class Turns:
         """
         if id(connection) != self._reader:
             self._reader, self._changed_at = id(connection), now
+            if connection.payer != self._payer:
+                self._payer, self._payer_changed_at = connection.payer, now
         if now - self._changed_at >= _AT_WORK_SECONDS:
             return None
         self._over_at = time.perf_counter() + _SHORT_TURN_SECONDS
         return self._is_over
+
+    def has_other_principals(self, now: float) -> bool:
+        """Whether connections of several principals were read a moment ago."""
+        return now - self._payer_changed_at < _AT_WORK_SECONDS
 
     def _is_over(self) -> bool:
         return time.perf_counter() >= self._over_at

@@ -16,7 +16,7 @@ from nebula.broker.server import Server
 from nebula.broker.turns import Turns
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import octets
-from tests.faults.test_turns import connected
+from tests.faults.test_turns import CONNECT, FakeTransport, connected
 
 VALUES = 5000
 """More than one portion of a snapshot."""
@@ -76,6 +76,7 @@ def test_who_is_read_beside_others_has_short_turns(monkeypatch: pytest.MonkeyPat
     turns = Turns(loop, lambda *_: None, lambda: None)
     loop.close()
     one, other = Connection.__new__(Connection), Connection.__new__(Connection)
+    monkeypatch.setattr(Connection, "payer", "somebody")
     turns.begin(one, 0.0)
     assert turns.begin(one, 1.0) is None
     turns.begin(other, 1.0)
@@ -103,6 +104,9 @@ def test_who_is_refused_more_than_its_share_is_not_read_for_a_while() -> None:
         server = Server([], limits=Limits(max_destinations=10))
         await server.start()
         connection, transport = connected(server)
+        other = Connection(server, "somebody else")
+        other.connection_made(FakeTransport())  # type: ignore[arg-type]
+        other.data_received(CONNECT)
         connection.data_received(said(*[f"SEND destination:/queue/{number} | x" for number in range(5)]))
         was_read = transport.is_read
         connection.data_received(said(*[f"SEND destination:/queue/{number} | x" for number in range(5, 30)]))

@@ -274,7 +274,7 @@ async def test_error_that_another_service_answered_is_not_this_services_own() ->
             with pytest.raises(RemoteError) as caught:
                 await client.call(ask)
 
-    assert caught.value.code == "internal"
+    assert caught.value.code == "upstream-error"
 
 
 @verb(validate_results=False)

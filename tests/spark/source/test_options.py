@@ -47,7 +47,7 @@ def test_a_passcode_is_never_shown() -> None:
         ({**VALUES, "spool": "/tmp/spool"}, "read it in batch"),
         (TOPIC, "give durable"),
         ({**TOPIC, "durable": "mine"}, "give clientId"),
-        ({**QUEUE, "destination": "readings"}, "not a queue"),
+        ({**QUEUE, "destination": "queue/readings"}, "did you mean"),
         ({**QUEUE, "maxRowsPerBatch": "0"}, "maxRowsPerBatch '0' is not a whole number above 0"),
         ({**QUEUE, "prefetch": "many"}, "prefetch 'many' is not a whole number"),
         ({**QUEUE, "quietSeconds": "nan"}, "quietSeconds 'nan' is not a number of seconds"),
