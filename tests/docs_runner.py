@@ -111,6 +111,8 @@ class Shell:
             "NEBULA_BROKER": f"stomp://127.0.0.1:{self._ports['61613']}",
             "NEBULA_STATE": str(folder / "state"),
             "NEBULA_CACHE": os.environ.get("NEBULA_CACHE", str(folder / "cache")),
+            # Readers need not have it. It warns of what is not set.
+            "PYTEST_ADDOPTS": "-p no:asyncio",
             "TERM": "dumb",
             "COLUMNS": "100",
         }

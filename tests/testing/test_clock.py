@@ -96,7 +96,7 @@ async def test_call_times_out_without_being_waited_for() -> None:
 async def test_delay_between_attempts_passes_at_once() -> None:
     busy = VerbError("busy", "try again")
     price = fake("prices", "quote", side_effect=[busy, busy, "9.99"])
-    retry = Retry(attempts=3, first=_HOUR, longest=_HOUR)
+    retry = Retry(attempts=3, first=_HOUR, longest=_HOUR, jitter=0)
     answers: list[Any] = []
 
     async def ask(client: Client) -> None:
