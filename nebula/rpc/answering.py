@@ -20,7 +20,7 @@ from nebula.rpc.brokers import Brand
 from nebula.rpc.cancelling import Cancel, Withdrawn
 from nebula.rpc.chain import Middleware, answering_chain, unless_sent
 from nebula.rpc.context import Ending, Request, Surroundings
-from nebula.rpc.deadlines import deadline_of
+from nebula.rpc.deadlines import AMBIENT, HANDLED, deadline_of
 from nebula.rpc.envelope import BOO, Envelope, content_type_of, parse
 from nebula.rpc.errors import VerbError
 from nebula.rpc.gates import MOST_ASIDE, Gate
@@ -288,6 +288,9 @@ class Answerer:
             return failure(_no_verb(envelope, self._verbs))
         tally = self.tallies[verb.name]
         tally.requests += 1
+        # For the calls of middleware and handler. The worker's own context: the next request sets it anew.
+        AMBIENT.set(request.deadline)
+        HANDLED.set(request.headers)
         started = monotonic()
         try:
             if self._chain is None:

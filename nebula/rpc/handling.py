@@ -14,7 +14,6 @@ from nebula.rpc.answer_post import AnswerPost
 from nebula.rpc.answers import Answer, success
 from nebula.rpc.avro_bodies import AvroValue
 from nebula.rpc.context import Ending, Request, attempts_before
-from nebula.rpc.deadlines import AMBIENT, HANDLED
 from nebula.rpc.envelope import Envelope
 from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency.replaying import Replays
@@ -116,7 +115,6 @@ class Handling:
         limiter: anyio.CapacityLimiter,
     ) -> T:
         """Have done what `run` does, with what the handler wants beside its parameters."""
-        _hand_on(request)
         request.scope = scope
         provided = request.provided = request.provided or Provided(limiter)
         with provided:
@@ -135,8 +133,6 @@ class Handling:
         scope: CancelScope,
         limiter: anyio.CapacityLimiter,
     ) -> Answer:
-        # For the calls that it makes. The worker's own context: the next request sets it anew.
-        _hand_on(request)
         if verb.is_async:
             request.scope = scope
             result = await verb.invoke(arguments, request)
@@ -167,16 +163,9 @@ class Handling:
         _limiter: anyio.CapacityLimiter,
     ) -> Answer | None:
         """Send what the handler yields; to who knows nothing of streams, as one answer if it is short."""
-        _hand_on(request)
         if wants_stream(request) and self._answers.may_answer(request.reply_to, request.reply_id):
             await self._streams.send(verb, arguments, request)
             return None
         # As for any other handler, see `_run`.
         request.scope = scope if verb.is_async else None
         return Answer(verb.response, await self._streams.collect(verb, arguments, request))
-
-
-def _hand_on(request: Request) -> None:
-    """Say for which request the calls of the handler are."""
-    AMBIENT.set(request.deadline)
-    HANDLED.set(request.headers)

@@ -14,7 +14,9 @@ import anyio.to_thread
 import pytest
 
 from nebula.errors import CallTimeout
+from nebula.rpc.answers import Answer
 from nebula.rpc.cancelling import Cancel
+from nebula.rpc.chain import CallNext
 from nebula.rpc.client import Client
 from nebula.rpc.context import Ending, Request, attempts_before
 from nebula.rpc.deadlines import AMBIENT, deadline_of
@@ -393,3 +395,29 @@ async def test_undo_at_the_deadline_calls_with_a_time_of_its_own(serving: Servin
             await undone.wait()
         # It was for that handler alone.
         assert await client.call(app.name, "ping") is None
+
+
+@pytest.mark.anyio
+async def test_calls_of_middleware_have_the_time_of_its_own_request(serving: Serving, client: Client) -> None:
+    left: list[float | None] = []
+
+    async def look(request: Request, call_next: CallNext) -> Answer:
+        deadline = AMBIENT.get()
+        left.append(None if deadline is None else deadline - monotonic())
+        return await call_next(request)
+
+    app = Responder(f"looked-at-{uuid4().hex}", concurrency=1, middleware=[look])
+
+    @app.verb
+    async def note() -> str:
+        return "noted"
+
+    async with serving(app):
+        for seconds in (30.0, 600.0):
+            await client.with_options(timeout=seconds).call(note)
+
+    first, second = left
+    assert first is not None
+    assert first <= 30
+    assert second is not None
+    assert 30 < second <= 600
