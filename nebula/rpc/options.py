@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Final
 
+from nebula.nearest import did_you_mean, nearest
 from nebula.rpc.retrying import CallOptions
 from nebula.rpc.start_options import StartOptions
 
@@ -42,9 +42,8 @@ def require_options(where: str, given: Collection[str], known: Collection[str]) 
         TypeError: which, and what was meant.
     """
     for name in sorted(set(given) - set(known)):
-        if close := get_close_matches(name, sorted(known), 1):
-            raise TypeError(f"{where} has no option {name}: did you mean {close[0]}?")
-        raise TypeError(f"{where} has no option {name}; it has {', '.join(sorted(known))}")
+        hint = did_you_mean(name, sorted(known)) or f"; it has {', '.join(sorted(known))}"
+        raise TypeError(f"{where} has no option {name}{hint}")
 
 
 def require_named(
@@ -71,7 +70,7 @@ def require_named(
             '{"name": value})'
         )
     unknown = set(given) - known - {"parameters"}
-    if unknown and not any(get_close_matches(name, sorted(known), 1) for name in unknown):
+    if unknown and not any(nearest(name, sorted(known)) for name in unknown):
         names = ", ".join(f'"{name}": …' for name in sorted(unknown))
         raise TypeError(
             f"{where} has no option {', '.join(sorted(unknown))}; parameters go into one object: "

@@ -137,7 +137,8 @@ def fake(
         job: the verb that is named is one of a job.
         service: for functions with the bare `@verb` mark, which do not know theirs.
         returns: the value of each answer.
-        raises: what each call fails with: a `VerbError` is the answer, all else is `internal`.
+        raises: what each call fails with, as a handler's exception would: a `VerbError` is the answer, the
+            failure of a call is one of `upstream-…`, all else is `internal`.
         side_effect: called for each call, with the arguments by name, or by name of service and verb with
             the parameters alone; `async` or not. Or what the calls get one after the other: values, and
             exceptions to raise.

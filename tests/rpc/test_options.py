@@ -78,13 +78,13 @@ client.call('prices', 'quote', {"qty": …, "symbol": …})""",
         "call",
         ("prices", "quote"),
         {"timout": 2},
-        "client.call('prices', …) has no option timout: did you mean timeout?",
+        "client.call('prices', …) has no option timout; did you mean 'timeout'?",
     ),
     (
         "start",
         ("prices", "total"),
         {"dedup": "x"},
-        "client.start('prices', …) has no option dedup: did you mean dedupe?",
+        "client.start('prices', …) has no option dedup; did you mean 'dedupe'?",
     ),
     (
         "send",
@@ -96,7 +96,7 @@ client.call('prices', 'quote', {"qty": …, "symbol": …})""",
         "send",
         ("prices", "quote"),
         {"expire_in": 2},
-        "client.send('prices', …) has no option expire_in: did you mean expires_in?",
+        "client.send('prices', …) has no option expire_in; did you mean 'expires_in'?",
     ),
 ]
 
@@ -130,7 +130,7 @@ def test_unknown_option_is_told_with_what_was_meant(kind: type[Client] | type[sy
     client: Any = kind("stomp://localhost:1")
 
     with pytest.raises(
-        TypeError, match=r"^client.with_options\(…\) has no option prio: did you mean priority\?$"
+        TypeError, match=r"^client.with_options\(…\) has no option prio; did you mean 'priority'\?$"
     ):
         client.with_options(prio=9)
     with pytest.raises(
