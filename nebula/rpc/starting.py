@@ -15,7 +15,7 @@ from nebula.rpc.envelope import JSON_TYPE
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle
-from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
+from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified, unqualified
 from nebula.rpc.messaging import Messaging
 from nebula.rpc.options import require_named
 from nebula.rpc.replies import read_value, reading
@@ -148,6 +148,11 @@ class Starting(Messaging):
             )
         via = early.get("via")
         with reading(f"the answer of {target.destination}"):
+            service, _ = unqualified(early["job"])
+            # Asked at the queue of one instance, `reports.a`, or at its service's. A handle for a job of
+            # another service would send there in our name.
+            if not f"{target.service}.".startswith(f"{service}."):
+                raise ValueError("the job is one of another service")
             return JobHandle(self, early["job"], via=None if via is None else str(via), read=read)
 
     def job(self, job: str) -> JobHandle[Any]:

@@ -132,6 +132,29 @@ async def test_verb_that_is_no_job_cannot_be_started(client: Client, shop: Shop)
         await client.start(shop.app.name, "quick")
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"job": "payments/" + "0" * 26},
+        {"job": "sho/" + "0" * 26},
+        {"job": "0" * 26},
+        {"job": "shop/" + "0" * 26, "via": "/queue/payments"},
+    ],
+)
+async def test_answer_that_names_a_job_or_a_queue_of_another_service_is_not_believed(
+    client: Client, serving: Serving, answer: dict[str, str]
+) -> None:
+    hostile = Responder("shop")
+
+    @hostile.verb
+    async def add() -> dict[str, str]:
+        return answer
+
+    async with serving(hostile):
+        with anyio.fail_after(5), pytest.raises(UnexpectedReply):
+            await client.start("shop", "add")
+
+
 async def test_job_cannot_be_called_by_function(client: Client, shop: Shop) -> None:
     with pytest.raises(TypeError, match=r"client\.start"):
         await client.call(shop.add, 1)  # type: ignore[call-overload]  # wrong for the checker, too

@@ -114,7 +114,7 @@ class JobHandle(Generic[_T]):
     Args:
         client: to ask with.
         job: `<service>/<ulid>`.
-        via: the queue of the instance that holds it, where known.
+        via: the queue of the instance that holds it, where known; one of the service's own.
         ask_after: seconds without news after which `watch` asks.
         read: makes what the job's function returns of the result; by default it is JSON's. Raises pydantic's
             ValidationError.
@@ -141,7 +141,16 @@ class JobHandle(Generic[_T]):
         self._pause = min(_PAUSE_SECONDS, ask_after)
         self._service, self._ulid = service, ulid
         self._home = f"/queue/{service}"
-        self._queue = via or self._home
+        self._queue = self._own_queue(via) if via else self._home
+
+    def _own_queue(self, via: str) -> str:
+        """`via`, if the service or one of its instances has it.
+
+        What a service says must not make its caller send to queues of others in the caller's name.
+        """
+        if via != self._home and not via.startswith(f"{self._home}."):
+            raise ValueError(f"{via!r} is no queue of the service {self._service!r}")
+        return via
 
     async def status(self) -> JobStatus:
         """How the job is now."""
@@ -400,7 +409,7 @@ class JobHandle(Generic[_T]):
                 raise
             # Once: two instances that send us to each other must not keep us busy.
             with reading(f"where {self.id} is"):
-                self._queue = str(error.details["via"])
+                self._queue = self._own_queue(str(error.details["via"]))
         return await self._client.call_queue(self._queue, verb, parameters, timeout=timeout)
 
     def _ended(self, status: JobStatus) -> JobEnded:

@@ -255,6 +255,26 @@ async def test_two_instances_that_point_at_each_other_are_asked_once_each(tmp_pa
     assert client.asked == ["/queue/counting.a", "/queue/counting.b"]
 
 
+@pytest.mark.parametrize("queue", ["/queue/payments", "/queue/counting-house", "/topic/counting.a", "None"])
+async def test_service_that_names_a_queue_of_another_is_not_believed(tmp_path: Path, queue: str) -> None:
+    class Hostile(FakeClient):
+        async def call_queue(
+            self, queue_: str, verb: str, parameters: Any, *, timeout: float | None = None
+        ) -> Any:
+            self.asked.append(queue_)
+            raise RemoteError("elsewhere", "ask there", details={"via": queue})
+
+    house = House(tmp_path)
+    async with house.living() as service:
+        client = Hostile(service)
+        with pytest.raises(UnexpectedReply):
+            await JobHandle(client, "counting/" + "0" * 26).cancel()
+        with pytest.raises(ValueError, match="no queue of the service"):
+            JobHandle(client, "counting/" + "0" * 26, via=queue)
+
+    assert client.asked == ["/queue/counting"]
+
+
 async def test_job_that_nobody_knows_is_not_found(tmp_path: Path) -> None:
     house = House(tmp_path)
     async with house.living() as service:
