@@ -100,7 +100,7 @@ async def test_each_job_runs_once_while_requests_are_refused(new_house: Callable
     houses = [new_house(name) for name in "ab"]
     accepted, refused = list[str](), Counter[str]()
     for house in houses:
-        house.limits = JobLimits(max_queued=4)
+        house.limits = JobLimits(max_queued=4, owner_share=1.0)
 
     async def ask_for(house: House, service: JobService, jobs: int) -> None:
         while jobs > 0:

@@ -83,6 +83,10 @@ class JobBoard:
         """How many jobs wait for their turn or for their time."""
         return len(self._waiting)
 
+    def queued_by(self, owner: str | None) -> int:
+        """How many of them are one owner's."""
+        return sum(job.record.owner == owner for job in self._waiting)
+
     def standing(self, job: str) -> Standing:
         """Where a job stands in its line, and what it waits for."""
         found = self._open.get(job)

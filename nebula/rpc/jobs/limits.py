@@ -42,7 +42,7 @@ class JobLimits:
     """Numbers that bound what jobs may cost. Times are seconds.
 
     Attributes:
-        max_queued: waiting jobs; above it requests are refused as `busy`.
+        max_queued: waiting jobs; above it requests are refused as `busy`. See `owner_share`.
         check_timeout: for a verb's `check`.
         cancel_grace: for a cancelled job to end, before it is called cancelled although its code runs on.
         keep_for: how long an ended job is remembered.
@@ -51,8 +51,9 @@ class JobLimits:
         max_stored_bytes: bytes of all jobs in the registry: parameters, results that are values, previews,
             logs. Above it, ended jobs are removed: of the owner with the most bytes first, the oldest first.
             If none can be removed, new jobs are refused as `busy`.
-        owner_share: fraction of that which the open jobs of one owner may take; above it the owner's requests
-            are refused as `busy`. Above 0, at most 1.
+        owner_share: fraction of `max_stored_bytes` that the open jobs of one owner may take, and of
+            `max_queued` that its waiting jobs may; above it the owner's requests are refused as `busy`. Above
+            0, at most 1.
         min_free_disk_bytes: free space to leave on the registry's disk, if it is a disk of this machine;
             below it requests are refused as `busy`.
         max_waiting: callers of `job.wait`, `job.result` and `job.log` that are kept waiting at once; others
@@ -65,7 +66,7 @@ class JobLimits:
         ValueError: one is below 0, `owner_share` above 1, or `lease` too short.
     """
 
-    max_queued: int = 1000
+    max_queued: int = 2000
     check_timeout: float = 2.0
     cancel_grace: float = 10.0
     keep_for: float = 30 * 86400.0

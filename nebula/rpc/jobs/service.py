@@ -235,11 +235,11 @@ class JobService:
 
     async def _admit(self, draft: JobRecord, verb: JobVerb) -> tuple[JobRecord, Standing]:
         try:
-            return await self._admission.admit(draft, self._refusal(verb))
+            return await self._admission.admit(draft, self._refusal(verb, draft.owner))
         except NoRoom as lacking:
             if not await self.housekeeping.make_room(lacking.wanted):
                 raise
-        return await self._admission.admit(draft, self._refusal(verb))
+        return await self._admission.admit(draft, self._refusal(verb, draft.owner))
 
     def _receipt(self, record: JobRecord, position: int | None, via: str) -> dict[str, Any]:
         return {
@@ -250,13 +250,19 @@ class JobService:
             "via": via,
         }
 
-    def _refusal(self, verb: JobVerb) -> VerbError | None:
+    def _refusal(self, verb: JobVerb, owner: str | None) -> VerbError | None:
         """Why a new job is not taken on now. One that is known already is answered all the same."""
         reason = self.runners[verb.engine].is_broken
         if reason is not None and verb.name not in self._left_to_others():
             return VerbError("engine-unavailable", reason)
         if self._board.queued + self._accepting > self.limits.max_queued:
             return VerbError("busy", f"{self._board.queued} jobs are queued, try later")
+        share = int(self.limits.max_queued * self.limits.owner_share)
+        # One owner's jobs are counted only where all together are as many.
+        if self._board.queued >= share and (own := self._board.queued_by(owner)) >= share:
+            return VerbError(
+                "busy", f"{own} jobs of {owner or 'all callers'} are queued, their share; try later"
+            )
         return None
 
     # --- living ---

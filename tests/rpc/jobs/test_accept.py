@@ -294,7 +294,7 @@ async def test_known_job_is_not_checked_again(house: House) -> None:
 
 async def test_full_queue_is_busy_but_knows_its_jobs(house: House) -> None:
     house.runner.max_running = 1
-    house.limits = JobLimits(max_queued=2)
+    house.limits = JobLimits(max_queued=2, owner_share=1.0)
     async with house.living() as service:
         await house.accept(service)
         waiting = [await house.accept(service, **DELIVERY), await house.accept(service)]

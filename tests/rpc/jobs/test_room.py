@@ -167,6 +167,20 @@ async def test_open_jobs_of_one_owner_take_their_share_and_no_more(house: House)
         assert len(await _kept(service)) == 5
 
 
+async def test_waiting_jobs_of_one_owner_take_their_share_of_the_line_and_no_more(house: House) -> None:
+    house.runner.max_running = 1
+    house.limits = JobLimits(max_queued=6)
+    async with house.living() as service:
+        for _ in range(4):  # one of them runs
+            await _ask(house, service, "mallory", 10)
+        with pytest.raises(VerbError, match="3 jobs of mallory are queued, their share") as caught:
+            await _ask(house, service, "mallory", 10)
+        await _ask(house, service, "alice", 10)
+
+        assert (caught.value.code, caught.value.retryable) == ("busy", True)
+        assert len(await _kept(service)) == 5
+
+
 async def test_job_is_busy_where_nothing_can_make_way_and_nothing_is_forgotten(house: House) -> None:
     house.limits = JobLimits(max_stored_bytes=_MB, owner_share=1.0)
     async with house.living() as service:
