@@ -257,7 +257,7 @@ class JobService:
             return VerbError("engine-unavailable", reason)
         if self._board.queued + self._accepting > self.limits.max_queued:
             return VerbError("busy", f"{self._board.queued} jobs are queued, try later")
-        share = int(self.limits.max_queued * self.limits.owner_share)
+        share = max(1, int(self.limits.max_queued * self.limits.owner_share))
         # One owner's jobs are counted only where all together are as many.
         if self._board.queued >= share and (own := self._board.queued_by(owner)) >= share:
             return VerbError(

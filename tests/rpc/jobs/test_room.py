@@ -181,6 +181,16 @@ async def test_waiting_jobs_of_one_owner_take_their_share_of_the_line_and_no_mor
         assert len(await _kept(service)) == 5
 
 
+async def test_owner_may_have_a_job_wait_however_short_the_line_is(house: House) -> None:
+    house.runner.max_running = 1
+    house.limits = JobLimits(max_queued=1)
+    async with house.living() as service:
+        for _ in range(2):
+            await _ask(house, service, "alice", 10)
+
+        assert len(await _kept(service)) == 2
+
+
 async def test_job_is_busy_where_nothing_can_make_way_and_nothing_is_forgotten(house: House) -> None:
     house.limits = JobLimits(max_stored_bytes=_MB, owner_share=1.0)
     async with house.living() as service:
