@@ -71,8 +71,8 @@ async def order(wish: Wish, client: Nebula) -> Order:
 
 @web.post("/reports", status_code=202)
 async def start_report(client: Nebula, day: date | None = None) -> dict[str, str]:
-    """Have the report of a day made, by default of yesterday. A second click has the same job."""
-    job = await client.with_options(dedupe=f"takings {day}").start(takings, day)
+    """Have the report of a day made, by default of yesterday."""
+    job = await client.start(takings, day)
     return {"job": job.id}
 
 
