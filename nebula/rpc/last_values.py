@@ -241,11 +241,11 @@ async def _look(caller: Caller, pattern: str, seconds: float) -> dict[str, Messa
     try:
         with anyio.fail_after(seconds):
             stomp = _require_last_values(await caller.connected(seconds), caller, pattern)
-            found = {}
-            async with stomp.subscribe(pattern, eager=True) as subscription:
-                async with aclosing(subscription.snapshot()) as messages:
-                    async for message in messages:
-                        found[message.destination] = message
+            async with (
+                stomp.subscribe(pattern, eager=True) as subscription,
+                aclosing(subscription.snapshot()) as messages,
+            ):
+                found = {message.destination: message async for message in messages}
             # What was deleted meanwhile came as nothing.
             return {destination: message for destination, message in found.items() if message.body}
     except TimeoutError as error:

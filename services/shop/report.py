@@ -27,7 +27,7 @@ class Sold(BaseModel):
 @app.job(on_lost="rerun")
 def takings(ctx: Job, day: date | None = None) -> list[Sold]:
     """What was sold on a day (UTC), by default yesterday; what brought the most comes first."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions
 
     day = day or datetime.now(UTC).date() - timedelta(days=1)
     recorded = Path(os.environ.get("SHOP_RECORDED", "recorded"), "message.queue.shop.orders")
@@ -36,11 +36,12 @@ def takings(ctx: Job, day: date | None = None) -> list[Sold]:
             ctx.log(f"no orders were ever recorded in {recorded}")
             return []
         messages = ctx.read.avro(recorded, columns=["body"], where=f"date = '{day}'")
-        orders = messages.select(F.from_json(F.col("body").cast("string"), _ORDER).alias("order"))
+        order = functions.from_json(functions.col("body").cast("string"), _ORDER)
+        orders = messages.select(order.alias("order"))
     with ctx.step(2, 2, "add up"):
         by_item = orders.groupBy("order.item").agg(
-            F.count("*").alias("orders"),
-            F.sum("order.count").alias("pieces"),
-            F.sum("order.cents").alias("cents"),
+            functions.count("*").alias("orders"),
+            functions.sum("order.count").alias("pieces"),
+            functions.sum("order.cents").alias("cents"),
         )
-        return [Sold(**row.asDict()) for row in by_item.orderBy(F.desc("cents"), "item").collect()]
+        return [Sold(**row.asDict()) for row in by_item.orderBy(functions.desc("cents"), "item").collect()]
