@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from nebula.rpc.injection import Depends
     from nebula.rpc.jobs import Job, JobCancelled, JobHandle, JobState, JobStatus
     from nebula.rpc.lifespan import lifespan_state
+    from nebula.rpc.problems import Problem, problem_of
     from nebula.rpc.reconnecting import ConnectionState
     from nebula.rpc.responder import Responder
     from nebula.rpc.retrying import Retry
@@ -72,6 +73,7 @@ __all__ = [
     "NebulaError",
     "NoResponder",
     "OutsideBroker",
+    "Problem",
     "Refused",
     "Rejected",
     "RemoteError",
@@ -88,6 +90,7 @@ __all__ = [
     "embedded",
     "in_avro",
     "lifespan_state",
+    "problem_of",
     "sync",
     "testing",
     "verb",
@@ -107,6 +110,7 @@ _HOMES = {
     "JobState": "nebula.rpc.jobs",
     "JobStatus": "nebula.rpc.jobs",
     "Message": "nebula.stomp.messages",
+    "Problem": "nebula.rpc.problems",
     "Request": "nebula.rpc.context",
     "Responder": "nebula.rpc.responder",
     "Retry": "nebula.rpc.retrying",
@@ -118,6 +122,7 @@ _HOMES = {
     "embedded": "nebula.host.embedding",
     "in_avro": "nebula.rpc.avro_bodies",
     "lifespan_state": "nebula.rpc.lifespan",
+    "problem_of": "nebula.rpc.problems",
     "verb": "nebula.rpc.verbs",
 }
 

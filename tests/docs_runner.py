@@ -25,8 +25,8 @@ from tests.ports import free_port
 _FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
-# Of STOMP and of HTTP, as the pages have them.
-_USUAL_PORTS = ("61613", "61680")
+# Of STOMP, of HTTP and of a reader's own web application, as the pages have them.
+_USUAL_PORTS = ("61613", "61680", "8000")
 # A page may start Spark, on a machine that is busy with other tests.
 _DEADLINE = 120.0
 

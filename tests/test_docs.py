@@ -12,7 +12,7 @@ from tests.docs_runner import Command, matches, read_page, run_page
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # They start Spark: see tests/spark/test_pages.py.
-SPARK_PAGES = {"reading.md", "spark-job.md", "spark-streaming.md"}
+SPARK_PAGES = {"build-in-an-hour.md", "reading.md", "spark-job.md", "spark-streaming.md"}
 # They need foreign programs; see tests/foreign.
 FOREIGN_PAGES = {"postgresql-registry.md"}
 RUN_PAGES = [

@@ -150,8 +150,9 @@ class _Shown:
         if self._line is not None:
             self._line.stop()
         if (status := self._latest) is not None:
+            messages = "1 message" if status.messages == 1 else f"{status.messages:,} messages"
             files = "1 file" if status.files == 1 else f"{status.files} files"
-            sentence = f"recorded {status.messages:,} messages in {files}"
+            sentence = f"recorded {messages} in {files}"
             self._output.event(sentence, event="stopped", **status.as_dict())
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -20,13 +20,13 @@ import anyio
 from pydantic_core import from_json
 
 from nebula.broker.http_posts import JSON_TYPE, Answer, Posted, problem, too_large
-from nebula.errors import CallTimeout, ConnectionLost, NebulaError, NoResponder, Rejected, RemoteError
-from nebula.headers import REJECTED_FULL, REJECTED_UNAUTHORISED, TIMEOUT
+from nebula.errors import ConnectionLost, NebulaError, NoResponder
+from nebula.headers import TIMEOUT
 from nebula.host.pipe import AppEnd, join
 from nebula.logs import get_logger
 from nebula.rpc.client import Client
 from nebula.rpc.envelope import ascii_json, dump_json, encode
-from nebula.rpc.errors import CODES
+from nebula.rpc.problems import problem_of
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -56,34 +56,6 @@ _PARTING_SECONDS: Final = 0.5
 # What stands around the parameters in the body of a request, beside the verb.
 _ENVELOPE_BYTES: Final = 64
 _MOST_FIELDS: Final = 20
-
-STATUSES: Final[Mapping[str, HTTPStatus]] = {
-    "bad-request": HTTPStatus.BAD_REQUEST,
-    "bad-parameters": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "not-allowed": HTTPStatus.FORBIDDEN,
-    "unknown-verb": HTTPStatus.NOT_FOUND,
-    "not-found": HTTPStatus.NOT_FOUND,
-    "elsewhere": HTTPStatus.CONFLICT,
-    "cancelled": HTTPStatus.CONFLICT,
-    "streaming-only": HTTPStatus.NOT_ACCEPTABLE,
-    "deadline-exceeded": HTTPStatus.GATEWAY_TIMEOUT,
-    "bad-result": HTTPStatus.INTERNAL_SERVER_ERROR,
-    "upstream-timeout": HTTPStatus.GATEWAY_TIMEOUT,
-    "upstream-error": HTTPStatus.BAD_GATEWAY,
-    "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
-    "too-many-attempts": HTTPStatus.INTERNAL_SERVER_ERROR,
-    "result-too-large": HTTPStatus.INTERNAL_SERVER_ERROR,
-    "error": HTTPStatus.INTERNAL_SERVER_ERROR,
-}
-
-
-def status_of(code: str, *, retryable: bool = False) -> HTTPStatus:
-    """The status of an error code. Of what has none: 503 where the same call may succeed later, else 422."""
-    known = CODES.get(code)
-    if known is not None:
-        retryable = known.is_retryable
-    later = HTTPStatus.SERVICE_UNAVAILABLE if retryable else HTTPStatus.UNPROCESSABLE_ENTITY
-    return STATUSES.get(code, later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,28 +335,7 @@ def _seconds_of(posted: Posted) -> float:
 
 def answer_to(error: NebulaError) -> Answer:
     """The answer to a call that has failed."""
-    if isinstance(error, RemoteError):
-        return _remote(error)
-    if isinstance(error, NoResponder):
-        return problem(HTTPStatus.NOT_FOUND, "no-responder", "nobody serves there", retryable=True)
-    if isinstance(error, CallTimeout):
-        return problem(HTTPStatus.GATEWAY_TIMEOUT, "timeout", "no answer came in time")
-    if isinstance(error, Rejected):
-        return _rejected(error)
-    return problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "the broker takes no calls of yours now")
-
-
-def _remote(error: RemoteError) -> Answer:
-    fields = {"code": error.code, "message": error.message, "retryable": error.retryable}
-    if error.details is not None:
-        fields["details"] = error.details
-    status = status_of(error.code, retryable=error.retryable)
-    return Answer(status, dump_json(fields) + b"\n", JSON_TYPE)
-
-
-def _rejected(error: Rejected) -> Answer:
-    if error.verdict == REJECTED_UNAUTHORISED:
-        return problem(HTTPStatus.FORBIDDEN, "not-allowed", "you may not call this service")
-    if error.verdict == REJECTED_FULL:
-        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "the service's queue is full")
-    return problem(HTTPStatus.BAD_REQUEST, "bad-request", f"the broker has refused the call: {error.verdict}")
+    told = problem_of(error)
+    # Which service it is, the path says: there is no such thing.
+    status = HTTPStatus.NOT_FOUND if isinstance(error, NoResponder) else told.status
+    return Answer(status, dump_json(told.body) + b"\n", JSON_TYPE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -34,7 +34,7 @@ from nebula.rpc.statistics import Tally, listener_to_json
 from nebula.rpc.values import Schemas, plain_value
 from nebula.stomp.client import AckMode, Listener, Message, StompClient
 
-__all__ = ["Consumer", "Consumers"]
+__all__ = ["WATCHERS", "Consumer", "Consumers"]
 
 _log = get_logger(__name__)
 
@@ -49,6 +49,10 @@ _MOST_TEXT: Final = 1_000
 _NEVER_HANDLED: Final = "delivered as often as may be, and never handled"
 
 _OCTETS: Final = "application/octet-stream"
+
+WATCHERS: Final[list[tuple[Callable[..., Any], Callable[[BaseException | None], None]]]] = []
+"""Functions, and what is told of each message that they handled, or could not. For tests: see
+`nebula.testing.handled`."""
 
 # What is wrong with the message itself, so that it will be as wrong when it comes again.
 _UNREADABLE: Final = (AvroError, UnexpectedReply, VerbError)
@@ -266,6 +270,7 @@ class Consumer:
         except _UNREADABLE as error:
             self.unreadable += 1
             self._give_up(message, _failure_of(error, "bad-request"))
+            self._tell(error)
             return
         except ConnectionLost:
             raise
@@ -281,6 +286,7 @@ class Consumer:
             self._fail(message, failed, failures)
         elif not self._acks_early:
             message.ack()
+        self._tell(failed)
 
     async def _body(self, message: Message) -> tuple[Any, bool]:
         """What a message says, and whether that is text, which may stand for something else."""
@@ -398,6 +404,11 @@ class Consumer:
             message.nack(requeue="false", **why)
         else:
             message.ack()
+
+    def _tell(self, error: BaseException | None) -> None:
+        for function, told in tuple(WATCHERS):
+            if function == self.subscriber.verb.function:
+                told(error)
 
     def _place(self, message: Message) -> dict[str, str]:
         return {"destination": message.destination, "handler": self.subscriber.verb.name}

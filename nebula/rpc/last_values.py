@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import anyio
@@ -24,7 +25,7 @@ from nebula.stomp.client import AckMode, Message, StompClient, Subscription
 if TYPE_CHECKING:
     from nebula.avro import Schema
 
-__all__ = ["LastValue", "ValueChanges"]
+__all__ = ["LastValue", "ValueChanges", "read_values"]
 
 T = TypeVar("T")
 
@@ -128,22 +129,12 @@ class LastValue(Generic[T]):
         return ValueChanges(self)
 
     async def _send(self, body: bytes, headers: dict[str, str]) -> None:
-        self._check(await self._caller.connected(self._timeout))
+        _require_last_values(await self._caller.connected(self._timeout), self._caller, self.destination)
         await self._caller.deliver(self.destination, body, headers, self._timeout)
 
     async def _look(self, seconds: float) -> Message | None:
-        try:
-            with anyio.fail_after(seconds):
-                stomp = self._check(await self._caller.connected(seconds))
-                async with stomp.subscribe(self.destination, eager=True) as subscription:
-                    return await _present(subscription)
-        except TimeoutError as error:
-            raise CallTimeout(f"the broker did not tell of {self.destination} in time") from error
-
-    def _check(self, stomp: StompClient) -> StompClient:
-        if not self._caller.brand.has_last_values:
-            raise no_last_values(self.destination, stomp.server)
-        return stomp
+        present = await _look(self._caller, self.destination, seconds)
+        return next(iter(present.values()), None)
 
     async def _read(self, message: Message) -> T | None:
         read: Callable[[Any], T] = self._adapter.read
@@ -196,7 +187,7 @@ class ValueChanges(AsyncIterator[T | None], Generic[T]):
     async def _open(self) -> Message | None:
         """Subscribe with the connection of now, or the next one: the present value."""
         value, caller = self._value, self._caller
-        stomp = value._check(await caller.connected(math.inf))
+        stomp = _require_last_values(await caller.connected(math.inf), caller, value.destination)
         if caller.options.reconnects and stomp.connection.ended.is_set():
             # Else it would have waited for the next one.
             raise ClientClosed("the client was left")
@@ -229,6 +220,42 @@ class ValueChanges(AsyncIterator[T | None], Generic[T]):
         # must not write: one message that is not acked is all that stays, until the connection ends.
         if threading.get_ident() == self._thread:
             self._close()
+
+
+async def read_values(
+    caller: Caller, pattern: str, as_: Any, schemas: Schemas, *, timeout: float | None = None
+) -> dict[str, Any]:
+    """What `Client.values` returns, by destination. Args and Raises as there."""
+    pattern = destination_named(pattern, takes_globs=True)
+    if not is_last_value(pattern):
+        raise ValueError(f"{pattern!r} keeps no last values: write X/NAME, where `*` stands for anything")
+    adapter: Adapter = Adapter(as_)
+    messages = await persist(partial(_look, caller, pattern), _BEARS_TWICE, caller.seconds(timeout))
+    found = {each: (await received(one, adapter.read, schemas)).value for each, one in messages.items()}
+    # A tombstone in an envelope is no value either.
+    return {destination: value for destination, value in found.items() if value is not None}
+
+
+async def _look(caller: Caller, pattern: str, seconds: float) -> dict[str, Message]:
+    """The present values of a destination or a glob, by destination."""
+    try:
+        with anyio.fail_after(seconds):
+            stomp = _require_last_values(await caller.connected(seconds), caller, pattern)
+            async with (
+                stomp.subscribe(pattern, eager=True) as subscription,
+                aclosing(subscription.snapshot()) as messages,
+            ):
+                found = {message.destination: message async for message in messages}
+            # What was deleted meanwhile came as nothing.
+            return {destination: message for destination, message in found.items() if message.body}
+    except TimeoutError as error:
+        raise CallTimeout(f"the broker did not tell of {pattern} in time") from error
+
+
+def _require_last_values(stomp: StompClient, caller: Caller, destination: str) -> StompClient:
+    if not caller.brand.has_last_values:
+        raise no_last_values(destination, stomp.server)
+    return stomp
 
 
 async def _present(subscription: Subscription) -> Message | None:

@@ -15,7 +15,7 @@ from nebula.rpc.calling import Asking, request_body
 from nebula.rpc.chain import Call
 from nebula.rpc.context import AnyRequest
 from nebula.rpc.envelope import JSON_TYPE, encode_free
-from nebula.rpc.last_values import LastValue
+from nebula.rpc.last_values import LastValue, read_values
 from nebula.rpc.options import require_named
 from nebula.rpc.replies import reader_of
 from nebula.rpc.resolving import destination_of, resolve
@@ -192,6 +192,30 @@ class Messaging(Asking):
             ValueError: that is no destination of a single last value.
         """
         return LastValue(self._caller, destination, as_, self._schemas, schema=schema, timeout=self._timeout)
+
+    async def values(self, pattern: str, *, as_: type[T]) -> dict[str, T]:
+        """The present last values of all destinations that a glob names, read as a type.
+
+            prices = await client.values("X/price.*", as_=Price)
+            print(prices["X/price.hat"].cents)
+
+        Each is as it was at one moment of the call, not all of the same one. To go on with what changes, use
+        `subscribe(pattern, as_=…, eager=True)`.
+
+        Args:
+            pattern: the destinations, `X/…`.
+            as_: the type: a pydantic model, `dict`, …. Values come in JSON or Avro.
+
+        Returns:
+            the values by destination, without those that were deleted.
+
+        Raises:
+            ValueError: these are no destinations of last values.
+            UnexpectedReply, AvroError: one of them is not of the type.
+            Refused: the broker does not let us see them, or keeps no last values.
+            CallTimeout, ConnectionLost, ServerError: the broker did not say in time.
+        """
+        return await read_values(self._caller, pattern, as_, self._schemas, timeout=self._timeout)
 
     async def _deliver(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
         await self._caller.deliver(destination, body, headers, self._timeout)

@@ -153,6 +153,10 @@ class Client(Calls):
         """One last value, `X/…`, read and written as a type."""
         return LastValue(self._client.value(destination, as_=as_, schema=schema), self._loop)
 
+    def values(self, pattern: str, *, as_: type[T]) -> dict[str, T]:
+        """The present last values of all destinations that a glob names, read as a type."""
+        return self._loop.do(partial(self._client.values, pattern, as_=as_))
+
     @contextmanager
     def _subscribed(
         self, opening: AbstractAsyncContextManager[AsyncSubscription | Values[Any]]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nebula.testing.clock import VirtualClock, virtual_clock
     from nebula.testing.fakes import Fake, FakeCall, fake
     from nebula.testing.faults import Faults
+    from nebula.testing.hearing import handled
     from nebula.testing.running import RunningBroker, Transport, broker
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "VirtualClock",
     "broker",
     "fake",
+    "handled",
     "serving",
     "virtual_clock",
 ]
@@ -41,6 +43,7 @@ _HOMES = {
     "VirtualClock": "clock",
     "broker": "running",
     "fake": "fakes",
+    "handled": "hearing",
     "serving": "apps",
     "virtual_clock": "clock",
 }

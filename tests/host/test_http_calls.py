@@ -21,8 +21,9 @@ from nebula.errors import (
     Rejected,
     RemoteError,
 )
-from nebula.host.http_calls import _BadCall, answer_to, read_call, status_of
+from nebula.host.http_calls import _BadCall, answer_to, read_call
 from nebula.rpc.errors import CODES
+from nebula.rpc.problems import status_of
 from nebula.sync import Client
 from tests.cli.programs import nebula, running
 from tests.host.http_house import DEADLINE, JSON, SHOP, House, basic, post

@@ -250,3 +250,51 @@ def test_without_await_it_is_the_same(nebula_broker: RunningBroker) -> None:
             value.delete()
 
     assert seen == [Meter(cents=1), None]
+
+
+# --- all values of a glob ---
+
+
+async def test_values_of_a_glob_are_read_by_destination_and_those_that_were_deleted_are_left_out(
+    nebula_client: Client,
+) -> None:
+    for machine, cents in ((7, 100), (8, 50), (9, 25)):
+        await nebula_client.value(f"X/EGM.{machine}.Meter", as_=Meter).put(Meter(cents=cents))
+    await nebula_client.value("X/EGM.7.Name", as_=str).put("seven")
+    await nebula_client.value("X/EGM.8.Meter", as_=Meter).delete()
+
+    assert await nebula_client.values("X/EGM.*.Meter", as_=Meter) == {
+        "X/EGM.7.Meter": Meter(cents=100),
+        "X/EGM.9.Meter": Meter(cents=25),
+    }
+    assert await nebula_client.values("X/nothing.*", as_=Meter) == {}
+
+
+async def test_value_of_a_glob_that_is_not_of_the_type_is_named(nebula_client: Client) -> None:
+    await nebula_client.publish("X/EGM.7.Meter", {"cents": "many"})
+
+    with pytest.raises(UnexpectedReply, match=r"X/EGM\.7\.Meter .* at cents"):
+        await nebula_client.values("X/EGM.*", as_=Meter)
+
+
+async def test_values_written_in_avro_are_read_and_tombstones_are_none(
+    nebula_client: Client, nebula_broker: RunningBroker
+) -> None:
+    await nebula_client.value("X/EGM.7.Meter", as_=Meter).put(Meter(cents=1))
+    await nebula_client.send_avro("X/EGM.8.Meter", None, READING)
+
+    assert await nebula_client.values("X/EGM.*", as_=Meter) == {"X/EGM.7.Meter": Meter(cents=1)}
+
+
+async def test_destinations_that_keep_nothing_have_no_values(nebula_client: Client) -> None:
+    with pytest.raises(ValueError, match="keeps no last values"):
+        await nebula_client.values("/topic/prices.*", as_=Meter)
+
+
+async def test_values_of_a_glob_are_there_without_await(nebula_broker: RunningBroker) -> None:
+    def look() -> dict[str, Meter]:
+        with sync.Client(nebula_broker.url) as client:
+            client.value("X/EGM.7.Meter", as_=Meter).put(Meter(cents=1))
+            return client.values("X/EGM.*", as_=Meter)
+
+    assert await anyio.to_thread.run_sync(look) == {"X/EGM.7.Meter": Meter(cents=1)}

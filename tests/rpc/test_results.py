@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from nebula import JobEnded, RemoteError, Responder, VerbError, in_avro, verb
 from nebula.avro import Schema
-from nebula.host.http_calls import status_of
+from nebula.rpc.problems import status_of
 from nebula.rpc.results import BadResult, ResultContract
 from nebula.rpc.signature import Signature
 from nebula.testing import TestClient

@@ -1,0 +1,118 @@
+"""Failed calls as HTTP has them: a status, and a body that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from nebula.errors import CallTimeout, JobEnded, NebulaError, NoResponder, Rejected, RemoteError
+from nebula.headers import REJECTED_FULL, REJECTED_UNAUTHORISED
+from nebula.rpc.errors import CODES, UnexpectedReply, VerbError
+
+__all__ = ["Problem", "problem_of", "status_of"]
+
+_STATUSES: Final[Mapping[str, HTTPStatus]] = {
+    "bad-request": HTTPStatus.BAD_REQUEST,
+    "bad-parameters": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "not-allowed": HTTPStatus.FORBIDDEN,
+    "unknown-verb": HTTPStatus.NOT_FOUND,
+    "not-found": HTTPStatus.NOT_FOUND,
+    "elsewhere": HTTPStatus.CONFLICT,
+    "cancelled": HTTPStatus.CONFLICT,
+    "streaming-only": HTTPStatus.NOT_ACCEPTABLE,
+    "deadline-exceeded": HTTPStatus.GATEWAY_TIMEOUT,
+    "bad-result": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "upstream-timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "upstream-error": HTTPStatus.BAD_GATEWAY,
+    "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "too-many-attempts": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "result-too-large": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "error": HTTPStatus.INTERNAL_SERVER_ERROR,
+    # Ends of jobs.
+    "timed-out": HTTPStatus.GATEWAY_TIMEOUT,
+    "expired": HTTPStatus.GATEWAY_TIMEOUT,
+    "lost": HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+
+def status_of(code: str, *, retryable: bool = False) -> HTTPStatus:
+    """The status of an error code. Of what has none: 503 where the same call may succeed later, else 422."""
+    known = CODES.get(code)
+    if known is not None:
+        retryable = known.is_retryable
+    later = HTTPStatus.SERVICE_UNAVAILABLE if retryable else HTTPStatus.UNPROCESSABLE_ENTITY
+    return _STATUSES.get(code, later)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A failed call, to be answered by HTTP.
+
+    Attributes:
+        status: of the response: 422, 503, …
+        code: a stable kebab-case word to branch on.
+        message: a text for people.
+        retryable: the same call may succeed later.
+        details: what the verb gave, or None.
+    """
+
+    status: HTTPStatus
+    code: str
+    message: str
+    retryable: bool = False
+    details: Any = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """`code`, `message`, `retryable`, and `details` where there are some: for a JSON response."""
+        fields = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        return fields if self.details is None else {**fields, "details": self.details}
+
+
+def problem_of(error: NebulaError) -> Problem:
+    """What a web application answers where a call of its own has failed:
+
+        @web.exception_handler(NebulaError)  # FastAPI, Starlette
+        async def tell(_: Request, error: NebulaError) -> JSONResponse:
+            problem = problem_of(error)
+            return JSONResponse(problem.body, problem.status)
+
+    Codes and statuses are those of the broker's `POST /call`, but for a service that is away: there its name
+    is in the path, and it is 404; here it is 503. What a service answered goes out with its text and details.
+    Of the other errors neither text nor address is told: log the error itself.
+
+    Args:
+        error: what was raised by a call, or by a job's handle.
+    """
+    match error:
+        case RemoteError() | VerbError():
+            status = status_of(error.code, retryable=error.retryable)
+            return Problem(status, error.code, error.message, error.retryable, error.details)
+        case JobEnded():
+            status = status_of(error.code)
+            return Problem(status, error.code, error.message, status is HTTPStatus.SERVICE_UNAVAILABLE)
+        case NoResponder():
+            later = HTTPStatus.SERVICE_UNAVAILABLE
+            return Problem(later, "no-responder", "nobody serves there", retryable=True)
+        case CallTimeout():
+            return Problem(HTTPStatus.GATEWAY_TIMEOUT, "timeout", "no answer came in time")
+        case Rejected():
+            return _rejected(error)
+        case UnexpectedReply():
+            message = "a service answered otherwise than was expected"
+            return Problem(HTTPStatus.BAD_GATEWAY, "unexpected-reply", message)
+        case _:
+            message = "the broker takes no calls of yours now"
+            return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", message, retryable=True)
+
+
+def _rejected(error: Rejected) -> Problem:
+    if error.verdict == REJECTED_UNAUTHORISED:
+        return Problem(HTTPStatus.FORBIDDEN, "not-allowed", "you may not call this service")
+    if error.verdict == REJECTED_FULL:
+        busy = HTTPStatus.SERVICE_UNAVAILABLE
+        return Problem(busy, "busy", "the service's queue is full", retryable=True)
+    message = f"the broker has refused the call: {error.verdict}"
+    return Problem(HTTPStatus.BAD_REQUEST, "bad-request", message)

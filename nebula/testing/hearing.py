@@ -1,0 +1,86 @@
+"""Waiting until a function that listens has handled what a test published."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import anyio.to_thread
+
+from nebula.rpc.consuming import WATCHERS
+
+__all__ = ["handled"]
+
+
+class handled:  # noqa: N801  # read as a verb, like contextlib's `suppress`
+    """Wait at the end of the block until a function has handled a message that came in it:
+
+        async with handled(put_away):
+            await client.publish("/queue/deliveries", Delivery(item="hat", count=3))
+        assert await client.call(left, "hat") == 3
+
+    What the function raised is raised there, and so is the reason why it could not be called (the body does
+    not fit: a `VerbError`); the message then comes again, or not, as without a test. With `async with` or,
+    in a test without `await`, plain `with`.
+
+    Args:
+        function: one that `app.on` was given; its service runs in this process, as with `TestClient`.
+        times: how many messages. One that failed and came again counts twice, and the first error is raised.
+        timeout: seconds to wait for, of real time.
+
+    Raises:
+        TimeoutError: at the end of the block: it has handled fewer.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, times: int = 1, timeout: float = 5.0) -> None:
+        self._function, self._times, self._timeout = function, times, timeout
+        self._watcher = (function, self._note)
+        self._outcomes: list[BaseException | None] = []
+        self._news = threading.Condition()
+
+    def __enter__(self) -> Self:
+        self._outcomes.clear()
+        WATCHERS.append(self._watcher)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._wait()
+        finally:
+            WATCHERS.remove(self._watcher)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                # In a thread: the service may have another loop than the test.
+                await anyio.to_thread.run_sync(self._wait, abandon_on_cancel=True)
+        finally:
+            WATCHERS.remove(self._watcher)
+
+    def _note(self, error: BaseException | None) -> None:
+        with self._news:
+            self._outcomes.append(error)
+            self._news.notify_all()
+
+    def _wait(self) -> None:
+        with self._news:
+            is_enough = self._news.wait_for(lambda: len(self._outcomes) >= self._times, self._timeout)
+            outcomes = self._outcomes[: self._times]
+        for error in outcomes:
+            if error is not None:
+                raise error
+        if not is_enough:
+            raise TimeoutError(
+                f"{self._function.__qualname__} has handled {len(outcomes)} of {self._times} messages after"
+                f" {self._timeout:g} s; does its service run here, and listen there?"
+            )
