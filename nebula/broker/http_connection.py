@@ -23,6 +23,7 @@ from nebula.broker.http_posts import (
     Page,
     Post,
     Posted,
+    Streamed,
     asked_of,
     identify,
     is_admitted,
@@ -31,6 +32,7 @@ from nebula.broker.http_posts import (
     too_large,
     value_of,
 )
+from nebula.broker.http_stream import Outpour
 from nebula.broker.parting import Farewell
 from nebula.broker.websocket import WebSocketTransport, shake_hands
 from nebula.headers import TIMEOUT
@@ -42,6 +44,8 @@ WEBSOCKET_PATH: Final = "/stomp"
 
 # A browser's cookies for this host fit.
 _MAX_REQUEST_BYTES = 16 * 1024
+
+_INTERNAL: Final = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the log says why")
 
 # A chunk is six octets and eight microseconds at least: one read may hold 43,000. After so many the others
 # have their turn.
@@ -69,6 +73,8 @@ class HttpConnection(asyncio.Protocol):
         self._body: Body | None = None
         self._is_resting = False
         self._has_all = False
+        self._streamed: Streamed | None = None
+        self._outpour: Outpour | None = None
         self._farewell: Farewell | None = None
 
     # --- asyncio.Protocol ---
@@ -96,24 +102,24 @@ class HttpConnection(asyncio.Protocol):
             self._read_body(self._body)
 
     def eof_received(self) -> bool:
-        """The peer says no more. It may still read."""
-        return self.unread_bytes > 0 and self._transport.can_write_eof()
+        """The peer says no more. It may still read; but whoever is answered piece by piece has to stay."""
+        is_ending = self._farewell is not None and self.unread_bytes > 0
+        return is_ending and self._transport.can_write_eof()
 
     def pause_writing(self) -> None:
         """The transport has something to write."""
-        if self._farewell is not None:
-            self._farewell.pause()
+        if (writer := self._farewell or self._outpour) is not None:
+            writer.pause()
 
     def resume_writing(self) -> None:
         """It has written all."""
-        if self._farewell is not None:
-            self._farewell.resume()
+        if (writer := self._farewell or self._outpour) is not None:
+            writer.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The transport's last call, unless it became a WebSocket's."""
         self._timer.cancel()
-        if self._farewell is not None:
-            self._farewell.cancel()
+        self._stop_writing()
         if self._showing is not None:
             self._showing.cancel()
         self._forget_body()
@@ -123,8 +129,9 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """The size of the answer, until the peer has read it to its end."""
-        return 0 if self._farewell is None else self._farewell.unread_bytes
+        """The size of the answer, or of a piece of it, until the peer has read it to its end."""
+        writer = self._farewell or self._outpour
+        return 0 if writer is None else writer.unread_bytes
 
     def answer(self, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:
         """Answer with a short text, and end."""
@@ -154,15 +161,20 @@ class HttpConnection(asyncio.Protocol):
         self._listener.lifetimes.end(self)
         self._transport.resume_reading()
         self._farewell = Farewell(self._transport, octets, self._listener.limits.connect_timeout)
+        if self._outpour is not None and self._outpour.is_blocked:
+            self._farewell.pause()
         self._farewell.begin()
         if self.unread_bytes:
             self._listener.relieve()
 
     def abort(self) -> None:
         """Close at once."""
-        if self._farewell is not None:
-            self._farewell.cancel()
+        self._stop_writing()
         self._transport.abort()
+
+    def _stop_writing(self) -> None:
+        if (writer := self._farewell or self._outpour) is not None:
+            writer.cancel()
 
     def _time_out(self) -> None:
         if self._showing is not None:
@@ -260,16 +272,46 @@ class HttpConnection(asyncio.Protocol):
                 return
             query = request.target.partition(b"?")[2].decode("latin-1")
             timeout = value_of(request, TIMEOUT.encode())
-            answer = await post(Posted(identity.principal, path, query, timeout, octets))
+            accept = value_of(request, b"accept")
+            answer = await post(Posted(identity.principal, path, query, timeout, octets, accept))
         except Exception:
             listener.log.exception("post failed")
-            answer = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the log says why")
-        self._answer(answer)
+            answer = _INTERNAL
+        if isinstance(answer, Streamed):
+            await self._pour(answer)
+        else:
+            self._answer(answer)
+
+    async def _pour(self, streamed: Streamed) -> None:
+        """Answer piece by piece: the next one is asked for when this one was taken."""
+        self._forget_body()
+        self._streamed = streamed
+        self._outpour = outpour = Outpour(self._http, self._transport, self._listener.limits.connect_timeout)
+        last = b""
+        try:
+            outpour.begin(streamed.content_type)
+            while piece := await streamed.pieces.next():
+                outpour.load(piece)
+                self._listener.relieve()
+                await outpour.write()
+        except TimeoutError:
+            self._listener.log.info("reader cut off", reason="it reads nothing")
+            self.abort()
+            return
+        except Exception:
+            self._listener.log.exception("stream failed")
+            last = streamed.pieces.failed(_INTERNAL)
+        finally:
+            streamed.pieces.close()
+        self._end_with(outpour.end(last))
 
     def end_for(self, reason: str) -> None:  # noqa: ARG002  # the status says that it is its fault
         """Refuse the request in progress, because its sender is no longer valid. A call is cancelled."""
         self._stop_post()
-        self._answer(NOT_ADMITTED)
+        if self._outpour is None or self._streamed is None:
+            self._answer(NOT_ADMITTED)
+        elif self._farewell is None:
+            self._end_with(self._outpour.end(self._streamed.pieces.failed(NOT_ADMITTED)))
 
     def _rest(self) -> None:
         self._is_resting = True

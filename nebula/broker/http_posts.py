@@ -15,7 +15,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import h11
 
@@ -39,6 +39,27 @@ class Answer:
     headers: Collection[tuple[str, str]] = ()
 
 
+class Pieces(Protocol):
+    """The body of an answer that comes piece by piece. Called on the broker's loop."""
+
+    async def next(self) -> bytes:
+        """The next piece, once it is there. Empty: there are no more."""
+
+    def failed(self, error: Answer) -> bytes:
+        """The last piece of a body that this error ends."""
+
+    def close(self) -> None:
+        """Nobody reads any further. Idempotent, and safe at any time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What is answered piece by piece, with status 200. Whoever takes it closes its pieces."""
+
+    content_type: str
+    pieces: Pieces
+
+
 @dataclass(frozen=True, slots=True)
 class Posted:
     """A request that was posted.
@@ -49,6 +70,7 @@ class Posted:
         query: what follows the `?`.
         timeout: the header `Neb-Timeout`, or an empty text.
         body: JSON, not looked at yet.
+        accept: the header of that name, or an empty text.
     """
 
     principal: str
@@ -56,6 +78,7 @@ class Posted:
     query: str
     timeout: str
     body: bytes
+    accept: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +97,7 @@ class Asked:
 Page: TypeAlias = Callable[[Asked], Awaitable[Answer]]
 """Answers a GET."""
 
-Post: TypeAlias = Callable[[Posted], Awaitable[Answer]]
+Post: TypeAlias = Callable[[Posted], Awaitable[Answer | Streamed]]
 """Answers a POST."""
 
 

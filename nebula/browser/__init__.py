@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Final
 
-__all__ = ["MODULE"]
+__all__ = ["MODULE", "TYPES"]
 
 MODULE: Final = Path(__file__).parent / "nebula.js"
-"""The file, to be put beside a page: `cp "$(python -m nebula.browser)" .`"""
+"""The file, to be put beside a page: `python -m nebula.browser --copy .`"""
+
+TYPES: Final = MODULE.with_suffix(".d.ts")
+"""Its types, which compilers and editors look for beside it."""

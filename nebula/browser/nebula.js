@@ -1,10 +1,11 @@
-// Calls verbs and watches jobs from a web page: The Nebulous Protocol on top of @stomp/stompjs.
+// Calls verbs, reads streams and watches jobs from a web page: The Nebulous Protocol on top of @stomp/stompjs.
 //
 //   import { Nebula } from "./nebula.js";
 //
 //   const nebula = new Nebula("ws://localhost:61680/stomp");
 //   await nebula.connect();
 //   const price = await nebula.call("prices", "quote", { symbol: "ABC", qty: 2 });
+//   for await (const tick of nebula.stream("prices", "ticks", { symbol: "ABC" })) show(tick);
 //
 // All times are milliseconds.
 
@@ -15,12 +16,24 @@ const END_STATES = new Set(["done", "failed", "cancelled", "timed_out", "lost", 
 // Statuses may be lost, with a connection or with the service that would have told them.
 const ASK_AFTER = 10_000;
 
+// Items of a stream that may be under way or unread.
+const CREDIT = 256;
+
+// A service tells every ten seconds that it is there; so do we, while whoever reads has not got on.
+const SILENCE = 30_000;
+const BEAT = 10_000;
+
+// Where instances take credit: nobody is believed who names another kind of destination.
+const INSTANCE = /^\/queue\/(?!nebula\.)[\w-]+\.[\w-]+$/;
+
 /**
  * What went wrong.
  *
  * `code` is a word to branch on. Of an answer it is the service's own ("bad-parameters", "busy", ...). Else:
  * "no-responder" (nobody serves there), "rejected-..." (the broker's verdict), "timeout", "aborted", "lost" (the
- * connection ended, or there is none), "refused" (the broker does not let us in, or not subscribe).
+ * connection ended, or there is none), "refused" (the broker does not let us in, or not subscribe), and of streams
+ * "stream-broken" (items are missing: the instance that sent them is gone) and "not-a-stream" (the verb has answered
+ * with one value).
  */
 export class NebulaError extends Error {
   constructor(code, message, { details = null, retryable = false } = {}) {
@@ -42,6 +55,7 @@ export class Nebula extends EventTarget {
   #inbox = null;
   #timeout;
   #calls = new Map();
+  #streams = new Map();
   #opening = null;
 
   /**
@@ -126,6 +140,52 @@ export class Nebula extends EventTarget {
     });
   }
 
+  /**
+   * What a verb yields, as it comes: `for await (const item of nebula.stream(...))`. Leaving the loop closes the
+   * handler. A reader that is slow slows it: no more items are under way or unread than there is credit for.
+   *
+   * There is no deadline unless one is given; but the service has to be heard of every 30 s, be it by a sign of
+   * life. A connection that is lost ends the stream: read it again.
+   *
+   * @param {string} service its name, or a destination ("/queue/...")
+   * @param {string} verb
+   * @param {unknown} [parameters] as for `call`
+   * @param {object} [options]
+   * @param {number} [options.timeout] of all of the stream
+   * @param {AbortSignal} [options.signal] ends it as "aborted"
+   * @param {number} [options.credit] items that may be under way or unread, from 1
+   * @returns {AsyncGenerator<unknown, void, void>}
+   * @throws {NebulaError} behind the items that came before
+   */
+  async *stream(service, verb, parameters, { timeout, signal, credit = CREDIT } = {}) {
+    if (!(Number.isInteger(credit) && credit > 0)) throw new RangeError("credit is a whole number from 1");
+    if (signal?.aborted) throw new NebulaError("aborted", "the stream was left");
+    if (!this.connected) throw new NebulaError("lost", "not connected", { retryable: true });
+    const id = newId();
+    const tell = (peer, more) => this.connected && this.#giveCredit(peer, id, more);
+    const inflow = new Inflow(service, credit, timeout, tell);
+    const abort = () => inflow.leave(new NebulaError("aborted", "the stream was left"));
+    signal?.addEventListener("abort", abort);
+    this.#streams.set(id, inflow);
+    try {
+      this.#send(service, id, { verb, parameters }, timeout, {
+        "neb-stream": "true",
+        "neb-credit": String(credit),
+      });
+      for (let items = await inflow.next(); items !== null; items = await inflow.next()) {
+        for (const item of items) {
+          yield item;
+          inflow.consume();
+        }
+      }
+    } finally {
+      this.#streams.delete(id);
+      signal?.removeEventListener("abort", abort);
+      inflow.close();
+      if (inflow.isOpen && this.connected) this.#withdraw(inflow.queue, id, inflow.left);
+    }
+  }
+
   /** Have a service begin a job: resolves as soon as it is accepted, with the `Job`. Takes what `call` does. */
   async start(service, verb, parameters, options) {
     const accepted = await this.call(service, verb, parameters, options);
@@ -160,7 +220,7 @@ export class Nebula extends EventTarget {
     return subscription;
   }
 
-  #send(service, id, request, timeout) {
+  #send(service, id, request, timeout, extra = {}) {
     this.#stomp.watchForReceipt(id, ({ headers: { disposition = "accepted" } }) => {
       // Without a consumer the broker keeps nothing, and says so at once.
       if (disposition === "rejected-no-consumer") this.#fail(id, "no-responder", `nobody serves ${service}`, true);
@@ -172,9 +232,10 @@ export class Nebula extends EventTarget {
         "content-type": "application/json",
         "neb-reply-to": this.#inbox,
         "neb-reply-id": id,
-        "neb-timeout": String(Math.max(1, Math.floor(timeout))),
+        ...(timeout === undefined ? {} : { "neb-timeout": String(Math.max(1, Math.floor(timeout))) }),
         "require-consumers": "true",
         receipt: id,
+        ...extra,
       },
       body: JSON.stringify(request),
     });
@@ -182,15 +243,29 @@ export class Nebula extends EventTarget {
 
   #takeBack(service, id, ends) {
     if (!this.#calls.has(id)) return;
-    if (this.connected) {
-      const body = { "reply-to": this.#inbox, "reply-id": id, timeout: Math.max(1, ends - Date.now()) };
-      this.#stomp.publish({
-        destination: `/topic/nebula.cancel.${service.replace(/^\/queue\//, "")}`,
-        headers: { "content-type": "application/json" },
-        body: JSON.stringify(body),
-      });
-    }
+    if (this.connected) this.#withdraw(service, id, ends - Date.now());
     this.#fail(id, "aborted", "the call was taken back");
+  }
+
+  /** Tell a service that nobody waits for the answer any more. */
+  #withdraw(service, id, left) {
+    // Names of services have no dot; behind it is an instance's, which has no topic of its own.
+    const [name] = service.replace(/^\/queue\//, "").split(".");
+    const body = { "reply-to": this.#inbox, "reply-id": id };
+    if (left !== undefined) body.timeout = Math.max(1, Math.floor(left));
+    this.#stomp.publish({
+      destination: `/topic/nebula.cancel.${name}`,
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
+  }
+
+  #giveCredit(peer, id, more) {
+    this.#stomp.publish({
+      destination: peer,
+      headers: { "content-type": "application/json", "neb-credit": String(more), "neb-in-reply-to": id },
+      body: "{}",
+    });
   }
 
   async #connected() {
@@ -213,11 +288,20 @@ export class Nebula extends EventTarget {
 
   #answered(message) {
     const id = message.headers["neb-in-reply-to"];
+    const inflow = this.#streams.get(id);
+    if (inflow !== undefined && message.headers["neb-stream"] === "true") {
+      inflow.arrive(message);
+      return;
+    }
     const { verb, parameters, description } = JSON.parse(message.body);
     if (verb === "error") {
       const { code, message: text, details, retryable } = parameters ?? {};
       const told = code ?? message.headers["neb-error-code"] ?? "error";
-      this.#settle(id)?.reject(new NebulaError(told, text ?? description ?? "", { details, retryable }));
+      const error = new NebulaError(told, text ?? description ?? "", { details, retryable });
+      inflow?.fail(error);
+      this.#settle(id)?.reject(error);
+    } else if (inflow !== undefined) {
+      inflow.take(parameters);
     } else {
       this.#settle(id)?.resolve(verb === "success" && isNothing(parameters) ? null : parameters);
     }
@@ -226,7 +310,7 @@ export class Nebula extends EventTarget {
   #lost(code, message, isOver = !this.#stomp.reconnectDelay) {
     const wasConnected = this.#inbox !== null;
     this.#inbox = null;
-    for (const id of [...this.#calls.keys()]) this.#fail(id, "lost", message, true);
+    for (const id of [...this.#calls.keys(), ...this.#streams.keys()]) this.#fail(id, "lost", message, true);
     if (isOver || this.#opening?.isFirst) {
       this.#stomp.deactivate();
       this.#opening?.reject(new NebulaError(code, message));
@@ -236,7 +320,9 @@ export class Nebula extends EventTarget {
   }
 
   #fail(id, code, message, retryable = false) {
-    this.#settle(id)?.reject(new NebulaError(code, message, { retryable }));
+    const error = new NebulaError(code, message, { retryable });
+    this.#streams.get(id)?.refuse(error);
+    this.#settle(id)?.reject(error);
   }
 
   #settle(id) {
@@ -325,6 +411,160 @@ export class Job {
       // Once: two instances that send us to each other must not keep us busy.
       this.#queue = error.details.via;
       return this.#nebula.call(this.#queue, verb, parameters);
+    }
+  }
+}
+
+/** The reader's end of one stream: order, gaps, credit, and signs of life. */
+class Inflow {
+  #credit;
+  #tell;
+  #peer = null;
+  #batches = [];
+  #error = null;
+  #isComplete = false;
+  #isRefused = false;
+  #isLeft = false;
+  #next = 0;
+  #end;
+  #owed = 0;
+  #ends;
+  #heardAt = Date.now();
+  #toldAt = Date.now();
+  #timer;
+  #wake = () => {};
+
+  constructor(service, credit, timeout, tell) {
+    /** Who is told that nobody reads any more. */
+    this.queue = service;
+    this.#credit = this.#end = credit;
+    this.#tell = tell;
+    this.#ends = timeout === undefined ? undefined : Date.now() + timeout;
+    this.#look();
+  }
+
+  /** Whether its service may be sending still. */
+  get isOpen() {
+    return !this.#isComplete && !this.#isRefused;
+  }
+
+  /** The milliseconds that it would have had. */
+  get left() {
+    return this.#ends === undefined ? undefined : this.#ends - Date.now();
+  }
+
+  /** Take a message of the stream. */
+  arrive(message) {
+    if (this.#isComplete || this.#error !== null) return;
+    this.#heardAt = Date.now();
+    const { "neb-stream-seq": seq, "neb-stream-end": end, "neb-reply-to": peer } = message.headers;
+    if (this.#peer === null && peer) {
+      if (!INSTANCE.test(peer)) {
+        this.#break(`credit is wanted at ${peer.slice(0, 100)}, which is no instance's`);
+        return;
+      }
+      this.#peer = this.queue = peer;
+    }
+    if (seq === undefined) {
+      // A sign of life. Only its sender knows how long it bears our silence: it gets one, too.
+      this.#giveCredit();
+      return;
+    }
+    const { parameters } = JSON.parse(message.body);
+    if (!Array.isArray(parameters)) this.#break("the items cannot be read");
+    else if (Number(seq) !== this.#next) {
+      const isNew = Number(seq) === 0;
+      this.#break(isNew ? "it began anew: the instance that sent it is gone" : `item ${this.#next} did not come`);
+    } else if (this.#next + parameters.length > this.#end) this.#break("more items came than there was credit for");
+    else {
+      this.#next += parameters.length;
+      this.#isComplete = end === "true";
+      this.#put(parameters);
+    }
+  }
+
+  /** Take the one answer of a service: all items at once. */
+  take(items) {
+    this.#isComplete = true;
+    if (Array.isArray(items)) this.#put(items);
+    else this.#stop(new NebulaError("not-a-stream", "the verb has answered with one value: call it", { details: items }));
+  }
+
+  /** The service has ended it with an error, which comes behind the items. */
+  fail(error) {
+    this.#isComplete = true;
+    this.#stop(error);
+  }
+
+  /** The reader goes, whatever has come. */
+  leave(error) {
+    this.#isLeft = true;
+    this.#batches = [];
+    this.#stop(error);
+  }
+
+  /** The broker has refused the request, or is gone: nobody is at it. */
+  refuse(error) {
+    this.#isRefused = true;
+    this.#stop(error);
+  }
+
+  /** The next items; null at the end. */
+  async next() {
+    while (!this.#batches.length) {
+      if (this.#error !== null) throw this.#error;
+      if (this.#isComplete) return null;
+      await new Promise((resolve) => (this.#wake = resolve));
+    }
+    return this.#batches.shift();
+  }
+
+  /** The reader is done with one more. */
+  consume() {
+    if (this.#isLeft) throw this.#error;
+    this.#owed += 1;
+    // By halves, so that the next ones are under way while these are read.
+    if (this.#owed >= Math.max(1, Math.floor(this.#credit / 2)) && this.isOpen && !this.#error) this.#giveCredit();
+  }
+
+  close() {
+    clearTimeout(this.#timer);
+  }
+
+  #put(items) {
+    this.#batches.push(items);
+    this.#wake();
+  }
+
+  #break(message) {
+    this.#stop(new NebulaError("stream-broken", `the stream is broken: ${message}`, { retryable: true }));
+  }
+
+  #stop(error) {
+    this.#error ??= error;
+    this.#wake();
+  }
+
+  #giveCredit() {
+    this.#toldAt = Date.now();
+    if (this.#peer === null) return;
+    this.#end += this.#owed;
+    this.#tell(this.#peer, this.#owed);
+    this.#owed = 0;
+  }
+
+  /** See whether anybody has been silent for too long: the service, or we. */
+  #look() {
+    const now = Date.now();
+    if (this.#error !== null || this.#isComplete) return;
+    if (this.#ends !== undefined && now >= this.#ends) {
+      this.#stop(new NebulaError("timeout", "the time for the stream is over"));
+    } else if (now - this.#heardAt >= SILENCE) {
+      this.#stop(new NebulaError("timeout", `${this.queue} has said nothing for ${SILENCE / 1000} s`));
+    } else {
+      if (now - this.#toldAt >= BEAT) this.#giveCredit();
+      const until = Math.min(this.#ends ?? Infinity, this.#heardAt + SILENCE, this.#toldAt + BEAT);
+      this.#timer = setTimeout(() => this.#look(), Math.max(1, until - now));
     }
   }
 }

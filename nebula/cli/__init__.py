@@ -37,6 +37,7 @@ from nebula.cli.services import ping, services, stats
 from nebula.cli.session import session
 from nebula.cli.shares import principals
 from nebula.cli.store import store
+from nebula.cli.streams import stream
 from nebula.cli.sub import sub
 from nebula.cli.terminal import (
     UsageProblem,
@@ -64,7 +65,7 @@ app = typer.Typer(
 # By what they are for, in the order of the help.
 _HEADINGS: Final[Mapping[str, Sequence[Callable[..., Any] | typer.Typer]]] = {
     "Run": (broker, run),
-    "Call": (call, send, services, describe, ping, stats),
+    "Call": (call, stream, send, services, describe, ping, stats),
     "Publish": (pub, sub, record),
     "Jobs": (job, engine),
     "Operate": (

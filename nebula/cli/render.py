@@ -62,6 +62,13 @@ class Output:
         else:
             self.console.pretty_json(value)
 
+    async def items(self, items: Sequence[Any]) -> None:
+        """Items of a stream, each on a line; they are written no faster than they are read."""
+        if self.is_for_people:
+            await self.console.texts(cell_of(item) for item in items)
+        else:
+            await self.console.json_lines(items)
+
     def rows(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, none: str) -> None:
         """Records of one kind: chosen columns for people, all there is for programs."""
         rows = list(rows)

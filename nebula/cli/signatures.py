@@ -189,7 +189,8 @@ def _values_of(schema: Mapping[str, Any]) -> list[Any]:
 def call_line(service: str, verb: Mapping[str, Any]) -> str:
     """A command that asks for a verb, with an example of each parameter that it needs."""
     words = [_word(name, value) for name, value in _example_parameters(verb).items()]
-    return shlex.join(["nebula", "call", service, str(verb["verb"]), *words])
+    command = "stream" if verb.get("stream") else "call"
+    return shlex.join(["nebula", command, service, str(verb["verb"]), *words])
 
 
 def curl_line(service: str, verb: Mapping[str, Any], url: str) -> str:
@@ -198,9 +199,11 @@ def curl_line(service: str, verb: Mapping[str, Any], url: str) -> str:
     Args:
         url: of the broker's HTTP listener.
     """
-    words = ["curl", f"{url}/call/{service}/{verb['verb']}"]
+    # Not buffered, so that each item is seen as it comes.
+    stream = ["-N", "-H", "Accept: application/x-ndjson"] if verb.get("stream") else []
     parameters = _example_parameters(verb)
-    return shlex.join([*words, "-d", json.dumps(parameters)] if parameters else [*words, "-X", "POST"])
+    body = ["--json", json.dumps(parameters) if parameters else ""]
+    return shlex.join(["curl", *stream, *body, f"{url}/call/{service}/{verb['verb']}"])
 
 
 def _word(name: str, value: Any) -> str:

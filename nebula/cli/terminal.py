@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import threading
 import traceback
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import IO, Any, Final
 
+import anyio
 import typer
 from pydantic_core import to_json
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -90,6 +92,30 @@ class Screen(Console):
         is_terminal = self.is_terminal or self.file.isatty()
         self.file.write((visible_json(written) if is_terminal else written) + "\n")
         self.file.flush()
+
+    async def json_lines(self, values: Iterable[Any]) -> None:
+        """Write JSON values, each on a line, without keeping the loop: their reader may take its time."""
+        written = "".join(f"{json_of(value)}\n" for value in values)
+        is_terminal = self.is_terminal or self.file.isatty()
+        await self._pour(visible_json(written) if is_terminal else written)
+
+    async def texts(self, texts: Iterable[str]) -> None:
+        """Write foreign texts for people, each on a line, as `json_lines` does."""
+        await self._pour("".join(f"{visible(text)}\n" for text in texts))
+
+    async def _pour(self, written: str) -> None:
+        try:
+            number = self.file.fileno()
+        except OSError:  # it is in memory
+            self.file.write(written)
+            return
+        self.file.flush()
+        octets = memoryview(written.encode(self.encoding, "backslashreplace"))
+        while octets:
+            # What can be written at all can take so much: then writing does not wait.
+            if not select.select((), (number,), (), 0)[1]:
+                await anyio.wait_writable(number)
+            octets = octets[os.write(number, octets[: select.PIPE_BUF]) :]
 
     def pretty_json(self, value: Any) -> None:
         """A JSON value for people."""

@@ -1,4 +1,4 @@
-"""`POST /call/SERVICE/VERB`: a call for who has nothing but HTTP, `curl` for one.
+"""`POST /call/SERVICE/VERB`: a call or a stream for who has nothing but HTTP, `curl` for one.
 
 Each principal that asks has a client of its own here, so that a call has that principal's rights and bears
 it as its `sender`, as if it had come by STOMP. Clients are kept for a while: an inbox is made once, not per
@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, unquote
@@ -19,14 +22,16 @@ from urllib.parse import parse_qs, unquote
 import anyio
 from pydantic_core import from_json
 
-from nebula.broker.http_posts import JSON_TYPE, Answer, Posted, problem, too_large
+from nebula.broker.http_posts import JSON_TYPE, Answer, Posted, Streamed, problem, too_large
 from nebula.errors import ConnectionLost, NebulaError, NoResponder
 from nebula.headers import TIMEOUT
+from nebula.host.http_streams import Form, HttpStream, form_of
 from nebula.host.pipe import AppEnd, join
 from nebula.logs import get_logger
 from nebula.rpc.client import Client
 from nebula.rpc.envelope import ascii_json, dump_json, encode
 from nebula.rpc.problems import problem_of
+from nebula.rpc.streams.reading import Stream
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -48,6 +53,11 @@ _MOST_SECONDS: Final = 300.0
 _MOST_DIGITS: Final = 10
 _MOST_CHARACTERS: Final = 255
 
+# Items under way or unread, of each stream: a reader that reads nothing may hold so many of the largest.
+_CREDIT: Final = 64
+
+_STOPPING: Final = problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "calls are not taken now")
+
 _IDLE_SECONDS: Final = 60.0
 _SWEEP_SECONDS: Final = 10.0
 _MOST_IDLE: Final = 64
@@ -66,7 +76,7 @@ class Call:
         service: its name.
         verb: its name.
         parameters: as JSON in ASCII; None: there are none.
-        seconds: that it may take.
+        seconds: that it may take; infinite: for ever.
     """
 
     service: str
@@ -77,6 +87,10 @@ class Call:
 
 class _BadCall(Exception):
     """It cannot be read; says why."""
+
+
+class _TooLarge(Exception):
+    """The broker would end the connection, which others share, over its body."""
 
 
 def http_calls(assembly: Assembly) -> list[HttpCalls]:
@@ -105,6 +119,7 @@ class HttpCalls:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: TaskGroup | None = None
         self._callers: dict[str, _Caller] = {}
+        self._streams: set[HttpStream] = set()
         self._calls = 0
         self._reloads = 0
         self._is_stopping = False
@@ -118,7 +133,7 @@ class HttpCalls:
         started: anyio.Event | None = None,
         grace: float = 5.0,
     ) -> None:
-        """Answer until cancelled; then calls under way have `grace` seconds."""
+        """Answer until cancelled; then calls under way have `grace` seconds, and streams are ended."""
         self._loop = asyncio.get_running_loop()
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
@@ -130,6 +145,8 @@ class HttpCalls:
                     self._part_from_idle()
             finally:
                 self._is_stopping = True
+                for stream in self._streams:
+                    stream.end_with(_STOPPING)
                 with anyio.CancelScope(shield=True), anyio.move_on_after(grace):
                     while self._calls:
                         self._idle = anyio.Event()
@@ -137,12 +154,18 @@ class HttpCalls:
                 for caller in self._callers.values():
                     caller.leave()
 
-    async def answer(self, posted: Posted) -> Answer:
+    async def answer(self, posted: Posted) -> Answer | Streamed:
         """Answer a request. On the broker's loop; who is cancelled takes its call back."""
         if self._loop is None or self._is_stopping:
-            return problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "calls are not taken now")
+            return _STOPPING
+        form = form_of(posted.accept)
+        if form is not None:
+            return await self._stream_of(posted, form, self._loop).begin()
         working = asyncio.run_coroutine_threadsafe(self._answer(posted, self._reloads), self._loop)
         return await asyncio.wrap_future(working)
+
+    def _stream_of(self, posted: Posted, form: Form, loop: asyncio.AbstractEventLoop) -> HttpStream:
+        return HttpStream(loop, form, partial(self._opened, posted, self._reloads), self._problem_of)
 
     def renew(self) -> None:
         """Files were read again: drop the clients, because their principals may no longer be valid.
@@ -160,33 +183,67 @@ class HttpCalls:
             self._part_from(caller)
 
     async def _answer(self, posted: Posted, reloads: int) -> Answer:
+        try:
+            with self._counted():
+                call = self._read(posted, _DEFAULT_SECONDS)
+                async with self._asking(posted.principal, reloads) as client:
+                    value = await client.ask(call)
+                return Answer(HTTPStatus.OK, dump_json(value) + b"\n", JSON_TYPE)
+        except (_BadCall, _TooLarge, NebulaError) as error:
+            return self._problem_of(error)
+
+    @asynccontextmanager
+    async def _opened(self, posted: Posted, reloads: int, reader: HttpStream) -> AsyncIterator[Stream[Any]]:
+        """The stream that a request asks for, not begun; closed with the block."""
+        with self._counted():
+            # It has no end of its own, as no stream has.
+            call = self._read(posted, math.inf)
+            self._streams.add(reader)
+            if self._is_stopping:
+                reader.end_with(_STOPPING)
+            try:
+                async with self._asking(posted.principal, reloads) as client, client.open(call) as stream:
+                    yield stream
+            finally:
+                self._streams.discard(reader)
+
+    def _problem_of(self, error: Exception) -> Answer:
+        match error:
+            case _BadCall():
+                return problem(HTTPStatus.BAD_REQUEST, "bad-request", str(error))
+            case _TooLarge():
+                return too_large(self._server.limits.max_body_bytes)
+            case NebulaError():
+                return answer_to(error)
+            case _:
+                _log.error("stream failed", exc_info=error)
+                return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the log says why")
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Around what has to come to its end before we do."""
         self._calls += 1
         try:
-            call = read_call(posted)
-            if self._is_too_large(call):
-                return too_large(self._server.limits.max_body_bytes)
-            value = await self._ask(posted.principal, call, reloads)
-            return Answer(HTTPStatus.OK, dump_json(value) + b"\n", JSON_TYPE)
-        except _BadCall as error:
-            return problem(HTTPStatus.BAD_REQUEST, "bad-request", str(error))
-        except NebulaError as error:
-            return answer_to(error)
+            yield
         finally:
             self._calls -= 1
             if not self._calls:
                 self._idle.set()
 
-    def _is_too_large(self, call: Call) -> bool:
-        """Whether the broker would end the connection, which others share, over its body."""
+    def _read(self, posted: Posted, seconds: float) -> Call:
+        call = read_call(posted, seconds)
         most = self._server.limits.max_body_bytes - _ENVELOPE_BYTES - 6 * len(call.verb)
-        return call.parameters is not None and len(call.parameters) > most
+        if call.parameters is not None and len(call.parameters) > most:
+            raise _TooLarge
+        return call
 
-    async def _ask(self, principal: str, call: Call, reloads: int) -> Any:
+    @asynccontextmanager
+    async def _asking(self, principal: str, reloads: int) -> AsyncIterator[_Client]:
+        """The client of a principal, kept at least as long as the block."""
         caller = self._caller_of(principal)
         caller.calls += 1
         try:
-            client = await caller.client()
-            return await client.ask(call)
+            yield await caller.client()
         finally:
             caller.calls -= 1
             caller.since = time.monotonic()
@@ -227,6 +284,14 @@ class _Client(Client):
         """As `call` does."""
         body = encode(JSON_TYPE, call.verb, call.parameters)
         return await self._ask(call.verb, f"/queue/{call.service}", body, call.seconds, self._rules, None)
+
+    def open(self, call: Call) -> Stream[Any]:
+        """As `stream` does."""
+        body = encode(JSON_TYPE, call.verb, call.parameters)
+        ends_at = time.monotonic() + call.seconds
+        return Stream(
+            partial(self._open_stream, call.verb, f"/queue/{call.service}", body, ends_at, _CREDIT), None
+        )
 
 
 class _Caller:
@@ -291,8 +356,12 @@ class _Caller:
         return join(self._server, self.principal)
 
 
-def read_call(posted: Posted) -> Call:
+def read_call(posted: Posted, seconds: float = _DEFAULT_SECONDS) -> Call:
     """What a request asks for.
+
+    Args:
+        posted: the request.
+        seconds: that it may take if it does not say so.
 
     Raises:
         _BadCall: it cannot be read.
@@ -300,7 +369,7 @@ def read_call(posted: Posted) -> Call:
     names = [unquote(name) for name in posted.path.removeprefix(PATH).split("/")]
     if len(names) != 2 or not all(_is_name(name) for name in names):
         raise _BadCall(f"post to {PATH}SERVICE/VERB")
-    return Call(names[0], names[1], _parameters_of(posted.body), _seconds_of(posted))
+    return Call(names[0], names[1], _parameters_of(posted.body), _seconds_of(posted, seconds))
 
 
 def _parameters_of(body: bytes) -> bytes | None:
@@ -318,7 +387,7 @@ def _is_name(text: str) -> bool:
     return 0 < len(text) <= _MOST_CHARACTERS and text.isprintable() and "/" not in text
 
 
-def _seconds_of(posted: Posted) -> float:
+def _seconds_of(posted: Posted, default: float) -> float:
     """What a call may take: the header, else the query, in milliseconds as on STOMP's wire."""
     text = posted.timeout
     try:
@@ -326,7 +395,7 @@ def _seconds_of(posted: Posted) -> float:
     except ValueError as error:
         raise _BadCall(f"a query may have {_MOST_FIELDS} fields") from error
     if not text:
-        return _DEFAULT_SECONDS
+        return default
     is_number = text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS
     if not (is_number and 0 < int(text) <= _MOST_SECONDS * 1000):
         raise _BadCall(f"{TIMEOUT} is a number of milliseconds, {_MOST_SECONDS * 1000:g} at most")

@@ -171,6 +171,18 @@ class UnexpectedReply(NebulaError):
     """A reply came in time, but its value is not of the type that the caller asked for."""
 
 
+class NotAStream(UnexpectedReply):
+    """A stream was asked for, and the verb has answered with one value.
+
+    Attributes:
+        value: it.
+    """
+
+    def __init__(self, message: str, value: Any) -> None:
+        super().__init__(message)
+        self.value = value
+
+
 class StreamBroken(NebulaError):
     """A stream has a gap, or began anew because its service died: the rest of it cannot be had.
 

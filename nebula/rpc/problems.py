@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from nebula.errors import CallTimeout, JobEnded, NebulaError, NoResponder, Rejected, RemoteError
 from nebula.headers import REJECTED_FULL, REJECTED_UNAUTHORISED
-from nebula.rpc.errors import CODES, UnexpectedReply, VerbError
+from nebula.rpc.errors import CODES, StreamBroken, UnexpectedReply, VerbError
 
 __all__ = ["Problem", "problem_of", "status_of"]
 
@@ -100,6 +100,9 @@ def problem_of(error: NebulaError) -> Problem:
             return Problem(HTTPStatus.GATEWAY_TIMEOUT, "timeout", "no answer came in time")
         case Rejected():
             return _rejected(error)
+        case StreamBroken():
+            message = "the instance that sent the stream is gone: ask again"
+            return Problem(HTTPStatus.BAD_GATEWAY, "stream-broken", message, retryable=True)
         case UnexpectedReply():
             message = "a service answered otherwise than was expected"
             return Problem(HTTPStatus.BAD_GATEWAY, "unexpected-reply", message)

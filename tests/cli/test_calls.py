@@ -124,7 +124,7 @@ def test_describe_of_a_verb_has_its_schema_and_lines_that_call_it(look: Look, as
     assert re.search(r"qty\s+int\s+1", shown)
     assert '"required": [' in shown
     assert "nebula call shop price item=text" in shown
-    assert """curl http://127.0.0.1:61680/call/shop/price -d '{"item": "text"}'""" in shown
+    assert """curl --json '{"item": "text"}' http://127.0.0.1:61680/call/shop/price""" in shown
     assert told["verb"] == "price"
     assert told["parameters"]["required"] == ["item"]
 

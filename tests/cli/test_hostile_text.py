@@ -75,6 +75,7 @@ def _asking(line: str, *, shows: bool = True, stop_at: str = "") -> Asking:
 # By the command; most have several ways to ask.
 ASKING = {
     "call": [_asking("call shop quote")],
+    "stream": [_asking("stream shop quote")],
     "describe": [
         _asking("describe shop"),
         _asking(f"describe shop --instance {INSTANCE}"),

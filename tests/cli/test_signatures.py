@@ -6,6 +6,7 @@ import datetime as dt
 import enum
 import json
 import shlex
+from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -97,8 +98,21 @@ def test_example_is_a_call_that_the_verb_takes(function: Any) -> None:
     assert command[:4] == ["nebula", "call", "shop", function.__name__]
     given = parse_parameters(command[4:])
     verb.signature.bind(given)
-    assert curl[1] == f"http://127.0.0.1:61680/call/shop/{function.__name__}"
-    assert curl[2:] == (["-d", json.dumps(given)] if given else ["-X", "POST"])
+    url = f"http://127.0.0.1:61680/call/shop/{function.__name__}"
+    assert curl == ["curl", "--json", json.dumps(given) if given else "", url]
+
+
+def test_example_of_a_stream_reads_it_as_it_comes() -> None:
+    async def ticks(symbol: str) -> AsyncIterator[int]:
+        yield 1
+
+    verb = Verb(ticks).describe()
+
+    assert call_line("shop", verb) == "nebula stream shop ticks symbol=text"
+    assert shlex.split(curl_line("shop", verb, "http://h")) == [
+        "curl", "-N", "-H", "Accept: application/x-ndjson", "--json", '{"symbol": "text"}',
+        "http://h/call/shop/ticks",
+    ]  # fmt: skip
 
 
 def test_words_that_a_shell_would_obey_are_quoted() -> None:

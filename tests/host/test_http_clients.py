@@ -40,7 +40,9 @@ async def hosted(server: Server) -> AsyncIterator[HttpCalls]:
 
 
 async def ask(calls: HttpCalls, principal: str) -> Answer:
-    return await calls.answer(Posted(principal, "/call/nobody/verb", "", "", b""))
+    answer = await calls.answer(Posted(principal, "/call/nobody/verb", "", "", b""))
+    assert isinstance(answer, Answer)
+    return answer
 
 
 async def test_of_many_clients_the_one_that_is_idle_for_longest_makes_room(

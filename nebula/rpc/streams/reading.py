@@ -16,7 +16,7 @@ from nebula.errors import CallTimeout, LocalProtocolError, NebulaError, Rejected
 from nebula.rpc.brokers import NEBULA, Brand
 from nebula.rpc.digits import whole_number
 from nebula.rpc.envelope import JSON_TYPE, content_type_of, parse
-from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError, as_declared
+from nebula.rpc.errors import NotAStream, StreamBroken, UnexpectedReply, VerbError, as_declared
 from nebula.rpc.replies import read_checked, read_value
 from nebula.rpc.streams.inflow import Inflow
 from nebula.stomp.messages import Message
@@ -299,9 +299,11 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
             envelope = parse(content_type_of(headers), message.body)
             items = envelope.parameters
             self._is_over = headers.get(names.STREAM_END) == "true"
+        is_stream = headers.get(names.STREAM) == "true"
         if not isinstance(items, list):
-            raise UnexpectedReply(f"{incoming.destination} answered with one value: use client.call(…)")
-        if headers.get(names.STREAM) == "true":
+            said = f"{incoming.destination} answered with one value: use client.call(…)"
+            raise UnexpectedReply(said) if is_stream else NotAStream(said, items)
+        if is_stream:
             incoming.flow.read(_number(headers[names.STREAM_SEQ]), len(items))
         self._items = read_checked(items, self._read)
 

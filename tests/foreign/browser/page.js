@@ -44,6 +44,18 @@ async function loseConnection() {
   await Promise.allSettled([...ends, lost]);
 }
 
+/** All items of a stream, then the code of its error or null. */
+async function read(stream) {
+  const items = [];
+  try {
+    for await (const item of stream) items.push(item);
+    return [items, null];
+  } catch (error) {
+    if (error instanceof NebulaError) return [items, error.code];
+    throw error;
+  }
+}
+
 const CHECKS = {
   "calls before it is connected are lost": async () => {
     expect((await failure(nebula.call("shop", "ping"))).code, "lost");
@@ -98,6 +110,62 @@ const CHECKS = {
   },
   "may not read everything": async () => {
     expect((await failure(nebula.subscribe("/queue/nebula.broker", () => {}))).code, "refused");
+  },
+  "reads a stream to its end": async () => {
+    const [items, code] = await read(nebula.stream("shop", "numbers", { up_to: 2000 }));
+    expect([items.length, items[0], items.at(-1), code], [2000, 0, 1999, null]);
+    expect(await read(nebula.stream("shop", "numbers", { up_to: 0 })), [[], null]);
+    expect(await read(nebula.stream("shop", "numbers", [7], { credit: 1 })), [[0, 1, 2, 3, 4, 5, 6], null]);
+  },
+  "reads two streams and calls meanwhile": async () => {
+    const other = nebula.stream("shop", "numbers", [1000]);
+    let sum = 0;
+    for await (const number of nebula.stream("shop", "numbers", [100])) {
+      sum += number + (await other.next()).value + (await nebula.call("shop", "echo", [1]));
+    }
+    await other.return();
+    expect(sum, 10_000);
+  },
+  "closes the handler when the loop is left": async () => {
+    for await (const number of nebula.stream("shop", "numbers", [1e9])) if (number === 500) break;
+    const yielded = await nebula.call("shop", "was_left", null, { timeout: 10_000 });
+    expect(yielded < 2000, true);
+  },
+  "slows the handler when it is slow": async () => {
+    const stream = nebula.stream("shop", "numbers", [1e9], { credit: 10 });
+    await stream.next();
+    // Each of these is behind what the handler could have sent.
+    for (let calls = 0; calls < 20; calls += 1) await nebula.call("shop", "echo", [calls]);
+    expect((await nebula.call("shop", "so_far")) <= 12, true);
+    await stream.return();
+    await nebula.call("shop", "was_left", null, { timeout: 10_000 });
+  },
+  "has the error of a stream behind its items": async () => {
+    expect(await read(nebula.stream("shop", "failing")), [[1], "sold-out"]);
+    expect(await read(nebula.stream("shop", "nope")), [[], "unknown-verb"]);
+    expect(await read(nebula.stream("nobody", "numbers", [1])), [[], "no-responder"]);
+    expect(await read(nebula.stream("shop", "quote", ["ABC"])), [[], "not-a-stream"]);
+  },
+  "ends a stream after its time": async () => {
+    expect(await read(nebula.stream("shop", "silent", [], { timeout: 300 })), [[1], "timeout"]);
+  },
+  "leaves a stream by a signal": async () => {
+    const controller = new AbortController();
+    const stream = nebula.stream("shop", "numbers", [1e9], { signal: controller.signal });
+    await stream.next();
+    controller.abort();
+    expect((await failure(stream.next())).code, "aborted");
+    await nebula.call("shop", "was_left", null, { timeout: 10_000 });
+    expect(await read(nebula.stream("shop", "numbers", [1], { signal: controller.signal })), [[], "aborted"]);
+  },
+  "loses its streams with the connection": async () => {
+    const stream = nebula.stream("shop", "silent");
+    expect((await stream.next()).value, 1);
+    const next = failure(stream.next());
+    await loseConnection();
+    expect((await next).code, "lost");
+    await nebula.connect();
+    expect(await read(nebula.stream("shop", "numbers", [2])), [[0, 1], null]);
   },
   "watches a job to its end": async () => {
     const job = await nebula.start("shop", "count", { up_to: 3 });

@@ -27,6 +27,7 @@ _DEADLINE = 60.0
 _CHECKS = re.findall(r'^  "(.+)": async', (_HERE / "page.js").read_text(), re.MULTILINE)
 
 _SHOP = '''
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -79,6 +80,51 @@ async def waits() -> None:
 async def was_withdrawn() -> bool:
     await withdrawn.wait()
     return True
+
+
+streaming, left = anyio.Event(), anyio.Event()
+yielded = 0
+
+
+@app.verb
+async def numbers(up_to: int) -> AsyncIterator[int]:
+    global yielded, streaming, left
+    yielded = 0
+    streaming, left = anyio.Event(), anyio.Event()
+    streaming.set()
+    try:
+        for number in range(up_to):
+            yielded = number + 1
+            yield number
+    finally:
+        left.set()
+
+
+@app.verb
+async def was_left() -> int:
+    """How many were yielded, once the last stream is closed."""
+    await left.wait()
+    return yielded
+
+
+@app.verb
+async def so_far() -> int:
+    return yielded
+
+
+@app.verb
+async def failing() -> AsyncIterator[int]:
+    yield 1
+    raise VerbError("sold-out", "none left", retryable=True)
+
+
+@app.verb
+async def silent() -> AsyncIterator[int]:
+    try:
+        yield 1
+        await anyio.sleep_forever()
+    finally:
+        left.set()
 
 
 @app.job(engine=None)

@@ -1,0 +1,76 @@
+"""`nebula stream`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from nebula.cli.options import AsJson, Service, Url
+from nebula.cli.render import Output
+
+if TYPE_CHECKING:
+    from nebula.rpc.client import Client
+
+
+def stream(
+    service: Service,
+    verb: Annotated[str, Argument(metavar="VERB", help="What to ask for; `nebula describe` lists them.")],
+    parameters: Annotated[
+        list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
+    ] = None,
+    *,
+    count: Annotated[
+        int | None,
+        Option("--count", "-n", metavar="N", min=1, help="Stop after so many items.", show_default=False),
+    ] = None,
+    broker: Url = None,
+    timeout: Annotated[
+        float | None,
+        Option(
+            "--timeout",
+            "-t",
+            metavar="SECONDS",
+            min=0.001,
+            help="For all of the stream. Without it there is no limit.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a verb yields, each item on a line as it comes, until its end or Ctrl-C.
+
+    Off a terminal each line is JSON. Whoever reads slowly slows the service; Ctrl-C, or a reader of the
+    pipe that has gone, closes the handler there. A verb that does not stream has its one answer shown.
+
+    \b
+    Examples:
+      nebula stream prices ticks symbol=ABC
+      nebula stream prices ticks symbol=ABC -n 10 | jq .cents
+    """
+    from nebula.cli.arguments import parse_parameters
+    from nebula.cli.asking import ask
+
+    words = parse_parameters(parameters or ())
+    output = Output(as_json=as_json)
+    ask(broker, lambda client: _show(client, service, verb, words, timeout, count, output))
+
+
+async def _show(
+    client: Client,
+    service: str,
+    verb: str,
+    words: dict[str, Any],
+    timeout: float | None,
+    count: int | None,
+    output: Output,
+) -> None:
+    from nebula.rpc.errors import NotAStream
+
+    async with client.stream(service, verb, words, timeout=timeout) as items:
+        try:
+            while count != 0 and (batch := (await items.next_batch())[:count]):
+                await output.items(batch)
+                count = None if count is None else count - len(batch)
+        except NotAStream as answer:
+            output.value(answer.value)

@@ -1,0 +1,256 @@
+"""`POST /call/SERVICE/VERB` answered item by item: as lines of JSON, or as server-sent events.
+
+The reader pulls: the service is asked for more items only as the ones before are written, so what is kept
+for a reader that reads nothing is a few pieces, and the credit that was given for more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol
+
+from nebula.broker.http_posts import JSON_TYPE, Answer, Streamed
+from nebula.rpc.envelope import dump_json
+from nebula.rpc.errors import NotAStream
+from nebula.rpc.streams.reading import Stream
+
+__all__ = ["EVENTS", "LINES", "Form", "HttpStream", "form_of"]
+
+NDJSON_TYPE: Final = "application/x-ndjson"
+EVENTS_TYPE: Final = "text/event-stream"
+
+ERROR: Final = "nebula-error"
+"""The field of the last line, or the name of the last event, that tells why a stream has failed."""
+
+END: Final = "nebula-end"
+"""The name of the last event of a stream that is complete."""
+
+# An error that comes within that time has a status of its own. Later the status is 200 already: whoever
+# waits for the first item is told meanwhile that it will come.
+_STATUS_SECONDS: Final = 5.0
+
+# As WHATWG recommends: proxies close what is silent for longer.
+_BEAT_SECONDS: Final = 15.0
+
+_MOST_QUALITIES: Final = 20
+
+
+class Form(Protocol):
+    """How items look on the wire."""
+
+    @property
+    def content_type(self) -> str:
+        """Of the answer."""
+
+    @property
+    def beat(self) -> bytes:
+        """What readers ignore, told where nothing else is to be told; empty: there is no such thing."""
+
+    @property
+    def end(self) -> bytes:
+        """What follows the last item of a complete stream; may be empty."""
+
+    def items(self, items: Sequence[Any]) -> bytes:
+        """Some items; not empty where there is one."""
+
+    def failed(self, body: bytes) -> bytes:
+        """What comes last where a stream has failed; the body of the same error as an answer."""
+
+
+class _Lines:
+    """NDJSON: a line for each item."""
+
+    content_type = NDJSON_TYPE
+    beat = b""
+    end = b""
+
+    def items(self, items: Sequence[Any]) -> bytes:
+        return b"".join([dump_json(item) + b"\n" for item in items])
+
+    def failed(self, body: bytes) -> bytes:
+        return b'{"%b":%b}\n' % (ERROR.encode(), body.strip())
+
+
+class _Events:
+    """Server-sent events: one without a name for each item."""
+
+    content_type = f"{EVENTS_TYPE}; charset=utf-8"
+    beat = b":\n\n"
+    end = b"event: %b\ndata: null\n\n" % END.encode()
+
+    def items(self, items: Sequence[Any]) -> bytes:
+        return b"".join([b"data: " + dump_json(item) + b"\n\n" for item in items])
+
+    def failed(self, body: bytes) -> bytes:
+        return b"event: %b\ndata: %b\n\n" % (ERROR.encode(), body.strip())
+
+
+LINES: Final[Form] = _Lines()
+EVENTS: Final[Form] = _Events()
+
+# None is the one answer of a call.
+_FORMS: Final[dict[str, Form | None]] = {
+    NDJSON_TYPE: LINES,
+    EVENTS_TYPE: EVENTS,
+    JSON_TYPE: None,
+    "application/*": None,
+    "*/*": None,
+}
+
+
+def form_of(accept: str) -> Form | None:
+    """The form of a stream that a request asks for; None: it wants the one answer of a call.
+
+    What is wanted most counts (RFC 9110, 12.5.1), then what is named first. What nobody here can make is
+    left out, and so is what cannot be read.
+    """
+    wanted = [(-_quality_of(words), name) for name, words in _named(accept) if name in _FORMS]
+    best = min((each for each in wanted if each[0] < 0), key=lambda each: each[0], default=None)
+    return None if best is None else _FORMS[best[1]]
+
+
+def _named(accept: str) -> list[tuple[str, str]]:
+    parts = [part.partition(";") for part in accept.split(",", _MOST_QUALITIES)[:_MOST_QUALITIES]]
+    return [(name.strip().lower(), words) for name, _, words in parts]
+
+
+def _quality_of(words: str) -> float:
+    for word in words.split(";"):
+        name, _, value = word.partition("=")
+        if name.strip().lower() == "q":
+            try:
+                return min(1.0, float(value))
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+class HttpStream:
+    """A stream for one reader: the pieces of an answer, see `nebula.broker.http_posts.Pieces`.
+
+    A task on the loop of calls reads the stream and keeps one piece ready. All other methods are called on
+    the broker's loop.
+
+    Args:
+        loop: of calls.
+        form: of the items.
+        open: opens the stream, and gives back all that it holds.
+        problem: makes the answer to what `open` or the stream raises.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        form: Form,
+        open: Callable[[HttpStream], AbstractAsyncContextManager[Stream[Any]]],  # noqa: A002
+        problem: Callable[[Exception], Answer],
+    ) -> None:
+        self._loop = loop
+        self._form = form
+        self._open = open
+        self._problem = problem
+        # None is the end.
+        self._ready: asyncio.Queue[bytes | Answer | None] = asyncio.Queue()
+        self._ahead: bytes | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._reason: Answer | None = None
+        self._is_closed = False
+        self._is_over = False
+
+    async def begin(self) -> Answer | Streamed:
+        """Open it: an answer of its own where it fails at once, with nothing to close."""
+        try:
+            first = await self._on_loop(_STATUS_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(first, Answer):
+            return first
+        self._ahead = self._written(first)
+        return Streamed(self._form.content_type, self)
+
+    async def next(self) -> bytes:
+        """The next piece, or a sign of life. Empty: there are no more."""
+        ahead, self._ahead = self._ahead, None
+        if ahead:
+            return ahead
+        if self._is_over:
+            return b""
+        return self._written(await self._on_loop(_BEAT_SECONDS if self._form.beat else None))
+
+    def failed(self, error: Answer) -> bytes:
+        """The last piece of a stream that this error ends."""
+        return self._form.failed(error.body)
+
+    def close(self) -> None:
+        """Nobody reads any further: the handler is closed. Idempotent."""
+        # At the end of the program the loop may be closed, and the stream with it.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._close)
+
+    def _written(self, piece: bytes | Answer | None) -> bytes:
+        self._is_over = piece is None or isinstance(piece, Answer)
+        if isinstance(piece, Answer):
+            return self.failed(piece)
+        return self._form.end if piece is None else piece
+
+    async def _on_loop(self, seconds: float | None) -> bytes | Answer | None:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._take(seconds), self._loop))
+
+    # --- on the loop of calls ---
+
+    def end_with(self, reason: Answer) -> None:
+        """End it for this reason, which the reader is told."""
+        self._reason = reason
+        if self._task is not None:
+            self._task.cancel()
+
+    def _close(self) -> None:
+        self._is_closed = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _take(self, seconds: float | None) -> bytes | Answer | None:
+        """The next piece; after so many seconds a sign of life."""
+        if self._task is None and not self._is_closed:
+            self._task = self._loop.create_task(self._read())
+        try:
+            async with asyncio.timeout(seconds):
+                piece = await self._ready.get()
+        except TimeoutError:
+            return self._form.beat
+        self._ready.task_done()
+        return piece
+
+    async def _read(self) -> None:
+        """Read the stream as its reader gets on, to its end."""
+        try:
+            async with self._open(self) as stream:
+                try:
+                    await self._hand_on(stream)
+                except asyncio.CancelledError:
+                    if self._reason is None:
+                        raise
+                    await self._put(self._reason)
+        except asyncio.CancelledError:
+            # Else it was closed, or the loop ends: that must not look like the end of all items.
+            if self._reason is not None:
+                self._ready.put_nowait(self._reason)
+        except Exception as error:
+            self._ready.put_nowait(self._problem(error))
+
+    async def _hand_on(self, stream: Stream[Any]) -> None:
+        try:
+            while batch := await stream.next_batch():
+                await self._put(self._form.items(batch))
+        except NotAStream as error:
+            await self._put(self._form.items([error.value]))
+        await self._put(None)
+
+    async def _put(self, piece: bytes | Answer | None) -> None:
+        """Have the reader take a piece, before there is another one."""
+        self._ready.put_nowait(piece)
+        await self._ready.join()
