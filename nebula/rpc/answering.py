@@ -20,7 +20,7 @@ from nebula.rpc.brokers import Brand
 from nebula.rpc.cancelling import Cancel, Withdrawn
 from nebula.rpc.chain import Middleware, answering_chain, unless_sent
 from nebula.rpc.context import Ending, Request, Surroundings
-from nebula.rpc.deadlines import AMBIENT, HANDLED, deadline_of
+from nebula.rpc.deadlines import AMBIENT, ASKED_BY, HANDLED, deadline_of
 from nebula.rpc.envelope import BOO, Envelope, content_type_of, parse
 from nebula.rpc.errors import VerbError
 from nebula.rpc.gates import MOST_ASIDE, Gate
@@ -291,6 +291,7 @@ class Answerer:
         # For the calls of middleware and handler. The worker's own context: the next request sets it anew.
         AMBIENT.set(request.deadline)
         HANDLED.set(request.headers)
+        ASKED_BY.set(request.principal)
         started = monotonic()
         try:
             if self._chain is None:

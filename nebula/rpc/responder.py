@@ -325,7 +325,7 @@ class Responder(TypedCalls, Listens):
         All handlers and jobs of the process share it and its one connection, to the service's own broker and
         as its principal. It is opened when it is first wanted, reconnects, and is closed after the last
         answer; it is there in the `lifespan`, too. A call ends no later than the request whose handler makes
-        it, and belongs to the trace of that.
+        it, and belongs to the trace of that; who sent that one is `Request.on_behalf_of` there.
 
         Raises:
             LocalProtocolError: the service does not run in this process: elsewhere make a `Client`.

@@ -31,6 +31,7 @@ class JobTask:
         trace: see `Job.trace`.
         isolation: see `JobVerb`.
         priority: 0 to 9: of jobs that share an engine, higher ones get more of it.
+        owner: see `JobRecord`.
     """
 
     job: str
@@ -42,6 +43,7 @@ class JobTask:
     trace: Mapping[str, str] = field(default_factory=dict)
     isolation: Literal["shared", "process"] = "shared"
     priority: int = 4
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
