@@ -115,7 +115,8 @@ Programs read these from the environment, where their code or their flags say no
 | `NEBULA_CONTEXTS` | `~/.config/nebula/contexts.toml` | \
 Where the command line keeps the brokers that it knows. |
 | `NEBULA_STATE` | `~/.local/state/nebula` | \
-The folder of what must outlive a program: jobs and their results, a broker's store. |
+The folder of what must outlive a program: [jobs and their results](../how-to/jobs.md#where-jobs-are-kept), \
+a broker's store. |
 | `NEBULA_RESULTS` | | Where [workers of a cluster](../how-to/cluster.md) write the tables that jobs return; \
 without it that is in the state folder. |
 | `NEBULA_JOBS` | | `postgresql://…`: the instances of a service \

@@ -19,6 +19,7 @@ from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.postgres import Database, database_of_environment
 from nebula.rpc.jobs.runner import JobMiddleware, JobRunner
 from nebula.rpc.jobs.service import JobService
+from nebula.rpc.jobs.projects import project_of
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.unfinished import notes_of
 from nebula.rpc.jobs.verb import JobVerb
@@ -193,7 +194,8 @@ class JobEntries:
         if not self._jobs:
             yield None
             return
-        with StateFolder.take(self._name, _new_instance, self._root) as state:
+        project = project_of(self._jobs[0].function)
+        with StateFolder.take(self._name, _new_instance, self._root, project=project) as state:
             shared = {job.engine for job in self._jobs if job.isolation == "shared"}
             runners: dict[str | None, JobRunner] = {
                 name: engine.runner(state.path, self._name, name, is_shared=name in shared)

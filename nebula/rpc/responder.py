@@ -89,7 +89,9 @@ class Responder(TypedCalls, Listens):
             answer; a lost connection leaves it open. What it raises ends the service.
         middleware: around each request for a verb that there is, the first one outermost, see `Middleware`.
         spark: the engine that jobs run in, or several by name; `default` is that of a job that names none.
-        state: where jobs are kept, for all services of this machine; see `StateFolder`.
+        state: where jobs are kept, for all services of this machine; see `StateFolder`. By default in the
+            folder that `NEBULA_STATE` names, else in the user's own (`~/.local/state/nebula`), where projects
+            with services of the same name have a folder each. The log says where when the service starts.
         jobs: `postgresql://…`, a database in which the instances of the service share one queue of jobs, by
             default that of `NEBULA_JOBS`, if there is one; else each instance has its own, in `state`.
         job_limits: how many jobs may wait, how long ended ones are remembered, and such; see `JobLimits`.

@@ -292,7 +292,8 @@ class Serving:
                 beside.start_soon(self._registration.keep, name="discovery")
                 await self._registration.enter()
                 event = "service started" if is_first else "service came back"
-                _log.info(event, service=self._name, queues=list(self.intake.lanes))
+                place = {} if self._jobs is None else {"state": str(self._jobs.folder)}
+                _log.info(event, service=self._name, queues=list(self.intake.lanes), **place)
             if started is not None:
                 started.set()
             if self._jobs is not None and not is_first:
