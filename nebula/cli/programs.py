@@ -95,6 +95,7 @@ def run_service(
     *,
     http: tuple[str, int] | None = None,
     is_supervised: bool = False,
+    is_exclusive: bool = False,
 ) -> None:
     """Run a service until SIGTERM or SIGINT; requests under way are answered before it returns.
 
@@ -105,13 +106,14 @@ def run_service(
         on_serving: called once every queue is listened to, with the URL of the probes if there are any.
         http: host and port for probes and metrics.
         is_supervised: the end of stdin stops it too, as it is the end of its supervisor.
+        is_exclusive: do not start beside an instance with another contract.
 
     Raises:
         NebulaError: as `Responder.run`.
         SettingsError: the port cannot be had.
     """
     logs.configure(level)
-    _run(_serve_app(app, url, on_serving, http, is_supervised=is_supervised))
+    _run(_serve_app(app, url, on_serving, http, is_supervised=is_supervised, is_exclusive=is_exclusive))
 
 
 def run_supervisor(supervisor: Callable[[], Supervisor], level: Level) -> int:
@@ -231,6 +233,7 @@ async def _serve_app(
     http: tuple[str, int] | None,
     *,
     is_supervised: bool,
+    is_exclusive: bool,
 ) -> None:
     started = anyio.Event()
 
@@ -245,7 +248,7 @@ async def _serve_app(
         with _until_signal():
             if is_supervised:
                 stack.enter_context(_stopped_with_stdin())
-            await app.run(url, started=started)
+            await app.run(url, started=started, exclusive=is_exclusive)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Final
 
 import anyio
 
-from nebula.errors import ConnectFailed, NebulaError, OutsideBroker, SettingsError
+from nebula.errors import ConnectFailed, NebulaError, OtherContract, OutsideBroker, SettingsError
 from nebula.logs import get_logger
 from nebula.rpc.retrying import Retry, Sleep
 from nebula.stomp.addresses import parse_address
@@ -148,6 +148,7 @@ class Connections:
             ConnectFailed, Refused, …: the first connection could not be had, from any address.
             ConnectionLost, ServerError: the connection ended, and there is to be no other.
             OutsideBroker: an address that is not allowed here: trying again would not help.
+            OtherContract: what runs over the connection is not to run beside others.
         """
         try:
             while not self._is_leaving:
@@ -188,7 +189,7 @@ class Connections:
                         self._attempt = None
                         began = self._now()
                         await self._until_over(stomp, self._over)
-            except OutsideBroker:
+            except (OutsideBroker, OtherContract):
                 raise
             except NebulaError as error:
                 self._fail(error)

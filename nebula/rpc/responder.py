@@ -371,6 +371,7 @@ class Responder(TypedCalls, Listens):
         wait: bool = False,
         reconnect: bool | None = None,
         link: Callable[[], Awaitable[Link]] | None = None,
+        exclusive: bool = False,
     ) -> None:
         """Serve until cancelled.
 
@@ -393,8 +394,12 @@ class Responder(TypedCalls, Listens):
             reconnect: False makes the end of the connection that of the service. By default that is so over a
                 `link`, whose end is for its owner to deal with.
             link: opens what carries the octets, instead of a connection to the address.
+            exclusive: do not start where an instance of the service has another contract: verbs, parameters
+                or results. Others with the same contract are welcome. The broker has to show them: who may
+                not call the service is not shown its instances. Without it the log warns of such ones.
 
         Raises:
+            OtherContract: there is such an instance, and `exclusive`.
             ConnectFailed: there is no broker at first, or it refuses.
             ConnectionLost, ServerError: the connection ended, and it does not reconnect.
             Refused: the broker does not let the service listen to its queues, or does not answer, at first.
@@ -423,6 +428,7 @@ class Responder(TypedCalls, Listens):
                 middleware=self._middleware,
                 subscribers=self._subscribers,
                 client=SharedClient(partial(self._make_client, url, tls, link, reconnects=reconnects)),
+                is_exclusive=exclusive,
             )
             await self._serving.run(connect, started)
 
