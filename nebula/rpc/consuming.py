@@ -401,4 +401,6 @@ class Consumer:
             message.ack()
 
     def _place(self, message: Message) -> dict[str, str]:
-        return {"destination": message.destination, "handler": self.subscriber.verb.name}
+        place = {"destination": message.destination, "handler": self.subscriber.verb.name}
+        principal = message.headers.get(names.SENDER) if self._is_ours else None
+        return place if principal is None else {**place, "principal": principal}

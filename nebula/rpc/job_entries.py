@@ -155,6 +155,11 @@ class JobEntries:
         assert self._service is not None
         return self._service
 
+    def failing_engines(self) -> list[str]:
+        """The engines, while the responder runs, that could run nothing when they last tried."""
+        runners = {} if self._service is None else self._service.runners
+        return [f"engine {name}" for name, runner in runners.items() if runner.failing]
+
     def declare(self, job: JobVerb, allow: frozenset[str] | None) -> JobEntry:
         """Add one.
 

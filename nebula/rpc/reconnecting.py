@@ -133,7 +133,7 @@ class Connections:
         self._sleep, self._now = sleep, now
         self._failures: list[NebulaError] = []  # of this round
         self._is_leaving = False
-        self._was_connected = False
+        self._was_connected = self._has_failed = False
         # What `leave` ends: an attempt by its scope, a connection gracefully by its event.
         self._attempt: anyio.CancelScope | None = None
         self._over: anyio.Event | None = None
@@ -219,7 +219,7 @@ class Connections:
             return
         if self._was_connected:
             _log.info("connected again")
-        self._was_connected = True
+        self._was_connected, self._has_failed = True, False
         self._tell(ConnectionState.CONNECTED)
 
     def _lose(self, error: NebulaError) -> None:
@@ -237,7 +237,9 @@ class Connections:
         error = self.last_failure = self._loss or error
         self._failures.append(error)
         if self._was_connected or self._waits:
-            _log.info("no connection", reason=str(error))
+            # The first one says that somebody has to look, and the others that it is still so.
+            (_log.info if self._has_failed else _log.warning)("no connection", reason=str(error))
+            self._has_failed = True
         self._tell(ConnectionState.LOST)
 
     def _check(self) -> None:

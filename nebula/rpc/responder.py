@@ -355,6 +355,10 @@ class Responder(TypedCalls, Listens):
         """Requests are taken now."""
         return self._serving is not None and self._serving.is_taking
 
+    async def not_ready(self) -> list[str]:
+        """The engines that could run no job when they last tried, and the `ready` hooks that say no."""
+        return [*self._jobs.failing_engines(), *await super().not_ready()]
+
     def statistics(self) -> Statistics | None:
         """What its verbs did since it started, as `stats` tells callers; None before it ever ran."""
         return None if self._serving is None else self._serving.statistics()

@@ -300,7 +300,8 @@ class Serving:
                 await self._registration.enter()
                 if is_first and self._is_exclusive:
                     await self._twins.refuse(client, self._describe(brand))
-                else:
+                elif brand.has_last_values:
+                    # Elsewhere all would have to be asked, by a queue that some brokers keep for good.
                     beside.start_soon(self._twins.warn, client, self._describe(brand), name="twins")
                 event = "service started" if is_first else "service came back"
                 place = {} if self._jobs is None else {"state": str(self._jobs.folder)}

@@ -56,6 +56,7 @@ class LocalRunner:
     """
 
     is_broken: str | None = None
+    failing: str | None = None
 
     def __init__(
         self,

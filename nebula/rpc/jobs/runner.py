@@ -154,6 +154,14 @@ class JobRunner(Protocol):
         """Why no job can run now, as a sentence, or None."""
         ...
 
+    @property
+    def failing(self) -> str | None:
+        """Why it could run nothing when it last tried, as a sentence, or None; it goes on trying.
+
+        Jobs are taken nevertheless, until `is_broken`: probes are told, so that others take the new ones.
+        """
+        ...
+
     def submit(self, task: JobTask) -> None:
         """Run this as soon as possible. Never blocks, never raises; also before `run` is ready."""
 
