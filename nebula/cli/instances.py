@@ -91,8 +91,8 @@ def _drawn(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     if not names:
         return table(_INSTANCES, shown)
     which = ", ".join(map(visible, names))
-    what = f"{_MARK.strip()} instances of {which} have different contracts: a call may reach the one or the other"
-    return Group(table(_INSTANCES, shown), text(what))
+    what = f"instances of {which} have different contracts: a call may reach the one or the other"
+    return Group(table(_INSTANCES, shown), text(f"{_MARK.strip()} {what}"))
 
 
 async def _each_second(do: Callable[[], None]) -> None:

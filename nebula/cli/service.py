@@ -78,7 +78,8 @@ def run(
     A lost connection is made again, for ever; a broker that is not there at first is status 3.
 
     Two programs with the same service name share its requests. If their contracts differ (verbs, parameters
-    or results), the log warns, and with --exclusive the second one ends with status 1 before its first request.
+    or results), the log warns, and with --exclusive the second one ends with status 1 before its first
+    request.
 
     \b
     Examples:

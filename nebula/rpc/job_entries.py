@@ -17,9 +17,9 @@ from nebula.rpc.jobs.engine_verbs import SERVICE_ENGINE
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.postgres import Database, database_of_environment
+from nebula.rpc.jobs.projects import project_of
 from nebula.rpc.jobs.runner import JobMiddleware, JobRunner
 from nebula.rpc.jobs.service import JobService
-from nebula.rpc.jobs.projects import project_of
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.rpc.jobs.unfinished import notes_of
 from nebula.rpc.jobs.verb import JobVerb

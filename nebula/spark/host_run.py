@@ -173,7 +173,9 @@ class HostRun:
             try:
                 received = await self._child.read()
             except lines.LineError as error:
-                return End(f"the engine host did not speak our language: {error}", is_hung=True, is_failure=True)
+                return End(
+                    f"the engine host did not speak our language: {error}", is_hung=True, is_failure=True
+                )
             self._heard = monotonic()
             if not received:
                 return self._its_own_end()

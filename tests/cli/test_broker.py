@@ -170,8 +170,8 @@ def test_broker_says_where_it_keeps_messages_and_who_has_the_folder(tmp_path: Pa
     assert (told["event"], told["folder"]) == ("messages kept", str(data))
     assert refused.returncode == 1
     assert refused.stderr == (
-        f"nebula: {data}: another broker keeps its messages there (pid {process.pid}, {line['url']}); stop that "
-        "one, or name another folder with --data DIR\n"
+        f"nebula: {data}: another broker keeps its messages there (pid {process.pid}, {line['url']}); "
+        "stop that one, or name another folder with --data DIR\n"
     )
 
 

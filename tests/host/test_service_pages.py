@@ -168,7 +168,9 @@ async def test_page_lists_what_is_shown(broker_url: str) -> None:  # noqa: F811
 class _Engine(Spark):
     """An engine that only pretends, and starts at the second time."""
 
-    def runner(self, state: Path, service: str, name: str = "default", *, is_shared: bool = True) -> SparkRunner:
+    def runner(
+        self, state: Path, service: str, name: str = "default", *, is_shared: bool = True
+    ) -> SparkRunner:
         command = fake_command("mended", state)
         return SparkRunner(
             self, state, service, name, is_shared=is_shared, command=command, back_off=(3600.0,)

@@ -1,4 +1,4 @@
-"""Instances that have the name of a service and another contract: callers would get now the one, now the other."""
+"""Instances of a service with another contract: a call may reach the one or the other."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class Twins:
             ConnectionLost, ServerError: the connection ended.
         """
         for one in await _found(client, mine):
-            version = f", version {one.version}" if one.version else ""
+            who = f"{one.name}, version {one.version}" if one.version else one.name
             raise OtherContract(
-                f"service {mine.service!r} is there already with another contract (instance {one.name}{version}: "
+                f"service {mine.service!r} is there already with another contract (instance {who}: "
                 f"{difference(mine, one)}); stop that one, or give one of them another name"
             )
 

@@ -92,7 +92,9 @@ class BoardListener(JobListener):
         """See `JobListener`."""
         record = self._board.running((job, attempt))
         if record is not None:
-            _log.warning("job lost", job=job, verb=record.verb, attempt=attempt, reason=reason, **whose(record))
+            _log.warning(
+                "job lost", job=job, verb=record.verb, attempt=attempt, reason=reason, **whose(record)
+            )
         self._board.lost((job, attempt), reason, self._now())
         self._settle()
 

@@ -1,4 +1,4 @@
-"""Which of a user's projects a service's state belongs to: two of them may have a service of the same name."""
+"""Which of a user's projects a service's state belongs to: two may have a service of the same name."""
 
 from __future__ import annotations
 
