@@ -583,14 +583,17 @@ def test_runner_works_on_a_loop_that_is_not_in_the_main_thread(tmp_path: Path) -
 async def test_engine_is_failing_from_its_first_failed_start_until_one_is_ready(tmp_path: Path) -> None:
     command = fake_command("mended", tmp_path)
     runner = SparkRunner(Spark(), tmp_path, "reports", command=command, back_off=(3600.0,))
-    assert runner.failing is None
+    said = [runner.failing]
     async with running(runner, Told()):
         await until_state(runner, "waiting")
-        failing, is_broken = runner.failing, runner.is_broken
+        is_broken = runner.is_broken
+        said.append(runner.failing)
         runner.restart()
         await until_state(runner, "ready")
+        said.append(runner.failing)
 
-        assert runner.failing is None
+    before, failing, after = said
+    assert (before, after) == (None, None)
     assert failing is not None
     assert failing.startswith("Spark's engine did not start, the engine host died (exit status 2")
     assert is_broken is None
