@@ -161,6 +161,10 @@ class SettingsError(NebulaError):
     """Settings that cannot be used: says file, place, what is wrong and what is right."""
 
 
+class OtherContract(NebulaError):
+    """A service that was to be the only one of its name and contract is not: says who else is there."""
+
+
 class OutsideBroker(SettingsError):
     """A connection to another broker than the one of the block: says how to allow it.
 

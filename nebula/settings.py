@@ -64,6 +64,11 @@ def state_root() -> Path:
     return (home if home.is_absolute() else Path.home() / ".local" / "state") / "nebula"
 
 
+def state_is_named() -> bool:
+    """Whether `NEBULA_STATE` says where programs keep what must outlive them."""
+    return bool(os.environ.get("NEBULA_STATE"))
+
+
 def cache_root() -> Path:
     """Where programs keep what they can make again: `NEBULA_CACHE`, else the user's cache folder."""
     if root := os.environ.get("NEBULA_CACHE"):

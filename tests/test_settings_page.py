@@ -92,9 +92,10 @@ max_body_bytes = 1_000_000
 ```
 
 Paths are relative to the folder in which the broker was started. Without `data` it keeps its store in the
-folder `broker` of `NEBULA_STATE`, else of the user's state folder (`~/.local/state/nebula`). SIGHUP, or the
-verb `rights.reload` on `/queue/nebula.broker`, makes it read again what `rights`, `users`, `jwks`, `deny`,
-`metrics_token` and the certificates' files hold; everything else wants a restart.
+folder `broker` of `NEBULA_STATE`, else of the user's state folder (`~/.local/state/nebula`), and says in its
+log where. SIGHUP (off a terminal: [signals](running.md#signals)), or the verb `rights.reload` on
+`/queue/nebula.broker`, makes it read again what `rights`, `users`, `jwks`, `deny`, `metrics_token` and the
+certificates' files hold; everything else wants a restart.
 
 In the environment a name is `NEBULA_SERVER_` and the setting in capitals, with two underscores after a table:
 `NEBULA_SERVER_LOG_LEVEL=debug`, `NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000`. Lists are JSON:
@@ -115,7 +116,8 @@ Programs read these from the environment, where their code or their flags say no
 | `NEBULA_CONTEXTS` | `~/.config/nebula/contexts.toml` | \
 Where the command line keeps the brokers that it knows. |
 | `NEBULA_STATE` | `~/.local/state/nebula` | \
-The folder of what must outlive a program: jobs and their results, a broker's store. |
+The folder of what must outlive a program: [jobs and their results](../how-to/jobs.md#where-jobs-are-kept), \
+a broker's store. |
 | `NEBULA_RESULTS` | | Where [workers of a cluster](../how-to/cluster.md) write the tables that jobs return; \
 without it that is in the state folder. |
 | `NEBULA_JOBS` | | `postgresql://…`: the instances of a service \

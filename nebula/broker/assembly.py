@@ -22,6 +22,7 @@ from nebula.broker.settings import BrokerSettings, DestinationSettings, Listener
 from nebula.broker.shares import Share
 from nebula.broker.sqlite_store import OnProgress, SqliteStore
 from nebula.errors import SettingsError
+from nebula.logs import get_logger
 from nebula.settings import state_root
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from nebula.broker.identity import Authenticator
     from nebula.broker.messages import ContentCheck
     from nebula.broker.tls import ServerTls
+
+_log = get_logger("nebula.broker")
 
 
 def store_folder(settings: BrokerSettings) -> Path:
@@ -93,6 +96,14 @@ class Assembly:
         if token is not None:
             self.server.renewals.append(token.reload)
         self.server.pages.update(pages_of(self.server, token))
+
+    def tell_place(self) -> None:
+        """Say where messages are kept, and there where the broker listens. Call it once it does."""
+        if self.store is None:
+            _log.info("messages kept in memory only")
+            return
+        self.store.tell_urls(self.server.urls)
+        _log.info("messages kept", folder=str(self.store.folder))
 
     def reload(self) -> None:
         """Take up changed rights, certificates, deny lists, users and tokens. Call it on the server's loop.

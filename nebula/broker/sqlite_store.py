@@ -22,6 +22,7 @@ from nebula.broker.store_folder import (
     make_file,
     refuse_foreign_log,
     store_error,
+    tell_holder,
 )
 from nebula.errors import StoreError
 
@@ -146,6 +147,11 @@ class SqliteStore:
             OSError: it cannot be asked.
         """
         return free_bytes(self.folder)
+
+    def tell_urls(self, urls: Sequence[str]) -> None:
+        """Have other brokers that want the folder know where the one listens that has it."""
+        if self._lock is not None:
+            tell_holder(self._lock, urls)
 
     def close(self) -> None:
         """The run ends well, unless something has failed. Idempotent.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -23,11 +24,15 @@ __all__ = [
     "refuse_foreign_log",
     "store_error",
     "sync_folder",
+    "tell_holder",
 ]
 
 STORE_FILE: Final = "nebula.db"
 
 _LOCK: Final = "lock"
+
+# What the holder of a lock says of itself in it is short; more was written by somebody else.
+_HOLDER_BYTES: Final = 4096
 
 # Suffixes of files that SQLite makes next to a database. The log has changes that the file lacks.
 _COMPANIONS: Final = ("-wal", "-shm", "-journal")
@@ -87,9 +92,34 @@ def lock_folder(folder: Path) -> int:
         if not isinstance(error, BlockingIOError):
             raise
         raise StoreError(
-            f"{folder}: another broker keeps its messages there; stop that one, or name another folder"
+            f"{folder}: another broker keeps its messages there{_holder_of(folder)}; stop that one, or name "
+            "another folder with --data DIR"
         ) from error
+    tell_holder(lock)
     return lock
+
+
+def tell_holder(lock: int, urls: Sequence[str] = ()) -> None:
+    """Have whoever finds a folder locked know by whom: by our process id, and where we listen.
+
+    Args:
+        lock: what `lock_folder` returned.
+        urls: of the broker, once it listens.
+    """
+    said = json.dumps({"pid": os.getpid(), "urls": list(urls)}).encode()
+    # On a full disk it is not told, and all else is as it was.
+    with suppress(OSError):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, said[:_HOLDER_BYTES], 0)
+
+
+def _holder_of(folder: Path) -> str:
+    """What the holder of a lock says of itself, as ` (pid 17, stomp://…)`; nothing if that is not known."""
+    with suppress(OSError, ValueError), (folder / _LOCK).open("rb") as lock:
+        match json.loads(lock.read(_HOLDER_BYTES)):
+            case {"pid": int(pid), "urls": [*urls]}:
+                return f" ({', '.join([f'pid {pid}', *map(str, urls)])})"
+    return ""
 
 
 @contextmanager

@@ -1,6 +1,7 @@
-"""SIGHUP during startup and shutdown, when nothing can be reloaded.
+"""SIGHUP: the end of a broker on a terminal that is closed, elsewhere a wish that it reads its files again.
 
-By default SIGHUP ends the process. A program that reloads on SIGHUP must survive it at any time.
+By default SIGHUP ends the process. A program that reloads on SIGHUP must survive it at any time: also during
+startup and shutdown, when nothing can be reloaded.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import atexit
 import signal
 import sys
+from functools import cache
 from types import FrameType
+from typing import TextIO
 
 
 class _Noted:
@@ -17,8 +20,28 @@ class _Noted:
     has_come = False
 
 
+@cache
+def ends_by_hangup() -> bool:
+    """Whether a SIGHUP says that our terminal is gone: we have one, and nobody has us survive it (`nohup`).
+
+    It is decided once, before there is a handler of ours.
+    """
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return not is_ignored and any(_is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    # None where the program was started with it closed.
+    return stream is not None and not stream.closed and stream.isatty()
+
+
 def note_hangups() -> None:
-    """From now on, only note a SIGHUP for `take_hangup`. Call it on the main thread."""
+    """From now on, only note a SIGHUP for `take_hangup`. Call it on the main thread.
+
+    Nothing is done where a SIGHUP ends the program, see `ends_by_hangup`.
+    """
+    if ends_by_hangup():
+        return
     signal.signal(signal.SIGHUP, _note)
     # At its end Python sets the default again where there is a handler, and takes a tenth of a second more.
     atexit.register(signal.signal, signal.SIGHUP, signal.SIG_IGN)

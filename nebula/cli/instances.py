@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from nebula.cli.live import screen
 from nebula.cli.render import Output
@@ -38,12 +38,14 @@ _INSTANCES: Final = (
     Column("service", "service"),
     Column("instance", "name"),
     Column("version", "version"),
-    Column("contracts", "schemas"),
+    Column("contracts", "contracts"),
     Column("verbs", "verbs", lambda verbs: number(len(verbs))),
     Column("busy", "busy", number),
     Column("waiting", "waiting", number),
     Column("up", "started_at", _up),
 )
+# Behind the contract of an instance that another one of its service does not have.
+_MARK: Final = " *"
 _PINGS: Final = (Column("instance", "instance"), Column("answer", "answer"))
 
 
@@ -54,13 +56,13 @@ async def show_services(
 
     def draw(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
         none = f"no instance of {service} is there" if service else "no services are there"
-        return table(_INSTANCES, rows) if rows else text(none)
+        return _drawn(rows) if rows else text(none)
 
     with screen(output, draw, is_live=is_live) as show:
         async with client.watch_services(service, timeout=seconds) as presence:
 
             def show_now() -> None:
-                show([asdict(one) for one in presence.instances])
+                show(_marked(presence.instances))
 
             show_now()
             if not is_live:
@@ -70,6 +72,27 @@ async def show_services(
                     tasks.start_soon(_each_second, show_now)
                 async for _ in presence.changes():
                     show_now()
+
+
+def _marked(instances: Sequence[Instance]) -> list[dict[str, Any]]:
+    """The rows, each with whether another instance of its service has another contract."""
+    return [
+        {
+            **asdict(one),
+            "differs": any(one.service == other.service and one.is_unlike(other) for other in instances),
+        }
+        for one in instances
+    ]
+
+
+def _drawn(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    shown = [{**row, "contracts": f"{row['schemas']}{_MARK if row['differs'] else ''}"} for row in rows]
+    names = sorted({row["service"] for row in rows if row["differs"]})
+    if not names:
+        return table(_INSTANCES, shown)
+    which = ", ".join(map(visible, names))
+    what = f"instances of {which} have different contracts: a call may reach the one or the other"
+    return Group(table(_INSTANCES, shown), text(f"{_MARK.strip()} {what}"))
 
 
 async def _each_second(do: Callable[[], None]) -> None:

@@ -22,7 +22,7 @@ from nebula.broker.settings import BrokerSettings
 from nebula.broker.writer import StoreStuck
 from nebula.cli.arguments import find_app
 from nebula.cli.exits import Exit
-from nebula.cli.hangups import note_hangups, take_hangup
+from nebula.cli.hangups import ends_by_hangup, note_hangups, take_hangup
 from nebula.cli.progress import StartView
 from nebula.cli.supervising import Supervisor
 from nebula.cli.terminal import flush_all
@@ -50,7 +50,8 @@ def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) ->
 
     Nobody new is let in. Then requests under way at hosted services have half of `drain_seconds` to be
     answered, and the peers the other half to read what they were told, and why they are ended. A second
-    signal ends the process at once; what was receipted is on disk then too.
+    signal ends the process at once; what was receipted is on disk then too. On a terminal SIGHUP ends it as
+    SIGTERM does, elsewhere it has the broker read its files again.
 
     Args:
         settings: everything it is told.
@@ -94,6 +95,7 @@ def run_service(
     *,
     http: tuple[str, int] | None = None,
     is_supervised: bool = False,
+    is_exclusive: bool = False,
 ) -> None:
     """Run a service until SIGTERM or SIGINT; requests under way are answered before it returns.
 
@@ -104,13 +106,14 @@ def run_service(
         on_serving: called once every queue is listened to, with the URL of the probes if there are any.
         http: host and port for probes and metrics.
         is_supervised: the end of stdin stops it too, as it is the end of its supervisor.
+        is_exclusive: do not start beside an instance with another contract.
 
     Raises:
         NebulaError: as `Responder.run`.
         SettingsError: the port cannot be had.
     """
     logs.configure(level)
-    _run(_serve_app(app, url, on_serving, http, is_supervised=is_supervised))
+    _run(_serve_app(app, url, on_serving, http, is_supervised=is_supervised, is_exclusive=is_exclusive))
 
 
 def run_supervisor(supervisor: Callable[[], Supervisor], level: Level) -> int:
@@ -173,11 +176,12 @@ async def _serve_broker(
     except OSError as error:
         raise SettingsError(f"the broker cannot listen: {error.strerror or error}") from error
     manager = ServiceManager()
-    with _until_signal(), _on_hangup(assembly.reload), manager.watched():
+    with _until_signal() as ending, _on_hangup(assembly.reload, ending.cancel), manager.watched():
         try:
             async with hosting(server, hosted, failure.tell, grace=half):
                 for url in server.urls:
                     on_listening(url)
+                assembly.tell_place()
                 manager.tell(READY)
                 try:
                     await failure.wait()
@@ -229,6 +233,7 @@ async def _serve_app(
     http: tuple[str, int] | None,
     *,
     is_supervised: bool,
+    is_exclusive: bool,
 ) -> None:
     started = anyio.Event()
 
@@ -243,7 +248,7 @@ async def _serve_app(
         with _until_signal():
             if is_supervised:
                 stack.enter_context(_stopped_with_stdin())
-            await app.run(url, started=started)
+            await app.run(url, started=started, exclusive=is_exclusive)
 
 
 @contextlib.contextmanager
@@ -264,12 +269,22 @@ def _stopped_with_stdin() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _on_hangup(reload: Callable[[], None]) -> Iterator[None]:
+def _on_hangup(reload: Callable[[], None], leave: Callable[[], None]) -> Iterator[None]:
     """Call `reload` on each SIGHUP, and now if one was noted before. Errors of `reload` are logged.
 
-    Afterwards a SIGHUP is only noted again: it must not interrupt the shutdown.
+    Where a SIGHUP says that our terminal is gone, call `leave` instead. Afterwards a SIGHUP is only noted, or
+    ignored: it must not interrupt the shutdown.
     """
     loop = asyncio.get_running_loop()
+    if ends_by_hangup():
+        # A shell and the kernel may each send one: the second one is no wish for more haste.
+        loop.add_signal_handler(signal.SIGHUP, leave)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        return
 
     def on_hangup() -> None:
         try:
@@ -290,10 +305,10 @@ def _on_hangup(reload: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _until_signal() -> Iterator[None]:
+def _until_signal() -> Iterator[anyio.CancelScope]:
     """Cancel what runs inside when SIGTERM or SIGINT comes; a second one ends the process at once."""
     with anyio.CancelScope() as scope, _at_signal(scope.cancel):
-        yield
+        yield scope
 
 
 @contextlib.contextmanager

@@ -61,6 +61,10 @@ def run(
         bool, Option("--reload", help="Start anew when a Python file under this folder changes.")
     ] = False,
     http: Http = None,
+    exclusive: Annotated[
+        bool,
+        Option("--exclusive", help="Do not start where an instance of the service has another contract."),
+    ] = False,
     broker: Url = None,
     log_level: Annotated[Level, Option(help="Least important events that are logged.")] = Level.INFO,
     supervised: Annotated[bool, Option("--supervised", hidden=True)] = False,
@@ -72,6 +76,10 @@ def run(
     {"event": "serving", "service": "prices", "queues": ["/queue/prices"]}. The log goes to stderr.
     With --workers or --reload it comes when all processes serve, and "http" is a list of their addresses.
     A lost connection is made again, for ever; a broker that is not there at first is status 3.
+
+    Two programs with the same service name share its requests. If their contracts differ (verbs, parameters
+    or results), the log warns, and with --exclusive the second one ends with status 1 before its first
+    request.
 
     \b
     Examples:
@@ -85,7 +93,8 @@ def run(
             f"the last of {workers} workers would have port {last}, and {_LAST_PORT} is the highest"
         )
     if (workers > 1 or reload) and not supervised:
-        _supervise(app, output, workers, http, broker, log_level, is_reloading=reload)
+        words = ("--exclusive",) if exclusive else ()
+        _supervise(app, output, workers, http, broker, log_level, words, is_reloading=reload)
         return
     from nebula.cli.arguments import find_app
     from nebula.cli.programs import run_service
@@ -97,7 +106,15 @@ def run(
         _announce(output, facts if pages is None else {**facts, "http": pages})
 
     address = None if http is None else host_and_port(http)
-    run_service(found, broker, log_level, announce, http=address, is_supervised=supervised)
+    run_service(
+        found,
+        broker,
+        log_level,
+        announce,
+        http=address,
+        is_supervised=supervised,
+        is_exclusive=exclusive,
+    )
 
 
 def _announce(output: Output, facts: Mapping[str, Any]) -> None:
@@ -116,6 +133,7 @@ def _supervise(
     http: str | None,
     broker: str | None,
     level: Level,
+    more: Sequence[str],
     *,
     is_reloading: bool,
 ) -> None:
@@ -132,14 +150,16 @@ def _supervise(
         _announce(output, facts)
 
     def make() -> Supervisor:
-        each = [worker_of(app, http, number, broker, level) for number in range(workers)]
+        each = [worker_of(app, http, number, broker, level, more) for number in range(workers)]
         return Supervisor(each, announce, watched=Path.cwd() if is_reloading else None)
 
     if status := run_supervisor(make, level):
         raise Leave(status)
 
 
-def worker_of(app: str, http: str | None, number: int, broker: str | None, level: Level) -> Worker:
+def worker_of(
+    app: str, http: str | None, number: int, broker: str | None, level: Level, more: Sequence[str] = ()
+) -> Worker:
     """How the worker of a number is started.
 
     Args:
@@ -148,10 +168,12 @@ def worker_of(app: str, http: str | None, number: int, broker: str | None, level
         number: from 0.
         broker: its address; None: as the environment says.
         level: of the log.
+        more: flags that it is given as they are.
     """
     from nebula.cli.supervising import Worker
 
     command = [sys.executable, "-m", "nebula.cli", "run", app, "--supervised", "--json", "--log-level", level]
+    command += more
     if http is not None:
         host, port = host_and_port(http)
         command += ["--http", f"{host}:{port + number if port else 0}"]

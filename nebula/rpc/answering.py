@@ -20,7 +20,7 @@ from nebula.rpc.brokers import Brand
 from nebula.rpc.cancelling import Cancel, Withdrawn
 from nebula.rpc.chain import Middleware, answering_chain, unless_sent
 from nebula.rpc.context import Ending, Request, Surroundings
-from nebula.rpc.deadlines import AMBIENT, HANDLED, deadline_of
+from nebula.rpc.deadlines import AMBIENT, ASKED_BY, HANDLED, deadline_of
 from nebula.rpc.envelope import BOO, Envelope, content_type_of, parse
 from nebula.rpc.errors import VerbError
 from nebula.rpc.gates import MOST_ASIDE, Gate
@@ -277,7 +277,7 @@ class Answerer:
             self.expired += 1
         else:
             self.cancelled += 1
-        _log.info("request ended early", verb=request.verb, reason=str(request.ending))
+        _log.info("request ended early", verb=request.verb, reason=str(request.ending), **_whose(request))
         if not self._rules.acks_early:
             message.ack()
 
@@ -291,6 +291,7 @@ class Answerer:
         # For the calls of middleware and handler. The worker's own context: the next request sets it anew.
         AMBIENT.set(request.deadline)
         HANDLED.set(request.headers)
+        ASKED_BY.set(request.principal)
         started = monotonic()
         try:
             if self._chain is None:
@@ -302,35 +303,43 @@ class Answerer:
             tally.errors += 1
             if isinstance(error, BadResult):
                 tally.bad_results += 1
-                _log.error("bad result", verb=verb.name, field=error.field, problem=error.problem)
-            return failure(error) if is_meant(error, verb) else self._failed(verb, error)
+                what = {"field": error.field, "problem": error.problem}
+                _log.error("bad result", verb=verb.name, **what, **_whose(request))
+            return failure(error) if is_meant(error, verb) else self._failed(verb, request, error)
         # `sys.exit` in a handler, of some argument parser for one, is not the end of the service.
         except (Exception, SystemExit) as error:
             tally.errors += 1
-            return self._failed(verb, error)
+            return self._failed(verb, request, error)
         except anyio.get_cancelled_exc_class() as error:
             # Ours, or of something that the handler waited for and somebody else cancelled.
             if anyio.current_effective_deadline() == -math.inf:
                 raise
             tally.errors += 1
-            return self._failed(verb, error)
+            return self._failed(verb, request, error)
         finally:
             tally.add(monotonic() - started)
 
-    def _failed(self, verb: Endpoint, error: BaseException) -> Answer:
+    def _failed(self, verb: Endpoint, request: Request, error: BaseException) -> Answer:
         told = upstream_error(error)
         if told is None:
-            return self._internal(verb, error)
+            return self._internal(verb, request, error)
         # Not a fault of the code: where it happened says nothing that the error does not.
-        _log.warning("dependency failed", verb=verb.name, code=told.code, error=_texts_of(error))
+        what = {"code": told.code, "error": _texts_of(error)}
+        _log.warning("dependency failed", verb=verb.name, **what, **_whose(request))
         if self._rules.debug:
             told.message = _texts_of(error)
         return failure(told)
 
-    def _internal(self, verb: Endpoint, error: BaseException) -> Answer:
+    def _internal(self, verb: Endpoint, request: Request, error: BaseException) -> Answer:
         # The traceback is for the log: a peer learns nothing of our inside.
-        _log.exception("verb failed", verb=verb.name)
+        _log.exception("verb failed", verb=verb.name, **_whose(request))
         return failure(VerbError("internal", repr(error) if self._rules.debug else SEE_LOG))
+
+
+def _whose(request: Request) -> dict[str, str]:
+    """Whose request it was, for the log, as far as that is known; as `log_requests` calls it."""
+    known = {"request_id": request.reply_id, "principal": request.principal}
+    return {name: value for name, value in known.items() if value}
 
 
 def _texts_of(error: BaseException) -> str:

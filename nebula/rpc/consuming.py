@@ -19,7 +19,7 @@ from nebula.rpc.brokers import Brand, brand_of, no_last_values, whole_millisecon
 from nebula.rpc.calling import request_body
 from nebula.rpc.chain import answering_chain, unless_sent
 from nebula.rpc.context import Request, Surroundings, attempts_before
-from nebula.rpc.deadlines import HANDLED
+from nebula.rpc.deadlines import ASKED_BY, HANDLED
 from nebula.rpc.envelope import JSON_TYPE, Envelope, content_type_of, media_of, text_of
 from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.in_thread import call_in_thread
@@ -316,6 +316,7 @@ class Consumer:
         )
         self.tally.requests += 1
         HANDLED.set(message.headers)
+        ASKED_BY.set(request.principal)
         started = monotonic()
         try:
             if self._chain is None:
@@ -411,4 +412,6 @@ class Consumer:
                 told(error)
 
     def _place(self, message: Message) -> dict[str, str]:
-        return {"destination": message.destination, "handler": self.subscriber.verb.name}
+        place = {"destination": message.destination, "handler": self.subscriber.verb.name}
+        principal = message.headers.get(names.SENDER) if self._is_ours else None
+        return place if principal is None else {**place, "principal": principal}

@@ -116,6 +116,15 @@ class Request(Generic[S_co]):
         return state
 
     @property
+    def on_behalf_of(self) -> str | None:
+        """For whom `principal` says that it calls, or None: the caller of the service that calls this one.
+
+        It is a claim: worth what `principal` is worth, which may write any name there. It gives no rights,
+        and `allow` does not look at it. None, too, where the broker vouches for no principal.
+        """
+        return None if self.principal is None else self.headers.get(names.ON_BEHALF_OF) or None
+
+    @property
     def remaining(self) -> float | None:
         """Seconds until its caller stops waiting, 0 when it has; None where it does not say."""
         return None if self.deadline is None else max(0.0, self.deadline - monotonic())

@@ -1,4 +1,4 @@
-"""When a request's time is over, and its trace: what a handler hands on to the calls it makes."""
+"""When a request's time is over, its trace, and who asked: what a handler hands on to the calls it makes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ HANDLED: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("nebula_handle
 """The headers of the request that is being handled, or the trace of the job that runs; None outside of both.
 
 Set and inherited as `AMBIENT` is; `Responder.client` hands on the trace that is in it.
+"""
+
+ASKED_BY: Final[ContextVar[str | None]] = ContextVar("nebula_asked_by", default=None)
+"""The principal of the request that is being handled, or of the job that runs; None outside of both.
+
+None, too, where the broker does not vouch for it: what a header claims is never in it. Set and inherited as
+`AMBIENT` is; `Responder.client` names it as the one for whom it calls.
 """
 
 # Of milliseconds: thirty thousand years.

@@ -17,6 +17,7 @@ from nebula.rpc.jobs.engine_verbs import SERVICE_ENGINE
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.postgres import Database, database_of_environment
+from nebula.rpc.jobs.projects import project_of
 from nebula.rpc.jobs.runner import JobMiddleware, JobRunner
 from nebula.rpc.jobs.service import JobService
 from nebula.rpc.jobs.state_folder import StateFolder
@@ -154,6 +155,11 @@ class JobEntries:
         assert self._service is not None
         return self._service
 
+    def failing_engines(self) -> list[str]:
+        """The engines, while the responder runs, that could run nothing when they last tried."""
+        runners = {} if self._service is None else self._service.runners
+        return [f"engine {name}" for name, runner in runners.items() if runner.failing]
+
     def declare(self, job: JobVerb, allow: frozenset[str] | None) -> JobEntry:
         """Add one.
 
@@ -193,7 +199,8 @@ class JobEntries:
         if not self._jobs:
             yield None
             return
-        with StateFolder.take(self._name, _new_instance, self._root) as state:
+        project = project_of(self._jobs[0].function)
+        with StateFolder.take(self._name, _new_instance, self._root, project=project) as state:
             shared = {job.engine for job in self._jobs if job.isolation == "shared"}
             runners: dict[str | None, JobRunner] = {
                 name: engine.runner(state.path, self._name, name, is_shared=name in shared)

@@ -10,7 +10,7 @@ from typing import Final
 
 import anyio
 
-from nebula.errors import ConnectFailed, NebulaError, OutsideBroker, SettingsError
+from nebula.errors import ConnectFailed, NebulaError, OtherContract, OutsideBroker, SettingsError
 from nebula.logs import get_logger
 from nebula.rpc.retrying import Retry, Sleep
 from nebula.stomp.addresses import parse_address
@@ -133,7 +133,7 @@ class Connections:
         self._sleep, self._now = sleep, now
         self._failures: list[NebulaError] = []  # of this round
         self._is_leaving = False
-        self._was_connected = False
+        self._was_connected = self._has_failed = False
         # What `leave` ends: an attempt by its scope, a connection gracefully by its event.
         self._attempt: anyio.CancelScope | None = None
         self._over: anyio.Event | None = None
@@ -148,6 +148,7 @@ class Connections:
             ConnectFailed, Refused, …: the first connection could not be had, from any address.
             ConnectionLost, ServerError: the connection ended, and there is to be no other.
             OutsideBroker: an address that is not allowed here: trying again would not help.
+            OtherContract: what runs over the connection is not to run beside others.
         """
         try:
             while not self._is_leaving:
@@ -188,7 +189,7 @@ class Connections:
                         self._attempt = None
                         began = self._now()
                         await self._until_over(stomp, self._over)
-            except OutsideBroker:
+            except (OutsideBroker, OtherContract):
                 raise
             except NebulaError as error:
                 self._fail(error)
@@ -218,7 +219,7 @@ class Connections:
             return
         if self._was_connected:
             _log.info("connected again")
-        self._was_connected = True
+        self._was_connected, self._has_failed = True, False
         self._tell(ConnectionState.CONNECTED)
 
     def _lose(self, error: NebulaError) -> None:
@@ -236,7 +237,9 @@ class Connections:
         error = self.last_failure = self._loss or error
         self._failures.append(error)
         if self._was_connected or self._waits:
-            _log.info("no connection", reason=str(error))
+            # The first one says that somebody has to look, and the others that it is still so.
+            (_log.info if self._has_failed else _log.warning)("no connection", reason=str(error))
+            self._has_failed = True
         self._tell(ConnectionState.LOST)
 
     def _check(self) -> None:

@@ -89,7 +89,9 @@ class Responder(TypedCalls, Listens):
             answer; a lost connection leaves it open. What it raises ends the service.
         middleware: around each request for a verb that there is, the first one outermost, see `Middleware`.
         spark: the engine that jobs run in, or several by name; `default` is that of a job that names none.
-        state: where jobs are kept, for all services of this machine; see `StateFolder`.
+        state: where jobs are kept, for all services of this machine; see `StateFolder`. By default in the
+            folder that `NEBULA_STATE` names, else in the user's own (`~/.local/state/nebula`), where projects
+            with services of the same name have a folder each. The log says where when the service starts.
         jobs: `postgresql://…`, a database in which the instances of the service share one queue of jobs, by
             default that of `NEBULA_JOBS`, if there is one; else each instance has its own, in `state`.
         job_limits: how many jobs may wait, how long ended ones are remembered, and such; see `JobLimits`.
@@ -325,7 +327,7 @@ class Responder(TypedCalls, Listens):
         All handlers and jobs of the process share it and its one connection, to the service's own broker and
         as its principal. It is opened when it is first wanted, reconnects, and is closed after the last
         answer; it is there in the `lifespan`, too. A call ends no later than the request whose handler makes
-        it, and belongs to the trace of that.
+        it, and belongs to the trace of that; who sent that one is `Request.on_behalf_of` there.
 
         Raises:
             LocalProtocolError: the service does not run in this process: elsewhere make a `Client`.
@@ -353,6 +355,10 @@ class Responder(TypedCalls, Listens):
         """Requests are taken now."""
         return self._serving is not None and self._serving.is_taking
 
+    async def not_ready(self) -> list[str]:
+        """The engines that could run no job when they last tried, and the `ready` hooks that say no."""
+        return [*self._jobs.failing_engines(), *await super().not_ready()]
+
     def statistics(self) -> Statistics | None:
         """What its verbs did since it started, as `stats` tells callers; None before it ever ran."""
         return None if self._serving is None else self._serving.statistics()
@@ -369,6 +375,7 @@ class Responder(TypedCalls, Listens):
         wait: bool = False,
         reconnect: bool | None = None,
         link: Callable[[], Awaitable[Link]] | None = None,
+        exclusive: bool = False,
     ) -> None:
         """Serve until cancelled.
 
@@ -391,8 +398,12 @@ class Responder(TypedCalls, Listens):
             reconnect: False makes the end of the connection that of the service. By default that is so over a
                 `link`, whose end is for its owner to deal with.
             link: opens what carries the octets, instead of a connection to the address.
+            exclusive: do not start where an instance of the service has another contract: verbs, parameters
+                or results. Others with the same contract are welcome. The broker has to show them: who may
+                not call the service is not shown its instances. Without it the log warns of such ones.
 
         Raises:
+            OtherContract: there is such an instance, and `exclusive`.
             ConnectFailed: there is no broker at first, or it refuses.
             ConnectionLost, ServerError: the connection ended, and it does not reconnect.
             Refused: the broker does not let the service listen to its queues, or does not answer, at first.
@@ -421,6 +432,7 @@ class Responder(TypedCalls, Listens):
                 middleware=self._middleware,
                 subscribers=self._subscribers,
                 client=SharedClient(partial(self._make_client, url, tls, link, reconnects=reconnects)),
+                is_exclusive=exclusive,
             )
             await self._serving.run(connect, started)
 

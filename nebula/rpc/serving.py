@@ -23,6 +23,7 @@ from nebula.rpc.consuming import Consumers
 from nebula.rpc.context import Surroundings
 from nebula.rpc.discovery.instances import Instance, hash_of
 from nebula.rpc.discovery.registering import Registration
+from nebula.rpc.discovery.twins import Twins
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.intake import Intake
 from nebula.rpc.jobs.service import JobService
@@ -80,6 +81,7 @@ class Serving:
         lifespan: what it yields is the state of the service.
         middleware: around each request.
         client: for its handlers.
+        is_exclusive: it does not start beside an instance with another contract.
 
     Attributes:
         client_of_handlers: as it was given.
@@ -107,6 +109,7 @@ class Serving:
         middleware: Sequence[Middleware] = (),
         subscribers: Sequence[Subscriber] = (),
         client: SharedClient,
+        is_exclusive: bool = False,
     ) -> None:
         self.started_at = monotonic()
         self.client_of_handlers = client
@@ -141,6 +144,7 @@ class Serving:
         self._connections: Connections | None = None
         self._client: StompClient | None = None
         self._is_lost = False
+        self._twins, self._is_exclusive = Twins(), is_exclusive
         # In it requests begin to be taken over a connection; None as long as there is none to take them from.
         self._entering: anyio.CancelScope | None = None
         self._idle_lanes = 0
@@ -285,14 +289,23 @@ class Serving:
         assert self._connections is not None
         with anyio.CancelScope() as self._entering:
             self._connections.hold()
+            if is_first and self._is_exclusive:
+                # Before the first request; and again when all see us, as another one may start just now.
+                await self._twins.refuse(client, self._describe(brand))
             await self.intake.listen(client, brand.prefetch_count)
             await self.consumers.listen(client)
             if names.BROKER_QUEUE not in self.intake.lanes:  # everybody knows of the broker's own
                 self._registration = Registration(client, brand, partial(self._describe, brand), self.load)
                 beside.start_soon(self._registration.keep, name="discovery")
                 await self._registration.enter()
+                if is_first and self._is_exclusive:
+                    await self._twins.refuse(client, self._describe(brand))
+                elif brand.has_last_values:
+                    # Elsewhere all would have to be asked, by a queue that some brokers keep for good.
+                    beside.start_soon(self._twins.warn, client, self._describe(brand), name="twins")
                 event = "service started" if is_first else "service came back"
-                _log.info(event, service=self._name, queues=list(self.intake.lanes))
+                place = {} if self._jobs is None else {"state": str(self._jobs.folder)}
+                _log.info(event, service=self._name, queues=list(self.intake.lanes), **place)
             if started is not None:
                 started.set()
             if self._jobs is not None and not is_first:

@@ -10,10 +10,10 @@ from typing import Any, Final
 import anyio
 
 from nebula.errors import ConnectionLost, LocalProtocolError
-from nebula.headers import TRACEPARENT, TRACESTATE
+from nebula.headers import ON_BEHALF_OF, TRACEPARENT, TRACESTATE
 from nebula.rpc.chain import Call, CallingMiddleware, CallMiddleware, MakeCall
 from nebula.rpc.client import Client
-from nebula.rpc.deadlines import AMBIENT, HANDLED
+from nebula.rpc.deadlines import AMBIENT, ASKED_BY, HANDLED
 
 __all__ = ["SharedClient", "call_middleware"]
 
@@ -76,7 +76,8 @@ class SharedClient:
 
 def call_middleware(middleware: Sequence[object]) -> list[CallMiddleware]:
     """What stands around the calls of a service's client, by the middleware of the service."""
-    return [*(one.around_call for one in middleware if isinstance(one, CallingMiddleware)), _carry_trace]
+    theirs = [one.around_call for one in middleware if isinstance(one, CallingMiddleware)]
+    return [*theirs, _carry_trace, _carry_principal]
 
 
 async def _carry_trace(call: Call, call_next: MakeCall) -> Any:
@@ -84,4 +85,13 @@ async def _carry_trace(call: Call, call_next: MakeCall) -> Any:
     handled = HANDLED.get()
     if handled is not None and TRACEPARENT in handled and TRACEPARENT not in call.headers:
         call.headers |= {name: handled[name] for name in (TRACEPARENT, TRACESTATE) if name in handled}
+    return await call_next(call)
+
+
+async def _carry_principal(call: Call, call_next: MakeCall) -> Any:
+    """Claim whom the call is for: the principal that the broker vouched for, and not what that one claims."""
+    # Of this request alone: middleware may have copied another one's headers.
+    call.headers.pop(ON_BEHALF_OF, None)
+    if principal := ASKED_BY.get():
+        call.headers[ON_BEHALF_OF] = principal
     return await call_next(call)

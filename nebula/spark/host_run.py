@@ -34,12 +34,14 @@ class End:
         is_hung: it does not react, and is not asked to stop first.
         is_idle: nobody needs another one before the next job.
         is_sudden: it has ended by itself, and has not said why.
+        is_failure: nobody wished it: it has ended by itself, or does not do what it should.
     """
 
     reason: str
     is_hung: bool = False
     is_idle: bool = False
     is_sudden: bool = False
+    is_failure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,13 @@ class Ended:
     Attributes:
         reason: as in `End`; of a sudden one, how it died as well.
         status: of its exit, negative for a signal; None if the kernel does not let it go.
-        is_sudden: as in `End`.
+        is_failure: as in `End`.
         trace: of the error that it died by, where it has printed one.
     """
 
     reason: str
     status: int | None
-    is_sudden: bool = False
+    is_failure: bool = False
     trace: str | None = None
 
     def facts(self) -> dict[str, Any]:
@@ -158,9 +160,9 @@ class HostRun:
         self.is_leaving = True
         status = await self._child.close(0.0 if end.is_hung else self._spark.stop_grace)
         if not end.is_sudden:
-            return Ended(end.reason, status)
+            return Ended(end.reason, status, is_failure=end.is_failure)
         words = await anyio.to_thread.run_sync(last_words, self._folder / ERRORS, status)
-        return Ended(f"{end.reason} ({words.how})", status, is_sudden=True, trace=words.trace)
+        return Ended(f"{end.reason} ({words.how})", status, is_failure=True, trace=words.trace)
 
     async def _write(self) -> None:
         while True:
@@ -171,7 +173,9 @@ class HostRun:
             try:
                 received = await self._child.read()
             except lines.LineError as error:
-                return End(f"the engine host did not speak our language: {error}", is_hung=True)
+                return End(
+                    f"the engine host did not speak our language: {error}", is_hung=True, is_failure=True
+                )
             self._heard = monotonic()
             if not received:
                 return self._its_own_end()
@@ -198,7 +202,9 @@ class HostRun:
         return self._its_own_end()
 
     def _its_own_end(self) -> End:
-        return End(self._farewell) if self._farewell else End("the engine host died", is_sudden=True)
+        if self._farewell:
+            return End(self._farewell, is_failure=True)
+        return End("the engine host died", is_sudden=True, is_failure=True)
 
     async def _watch(self, why_end: Callable[[float], End | None]) -> End:
         while True:
@@ -219,7 +225,9 @@ class HostRun:
     def _why_dead(self, now: float) -> End | None:
         spark = self._spark
         if now - self._heard > spark.silence_timeout:
-            return End(f"the engine host was silent for {spark.silence_timeout:g} s", is_hung=True)
+            silence = f"the engine host was silent for {spark.silence_timeout:g} s"
+            return End(silence, is_hung=True, is_failure=True)
         if self.ready is None and now - self.began > spark.start_timeout:
-            return End(f"Spark did not start within {spark.start_timeout:g} s", is_hung=True)
+            late = f"Spark did not start within {spark.start_timeout:g} s"
+            return End(late, is_hung=True, is_failure=True)
         return None

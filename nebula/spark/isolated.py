@@ -60,6 +60,7 @@ class IsolatedRuns:
         self._runs: dict[Key, _Run] = {}
         self._waiting: deque[Key] = deque()
         self._broken, self._broken_until = "", 0.0
+        self._failing: str | None = None
         self._idle_since = monotonic()
 
     @property
@@ -70,6 +71,11 @@ class IsolatedRuns:
     def try_again(self) -> None:
         """Something was mended: the next job finds out whether a host can be started."""
         self._broken = ""
+
+    @property
+    def failing(self) -> str | None:
+        """Why no host could be started for the last job that wanted one; None since one could."""
+        return self._failing
 
     @property
     def idle_seconds(self) -> float:
@@ -90,10 +96,13 @@ class IsolatedRuns:
             group.start_soon(self._live, key, group, name=f"isolated job {key[0]}")
 
     async def _live(self, key: Key, group: TaskGroup) -> None:
+        run = self._runs[key]
         try:
-            broken = await self._runs[key].live(self._back_off)
+            broken = await run.live(self._back_off)
         finally:
             del self._runs[key]
+        if run.has_tried:
+            self._failing = run.refusal
         self._idle_since = monotonic()
         self._broken, self._broken_until = broken or "", self._idle_since + self._back_off[-1]
         self._start_next(group)
@@ -129,6 +138,9 @@ class _Run:
         self._is_cancelled = anyio.Event()
         self._broken: str | None = None
         self._suspects_archive = False
+        # Whether a host was started at all, and why none of them took the job.
+        self.has_tried = False
+        self.refusal: str | None = None
 
     def cancel(self) -> None:
         """End it."""
@@ -166,12 +178,14 @@ class _Run:
             errors = self._plan.folder.parent.parent / _LAST_ERRORS
             text = self._broken or f"Spark's engine for this job cannot start; see {errors}"
             _log.error("isolated engine not started", service=self._plan.service, reason=text)
+            self.refusal = text
             self._book.refuse_waiting(text)
         return self._broken
 
     async def _run_one(self) -> bool:
         """One host from start to end; whether it took the job."""
         plan = self._plan
+        self.has_tried = True
         try:
             await anyio.to_thread.run_sync(plan.prepare)
             host = self._host = await HostRun.start(plan.command, plan.folder, plan.spark)
@@ -190,7 +204,7 @@ class _Run:
             has_ended = not self._book.has_open and host.ready is not None
             with anyio.CancelScope(shield=True):
                 ended = await host.close(end)
-                (log.warning if ended.is_sudden else log.info)("isolated engine host ended", **ended.facts())
+                (log.warning if ended.is_failure else log.info)("isolated engine host ended", **ended.facts())
                 await anyio.to_thread.run_sync(_clear, plan, self._key, has_ended)
             self._host = None
             # As in an engine that all share: it may be what Java died by.

@@ -33,6 +33,9 @@ BACK_OFF = (1.0, 2.0, 5.0, 10.0, 30.0)
 _BROKEN_AFTER = 5
 _SLOW_SECONDS = 30.0
 
+# An engine that ends sooner by itself, and has finished no job, was not of use: the next one may be like it.
+_STEADY_SECONDS = 60.0
+
 
 class EngineState(StrEnum):
     """What the engine is doing."""
@@ -104,7 +107,10 @@ class SparkRunner:
         self._state = EngineState.STOPPED
         self._stuck_since: float | None = None
         self._idle_since = math.inf
-        self._starts = self._failures = 0
+        # Starts; of those the last ones in a row that failed, and those that ended before they were of use.
+        self._starts = self._failures = self._early_ends = 0
+        self._ready_since = math.inf
+        self._failing: str | None = None
         self._suspects_archive = False
         self._last_end: str | None = None
 
@@ -112,6 +118,11 @@ class SparkRunner:
     def is_broken(self) -> str | None:
         """Why no job can run now, as a sentence, or None. The start is still tried, so it may become None."""
         return self._broken or (self._isolated.is_broken if self._isolated else None)
+
+    @property
+    def failing(self) -> str | None:
+        """See `JobRunner`: its last start failed, or it ended by itself, and no other one is ready yet."""
+        return self._failing or (self._isolated.failing if self._isolated else None)
 
     def submit(self, task: JobTask) -> None:
         """Run this job as soon as the engine can. Returns at once; the listener hears the rest."""
@@ -209,9 +220,13 @@ class SparkRunner:
             self._starts += 1
             began = monotonic()
             end = await self._run_one(book)
-            waits_for_job = not self._spark.warm or not self._is_shared or (end is not None and end.is_idle)
             if end is None:
+                # Once tried it is tried again, job or not: nobody else would find out that it was mended.
+                waits_for_job = False
                 await self._after_failure(book, monotonic() - began)
+            else:
+                waits_for_job = not self._spark.warm or not self._is_shared or end.is_idle
+                await self._after_end(end)
 
     async def _after_failure(self, book: JobBook, seconds: float) -> None:
         self._failures += 1
@@ -221,11 +236,30 @@ class SparkRunner:
         if (self._failures >= _BROKEN_AFTER or is_slow) and self._broken is None:
             where = self._plan.folder / ERRORS
             self._broken = f"Spark's engine cannot start, {self._last_end}; see {where}"
+            self._tell_broken(self._broken)
+        self._failing = self._broken or f"Spark's engine did not start, {self._last_end}"
         if self._broken:
             book.refuse_waiting(self._broken)
+        await self._wait_for_next_start(self._failures)
+
+    async def _after_end(self, end: End) -> None:
+        """An engine has ended that had been ready: the next one follows at once, unless they end early."""
+        if not end.is_failure:
+            return
+        self._failing = f"Spark's engine has ended, {self._last_end}"
+        is_early = monotonic() - self._ready_since < _STEADY_SECONDS
+        self._early_ends = self._early_ends + 1 if is_early else 0
+        if self._early_ends > 1:
+            self._state = EngineState.WAITING
+            await self._wait_for_next_start(self._early_ends - 1)
+
+    async def _wait_for_next_start(self, failures: int) -> None:
         # Asking for a restart shortens the wait: whoever asks has mended something.
-        with anyio.move_on_after(self._back_off[min(self._failures, len(self._back_off)) - 1]):
+        with anyio.move_on_after(self._back_off[min(failures, len(self._back_off)) - 1]):
             await self._wants_restart.wait()
+
+    def _tell_broken(self, reason: str) -> None:
+        _log.error("engine broken", service=self._plan.service, engine=self._plan.name, reason=reason)
 
     async def _until_wanted(self, book: JobBook) -> None:
         self._state = EngineState.STOPPED
@@ -263,7 +297,7 @@ class SparkRunner:
             self._host, self._last_end = None, ended.reason
             # A Java that has died at its start may have died by the archive.
             self._suspects_archive |= host.ready is None and ended.status == lines.STATUS_SPARK_DIED
-            (log.warning if ended.is_sudden else log.info)("engine host ended", **ended.facts())
+            (log.warning if ended.is_failure else log.info)("engine host ended", **ended.facts())
             # Only now: what this host still did must not overlap with a job's next attempt.
             book.lose_all(ended.reason)
         return end if host.ready is not None or self._wants_restart.is_set() else None
@@ -275,12 +309,17 @@ class SparkRunner:
                 self._state = EngineState.READY
                 self._archivist.hear(line, suspects_it=self._suspects_archive)
                 self._failures, self._broken, self._suspects_archive = 0, None, False
+                self._failing, self._ready_since = None, monotonic()
                 facts = {"spark": line.spark, "java": line.java, "seconds": line.seconds}
                 _log.info("engine ready", service=service, engine=engine, archive=line.archive_state, **facts)
                 self._hand_over(book)
             case lines.Broken():
+                if self._broken != line.reason:
+                    self._tell_broken(line.reason)
                 self._broken = line.reason
-                _log.error("engine broken", service=service, engine=engine, reason=line.reason)
+            case lines.Done():
+                self._early_ends = 0
+                book.hear(line)
             case _:
                 book.hear(line)
 

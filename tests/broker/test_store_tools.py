@@ -87,7 +87,9 @@ def test_store_on_which_a_broker_runs_is_refused(folder: Path) -> None:
     store = SqliteStore(folder)
     store.load()
 
-    with pytest.raises(StoreError, match=f"^{folder}: another broker keeps its messages there; stop"):
+    with pytest.raises(
+        StoreError, match=f"^{folder}: another broker keeps its messages there .pid {os.getpid()}.; stop"
+    ):
         _findings(folder)
     store.close()
     assert _findings(folder) == []

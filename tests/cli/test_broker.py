@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +22,7 @@ import pytest
 from nebula.broker.settings import BrokerSettings
 from nebula.cli.programs import _files_of
 from nebula.sync import Client
-from tests.cli.programs import DEADLINE, environment, nebula, running
+from tests.cli.programs import DEADLINE, NEBULA, environment, nebula, running
 
 # Less than what a stop waits for where it has to, and enough for a busy machine.
 PATIENCE = 20.0
@@ -104,6 +108,71 @@ def test_hangup_when_the_broker_is_at_its_end_changes_no_status(tmp_path: Path, 
         process.communicate(timeout=DEADLINE)
 
     assert process.returncode == 0
+
+
+@contextmanager
+def on_a_terminal(*words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A broker whose controlling terminal is the end that is yielded with it; it listens."""
+    end, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*words, *NEBULA, "broker", "--port", "0", "--store", "memory"],
+        env=environment({"TERM": "xterm", "COLUMNS": "200"}),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    try:
+        read_until(end, b"messages kept")
+        yield process, end
+    finally:
+        process.kill()
+        process.wait()
+        with suppress(OSError):
+            os.close(end)
+
+
+def read_until(end: int, wanted: bytes) -> bytes:
+    said = b""
+    while wanted not in said and (data := os.read(end, 65536)):
+        said += data
+    return said
+
+
+def test_closed_terminal_ends_the_broker_on_it_like_sigterm() -> None:
+    with on_a_terminal() as (process, end):
+        os.close(end)
+
+        assert process.wait(DEADLINE) == 0
+
+
+def test_hangup_ends_a_broker_on_a_terminal_and_reloads_one_that_is_to_survive_it() -> None:
+    with on_a_terminal() as (process, _):
+        process.send_signal(signal.SIGHUP)
+
+        assert process.wait(DEADLINE) == 0
+    with on_a_terminal("/bin/sh", "-c", "trap '' HUP; exec \"$@\"", "-") as (process, end):
+        process.send_signal(signal.SIGHUP)
+
+        assert b"files reloaded" in read_until(end, b"files reloaded")
+        assert process.poll() is None
+
+
+def test_broker_says_where_it_keeps_messages_and_who_has_the_folder(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running("broker", "--port", "0", "--data", str(data)) as (process, line):
+        assert process.stderr is not None
+        told = json.loads(process.stderr.readline())
+        refused = nebula("broker", "--port", "0", "--data", str(data))
+
+    assert (told["event"], told["folder"]) == ("messages kept", str(data))
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"nebula: {data}: another broker keeps its messages there (pid {process.pid}, {line['url']}); "
+        "stop that one, or name another folder with --data DIR\n"
+    )
 
 
 @contextmanager

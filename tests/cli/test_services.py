@@ -20,7 +20,7 @@ from nebula.cli.terminal import Screen
 from nebula.rpc.discovery import Instance
 from nebula.testing import TestClient
 from tests.cli.conftest import state
-from tests.cli.programs import NEBULA, environment, running
+from tests.cli.programs import DEADLINE, NEBULA, environment, running
 
 Ask: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -70,6 +70,61 @@ def test_watched_services_have_a_line_for_each_change(url: str, folder: Path) ->
         watching.communicate()
 
     assert counts == [1, 2, 1]
+
+
+OTHER_SHOP = """
+from nebula import Responder
+
+app = Responder("shop", version="other")
+
+
+@app.verb
+async def weigh(item: str) -> float:
+    return 1.0
+"""
+
+
+def test_two_programs_with_one_name_are_warned_of_marked_and_refused_if_wanted(
+    url: str, folder: Path, tmp_path: Path, ask: Ask
+) -> None:
+    (tmp_path / "other.py").write_text(OTHER_SHOP)
+    words = ("run", "other:app", "--broker", url)
+    refused = subprocess.run(
+        [*NEBULA, *words, "--exclusive"],
+        env=environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    with running(*words, cwd=tmp_path) as (process, _):
+        assert process.stderr is not None
+        lines = (json.loads(line) for line in process.stderr)
+        warned = next(line for line in lines if line["event"] == "another contract under the same name")
+        rows = told(ask("services", "shop"))
+    (alone,) = told(ask("services", "shop"))
+
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1].startswith(
+        "nebula: service 'shop' is there already with another contract (instance "
+    )
+    assert "it has " in refused.stderr
+    assert "and it lacks weigh)" in refused.stderr
+    assert refused.stdout == ""
+    assert (warned["service"], warned["instance"], warned["level"]) == ("shop", alone["name"], "warning")
+    assert [row["differs"] for row in rows] == [True, True]
+    assert alone["differs"] is False
+    shown = drawn(instances._drawn(rows))
+    assert shown.count(" *") == 2
+    assert "* instances of shop have different contracts" in shown
+    assert "*" not in drawn(instances._drawn([alone]))
+
+
+def test_exclusive_service_starts_beside_its_like(url: str, folder: Path) -> None:
+    words = ("run", "shop:app", "--broker", url, "--exclusive")
+    with running(*words, cwd=folder, env=state(folder)) as (_, line):
+        assert line["event"] == "serving"
 
 
 def test_ping_says_how_fast_each_instance_answers(ask: Ask) -> None:

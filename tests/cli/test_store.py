@@ -110,7 +110,7 @@ def test_wrong_export_is_refused_with_its_line(tmp_path: Path) -> None:
 def test_running_broker_is_copied_and_not_touched_otherwise(tmp_path: Path) -> None:
     data, standby = str(tmp_path / "data"), tmp_path / "standby"
     standby.mkdir()
-    with running("broker", "--port", "0", "--data", data) as (_, line):
+    with running("broker", "--port", "0", "--data", data) as (broker, line):
         with Client(line["url"]) as client:
             client.send("orders", "place", {"number": 1})
 
@@ -120,7 +120,7 @@ def test_running_broker_is_copied_and_not_touched_otherwise(tmp_path: Path) -> N
     for ended in refused:
         assert ended.returncode == 1
         assert ended.stderr.startswith(
-            f"nebula: {data}: another broker keeps its messages there; stop that one"
+            f"nebula: {data}: another broker keeps its messages there (pid {broker.pid}, {line['url']}); stop"
         )
     told = json.loads(copied.stdout)
     assert told == {"file": str(standby / STORE_FILE), "bytes": (standby / STORE_FILE).stat().st_size}

@@ -16,8 +16,10 @@ from nebula.errors import SettingsError
 from nebula.host.service_pages import pages_served
 from nebula.rpc.client import Client
 from nebula.rpc.responder import Responder
+from nebula.spark import Spark, SparkRunner
 from tests.cli.test_supervising import get
 from tests.rpc.conftest import broker_url  # noqa: F401  # a fixture
+from tests.spark.fakes import fake_command
 
 pytestmark = pytest.mark.anyio
 
@@ -161,3 +163,39 @@ async def test_page_lists_what_is_shown(broker_url: str) -> None:  # noqa: F811
     shown = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP nebula_service_")}
     page = Path(__file__).parents[2] / "docs" / "reference" / "service-metrics.md"
     assert shown == set(re.findall(r"^\| `(nebula_\w+)`", page.read_text(), re.MULTILINE))
+
+
+class _Engine(Spark):
+    """An engine that only pretends, and starts at the second time."""
+
+    def runner(
+        self, state: Path, service: str, name: str = "default", *, is_shared: bool = True
+    ) -> SparkRunner:
+        command = fake_command("mended", state)
+        return SparkRunner(
+            self, state, service, name, is_shared=is_shared, command=command, back_off=(3600.0,)
+        )
+
+
+async def test_service_whose_engine_failed_is_not_ready_until_one_has_started(
+    broker_url: str,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    app = Responder("reports", spark=_Engine(operators=["anonymous"]), state=tmp_path)
+
+    @app.job
+    def report() -> int:
+        return 5
+
+    async with pages_served(app, "127.0.0.1", 0) as url, anyio.create_task_group() as tasks:
+        started = anyio.Event()
+        tasks.start_soon(partial(app.run, broker_url, started=started))
+        await started.wait()
+        with anyio.fail_after(20):
+            while await ask(f"{url}/readyz") != (503, "engine default\n"):
+                await anyio.sleep(0.05)
+            async with Client(broker_url) as client:
+                await client.call("reports", "engine.restart", {"engine": "default"})
+            while await ask(f"{url}/readyz") != (200, "ready\n"):
+                await anyio.sleep(0.05)
+        tasks.cancel_scope.cancel()

@@ -19,13 +19,18 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from nebula import embedded
-from nebula.errors import LocalProtocolError
+from nebula import headers as names
+from nebula.errors import LocalProtocolError, RemoteError
+from nebula.rpc.chain import Call, MakeCall, calling_chain
 from nebula.rpc.client import Client
 from nebula.rpc.context import Request
+from nebula.rpc.deadlines import ASKED_BY
+from nebula.rpc.envelope import Envelope
 from nebula.rpc.injection import Depends
 from nebula.rpc.middleware.tracing import trace_requests
 from nebula.rpc.responder import Responder
 from nebula.rpc.retrying import Retry
+from nebula.rpc.shared_client import call_middleware
 from nebula.testing import RunningBroker, TestClient, fake
 from nebula.testing import serving as serving_at
 from tests.rpc.conftest import RunningBroker as MortalBroker
@@ -173,6 +178,79 @@ async def test_calls_have_the_principal_of_the_service() -> None:
             await client.call(shop.place, "hat")
 
     assert shop.requests[0].principal == f"app:{shop.app.name}"
+
+
+async def claim_another(call: Call, call_next: MakeCall) -> Any:
+    """What any client may write."""
+    call.headers[names.ON_BEHALF_OF] = "the queen"
+    return await call_next(call)
+
+
+@pytest.mark.parametrize("verb", ["place", "order", "buy"])
+async def test_callee_is_told_on_whose_behalf_a_service_calls_and_claims_go_no_further(verb: str) -> None:
+    shop, front = Shop(), Responder(f"front-{uuid4().hex}")
+
+    @front.verb
+    async def forward() -> str:
+        answer: str = await front.call(shop.app.name, verb, {"item": "hat"})
+        return answer
+
+    with anyio.fail_after(10):
+        async with (
+            embedded(front, shop.app, shop.stock) as url,
+            Client(url, middleware=[claim_another]) as client,
+        ):
+            await client.call(shop.app.name, verb, {"item": "hat"})
+            await client.call(forward)
+
+    assert [(one.principal, one.on_behalf_of) for one in shop.requests] == [
+        (f"app:{shop.app.name}", "anonymous"),
+        (f"app:{shop.app.name}", f"app:{front.name}"),
+    ]
+
+
+async def test_claim_gives_no_rights() -> None:
+    app = Responder(f"till-{uuid4().hex}")
+
+    @app.verb(allow=["the queen"])
+    async def empty(request: Request) -> str | None:
+        return request.on_behalf_of
+
+    with anyio.fail_after(10):
+        async with embedded(app) as url, Client(url, middleware=[claim_another]) as client:
+            with pytest.raises(RemoteError, match="not-allowed"):
+                await client.call(empty)
+
+
+async def test_nothing_is_claimed_or_read_where_the_broker_vouches_for_nobody() -> None:
+    headers = {"sender": "alice", names.ON_BEHALF_OF: "the queen"}
+    request = Request(Envelope("place"), headers, destination="/queue/shop", principal=None)
+    sent: list[dict[str, str]] = []
+
+    async def work(call: Call) -> None:
+        sent.append(call.headers)
+
+    ASKED_BY.set(request.principal)
+    call = Call("call", "/queue/stock", "reserve", None, {names.ON_BEHALF_OF: "the queen"}, work=work)
+    await calling_chain(call_middleware([]))(call)
+
+    assert request.on_behalf_of is None
+    assert sent == [{}]
+
+
+async def test_job_calls_on_behalf_of_its_owner(tmp_path: Path) -> None:
+    shop = Shop(state=tmp_path)
+
+    @shop.app.job(engine=None)
+    async def restock(*, client: Client = Depends(shop.app.client)) -> str:
+        answer: str = await client.call(shop.stock.name, "reserve", {"item": "hat"})
+        return answer
+
+    async with TestClient(shop.app, shop.stock) as client:
+        with anyio.fail_after(10):
+            await (await client.start(restock)).result()
+
+    assert [one.on_behalf_of for one in shop.requests] == ["anonymous"]
 
 
 async def test_client_is_there_for_the_lifespan(client: Client, serving: Serving) -> None:

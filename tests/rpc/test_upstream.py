@@ -111,6 +111,8 @@ async def test_caller_is_told_and_the_log_says_which_call_it_was(client: Client,
     (line,) = [one for one in lines if one["event"] == "dependency failed"]
     assert line["log_level"] == "warning"
     assert line["error"] == "CallTimeout: /queue/stock did not answer in time"
+    assert line["principal"] == "anonymous"
+    assert line["request_id"]
     assert "verb failed" not in {one["event"] for one in lines}
 
 

@@ -217,3 +217,15 @@ async def test_restart_by_hand_has_the_next_job_find_out_whether_hosts_start_aga
         with anyio.fail_after(5):
             while runner.is_broken is not None:
                 await anyio.sleep(0.01)
+
+
+async def test_engine_is_failing_until_a_host_for_a_run_can_be_started(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, "dies", back_off=(0.01,))
+    async with running(runner, told):
+        before = runner.failing
+        runner.submit(isolated("A", "done"))
+        failure = await told.until("A", "failed")
+        while runner.failing is None:
+            await anyio.sleep(0.01)
+
+    assert (before, runner.failing) == (None, failure.message)

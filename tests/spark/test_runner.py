@@ -21,6 +21,7 @@ from nebula.rpc.middleware.job_spans import TracedRunner
 from nebula.spark import Spark, SparkRunner
 from nebula.spark.host_run import TICK_SECONDS
 from nebula.spark.processes import engine_processes
+from tests.own_logs import own_logs
 from tests.spark.fakes import fake_command, fake_runner
 from tests.spark.told import Told, running, task
 
@@ -574,3 +575,85 @@ def test_runner_works_on_a_loop_that_is_not_in_the_main_thread(tmp_path: Path) -
     thread.join(20)
 
     assert told.names("A") == ["starting", "started", "done"]
+
+
+# --- an engine that fails ---
+
+
+async def test_engine_is_failing_from_its_first_failed_start_until_one_is_ready(tmp_path: Path) -> None:
+    command = fake_command("mended", tmp_path)
+    runner = SparkRunner(Spark(), tmp_path, "reports", command=command, back_off=(3600.0,))
+    said = [runner.failing]
+    async with running(runner, Told()):
+        await until_state(runner, "waiting")
+        is_broken = runner.is_broken
+        said.append(runner.failing)
+        runner.restart()
+        await until_state(runner, "ready")
+        said.append(runner.failing)
+
+    before, failing, after = said
+    assert (before, after) == (None, None)
+    assert failing is not None
+    assert failing.startswith("Spark's engine did not start, the engine host died (exit status 2")
+    assert is_broken is None
+
+
+async def test_engine_that_nothing_wants_is_tried_again_once_it_has_failed(tmp_path: Path) -> None:
+    told = Told()
+    command = fake_command("mended", tmp_path)
+    runner = SparkRunner(Spark(warm=False), tmp_path, "reports", command=command, back_off=(0.2,))
+    async with running(runner, told):
+        runner.submit(task("A", "done"))
+        await until_state(runner, "waiting")
+        runner.cancel("A", 1, reason="cancelled")
+        await told.until("A", "cancelled")
+        await until_state(runner, "ready")
+
+        assert runner.failing is None
+
+
+async def test_second_engine_in_a_row_that_dies_early_is_not_followed_at_once(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, back_off=(3600.0,))
+    with own_logs() as logs:
+        async with running(runner, told):
+            for job in ("A", "B"):
+                runner.submit(task(job, "jvm_dies"))
+                await told.until(job, "lost")
+            await until_state(runner, "waiting")
+            starts, failing = runner.status()["starts"], runner.failing
+            runner.restart()
+            await until_state(runner, "ready")
+
+    assert starts == 2
+    assert failing == "Spark's engine has ended, Spark's JVM died"
+    ends = [line for line in logs if line["event"] == "engine host ended"]
+    assert [(line["log_level"], line["reason"]) for line in ends] == [
+        ("warning", "Spark's JVM died"),
+        ("warning", "Spark's JVM died"),
+        ("info", "the service stopped"),
+    ]
+
+
+async def test_engine_that_finished_a_job_is_followed_at_once_whenever_it_dies(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, back_off=(3600.0,))
+    async with running(runner, told):
+        for number in range(3):
+            runner.submit(task(f"A{number}", "done"))
+            await told.until(f"A{number}", "done")
+            runner.submit(task(f"B{number}", "jvm_dies"))
+            await told.until(f"B{number}", "lost")
+        await until_state(runner, "ready")
+
+    assert runner.status()["starts"] == 4
+
+
+async def test_broken_engine_is_told_once_as_an_error(tmp_path: Path) -> None:
+    with own_logs() as logs:
+        runner = fake_runner(tmp_path, "broken")
+        async with running(runner, Told()):
+            while runner.status()["starts"] < 3:
+                await anyio.sleep(0.01)
+
+    errors = [line for line in logs if line["log_level"] == "error"]
+    assert [(line["event"], line["reason"]) for line in errors] == [("engine broken", "There is no Java")]

@@ -54,6 +54,13 @@ class Instance:
         """The last value that tells of it."""
         return f"{SERVICE_PREFIX}{self.service}.{self.name}"
 
+    def is_unlike(self, other: Instance) -> bool:
+        """Whether another instance of the service is known to have another contract.
+
+        One that has no JSON Schema has no hash, and nothing is known of it.
+        """
+        return bool(self.schemas and other.schemas) and self.schemas != other.schemas
+
     def with_load(self, busy: int, waiting: int) -> Instance:
         """The same instance with another load."""
         return replace(self, busy=busy, waiting=waiting)

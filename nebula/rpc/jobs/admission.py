@@ -8,7 +8,7 @@ from nebula.rpc.jobs.board import JobBoard, Reserved
 from nebula.rpc.jobs.effects import Effects, keep
 from nebula.rpc.jobs.limits import Clock
 from nebula.rpc.jobs.options import require_same
-from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.jobs.record import JobRecord, whose
 from nebula.rpc.jobs.registry import JobRegistry
 from nebula.rpc.jobs.room import Room
 from nebula.rpc.jobs.waiting import Standing
@@ -86,7 +86,7 @@ class Admission:
 
     def _enter(self, draft: JobRecord, reserved: Reserved | None) -> Standing:
         # On the loop, at the commit.
-        _log.info("job accepted", job=draft.id, verb=draft.verb, owner=draft.owner)
+        _log.info("job accepted", job=draft.id, verb=draft.verb, **whose(draft))
         if reserved is not None:
             self._board.begun(reserved)
             self._effects.teller.tell(draft, reserved.standing)

@@ -311,6 +311,11 @@ class JobBoard:
             self._release(key, note="")
         self.dispatch(now)
 
+    def running(self, key: Key) -> JobRecord | None:
+        """The record of an attempt that has not ended, or None."""
+        job = self._find(key)
+        return None if job is None else job.record
+
     def lost(self, key: Key, reason: str, now: Moment) -> None:
         """What ran it is gone."""
         if (job := self._take_back(key)) is not None:

@@ -7,11 +7,15 @@ from functools import partial
 
 import anyio
 
+from nebula.logs import get_logger
 from nebula.rpc.jobs.board import JobBoard
+from nebula.rpc.jobs.record import whose
 from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, JobRunner, Progress
 from nebula.rpc.jobs.work import Moment
 
 __all__ = ["BoardListener"]
+
+_log = get_logger(__name__)
 
 
 class BoardListener(JobListener):
@@ -86,6 +90,11 @@ class BoardListener(JobListener):
 
     def on_lost(self, job: str, attempt: int, reason: str) -> None:
         """See `JobListener`."""
+        record = self._board.running((job, attempt))
+        if record is not None:
+            _log.warning(
+                "job lost", job=job, verb=record.verb, attempt=attempt, reason=reason, **whose(record)
+            )
         self._board.lost((job, attempt), reason, self._now())
         self._settle()
 

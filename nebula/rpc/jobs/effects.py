@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import anyio
 
@@ -13,8 +14,10 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.board import JobBoard
 from nebula.rpc.jobs.callers import Callers, News
 from nebula.rpc.jobs.notices import Notices
+from nebula.rpc.jobs.record import JobRecord, whose
 from nebula.rpc.jobs.registry import JobRegistry, Superseded
 from nebula.rpc.jobs.runner import JobRunner
+from nebula.rpc.jobs.states import JobState
 from nebula.rpc.jobs.status_messages import Teller
 from nebula.rpc.jobs.work import Cancel, Ended, Keep, Submit, Work
 from nebula.rpc.jobs.writer import RegistryClosed, RegistryWriter
@@ -24,6 +27,14 @@ __all__ = ["Effects", "keep"]
 _log = get_logger(__name__)
 
 _T = TypeVar("_T")
+
+# Of jobs that did not do what was asked, and that nobody stopped. A lost one is no fault of its own.
+_LEVELS: Final = {
+    JobState.LOST: logging.ERROR,
+    JobState.FAILED: logging.WARNING,
+    JobState.TIMED_OUT: logging.WARNING,
+    JobState.EXPIRED: logging.WARNING,
+}
 
 
 class Effects:
@@ -97,7 +108,7 @@ class Effects:
             self.callers.tell(record.id, News.LINES)
         match work.then:
             case Ended(job):
-                _log.info("job ended", job=job, verb=record.verb, state=str(record.state))
+                _log_end(record)
                 self.callers.tell(job, News.END, record)
                 self.callers.tell(job, News.LINES)
             case Submit(engine, task):
@@ -106,6 +117,13 @@ class Effects:
                 self.runners[engine].cancel(job, attempt, reason=reason)
             case None:
                 pass
+
+
+def _log_end(record: JobRecord) -> None:
+    level = _LEVELS.get(record.state, logging.INFO)
+    code = {} if record.error is None else {"code": record.error.code}
+    facts = {"job": record.id, "verb": record.verb, "state": str(record.state), **code, **whose(record)}
+    _log.log(level, "job ended", **facts)
 
 
 def keep(work: Work, registry: JobRegistry) -> bool:

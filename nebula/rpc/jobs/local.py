@@ -19,7 +19,7 @@ from anyio.from_thread import BlockingPortal
 
 from nebula.errors import JobError
 from nebula.rpc.context import Surroundings
-from nebula.rpc.deadlines import HANDLED
+from nebula.rpc.deadlines import ASKED_BY, HANDLED
 from nebula.rpc.envelope import load_json
 from nebula.rpc.errors import VerbError
 from nebula.rpc.injection import Plan, Provided
@@ -56,6 +56,7 @@ class LocalRunner:
     """
 
     is_broken: str | None = None
+    failing: str | None = None
 
     def __init__(
         self,
@@ -185,6 +186,7 @@ class _Run:
     def in_middleware(self) -> Iterator[None]:
         """For its code alone."""
         HANDLED.set(self.task.trace)
+        ASKED_BY.set(self.task.owner or None)
         with ExitStack() as stack:
             for one in self._middleware:
                 stack.enter_context(one.around_run(self.context))

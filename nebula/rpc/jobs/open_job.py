@@ -86,7 +86,14 @@ class OpenJob:
         record, verb = self.record, self.verb
         assert verb is not None
         what = (verb.name, verb.address, record.parameters, record.timeout, record.trace)
-        return JobTask(record.id, record.attempt, *what, priority=record.priority, isolation=verb.isolation)
+        return JobTask(
+            record.id,
+            record.attempt,
+            *what,
+            isolation=verb.isolation,
+            priority=record.priority,
+            owner=record.owner,
+        )
 
     @property
     def wanted_end(self) -> tuple[JobState, JobFailure]:

@@ -10,7 +10,7 @@ from nebula.headers import TRACEPARENT, TRACESTATE
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, TaskCounts
 from nebula.rpc.jobs.states import END_STATES, JobState
 
-__all__ = ["NOBODY", "JobRecord", "JobStep", "LogLine"]
+__all__ = ["NOBODY", "JobRecord", "JobStep", "LogLine", "whose"]
 
 
 # Where the broker vouches for nobody, and what ours calls those who did not say who they are.
@@ -122,3 +122,9 @@ class JobRecord:
     def wants_notice(self) -> bool:
         """Whether its end has to arrive at `notify`: at a queue, whose reader may be away till tomorrow."""
         return self.notify is not None and self.notify.startswith("/queue/")
+
+
+def whose(record: JobRecord) -> dict[str, str]:
+    """Who asked for a job, and by which request, for the log, as far as that is known."""
+    known = {"principal": record.owner, "request_id": record.reply_id}
+    return {name: value for name, value in known.items() if value}

@@ -31,6 +31,7 @@ class JobTask:
         trace: see `Job.trace`.
         isolation: see `JobVerb`.
         priority: 0 to 9: of jobs that share an engine, higher ones get more of it.
+        owner: see `JobRecord`.
     """
 
     job: str
@@ -42,6 +43,7 @@ class JobTask:
     trace: Mapping[str, str] = field(default_factory=dict)
     isolation: Literal["shared", "process"] = "shared"
     priority: int = 4
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,14 @@ class JobRunner(Protocol):
     @property
     def is_broken(self) -> str | None:
         """Why no job can run now, as a sentence, or None."""
+        ...
+
+    @property
+    def failing(self) -> str | None:
+        """Why it could run nothing when it last tried, as a sentence, or None; it goes on trying.
+
+        Jobs are taken nevertheless, until `is_broken`: probes are told, so that others take the new ones.
+        """
         ...
 
     def submit(self, task: JobTask) -> None:

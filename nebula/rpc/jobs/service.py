@@ -92,7 +92,7 @@ class JobService:
     ) -> None:
         self.name, self._free_bytes = service, free_bytes
         self._brand = NEBULA
-        self.instance = state.instance
+        self.instance, self.folder = state.instance, state.path
         # Where they are shared, any instance answers for all of them.
         self.via = instance_queue(service, state.instance) if database is None else f"/queue/{service}"
         self._others = OtherInstances(service, state, is_shared=database is not None)

@@ -11,7 +11,8 @@ from typing import Final, Self
 
 from nebula.errors import SettingsError
 from nebula.private import make_private
-from nebula.settings import state_root
+from nebula.rpc.jobs.projects import home_of
+from nebula.settings import state_is_named, state_root
 
 __all__ = ["StateFolder"]
 
@@ -23,6 +24,9 @@ _TRIES: Final = 100
 
 class StateFolder:
     """One instance's folder, `<root>/<service>/<instance>`, which nobody else uses until it is closed.
+
+    In the user's own state folder a second project with a service of the same name has
+    `<service>-<digest>` instead, see `home_of`.
 
     It is made for this user alone: parameters, results and logs of jobs are in it.
 
@@ -40,19 +44,31 @@ class StateFolder:
         self._lock: int | None = lock
 
     @classmethod
-    def take(cls, service: str, new_name: Callable[[], str], root: Path | None = None) -> StateFolder:
+    def take(
+        cls,
+        service: str,
+        new_name: Callable[[], str],
+        root: Path | None = None,
+        *,
+        project: Path | None = None,
+    ) -> StateFolder:
         """Lock the first folder of the service that no process uses, or a new one.
 
         Args:
             service: its name.
             new_name: names for new folders, each time another.
             root: instead of `nebula.settings.state_root()`.
+            project: whose service it is; None, and where somebody has named the root: the name says it all.
 
         Raises:
             SettingsError: there cannot be such a folder, or it cannot be locked.
         """
-        home = (state_root() if root is None else root).absolute() / service
+        is_named = root is not None or state_is_named()
+        root = (state_root() if root is None else root).absolute()
+        home = root / service
         try:
+            if project is not None and not is_named:
+                home = home_of(service, root, project)
             return cls._take(home, new_name)
         except OSError as error:
             raise SettingsError(

@@ -53,6 +53,11 @@ class TracedRunner:
         """See `JobRunner`."""
         return self._runner.is_broken
 
+    @property
+    def failing(self) -> str | None:
+        """See `JobRunner`."""
+        return self._runner.failing
+
     def submit(self, task: JobTask) -> None:
         """See `JobRunner`."""
         facts = job_facts(task.job, task.attempt, task.verb)

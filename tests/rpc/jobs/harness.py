@@ -47,6 +47,7 @@ class FakeRunner:
     """Takes jobs and leaves the rest to the test, which speaks to the service through `listener`."""
 
     is_broken: str | None = None
+    failing: str | None = None
 
     def __init__(self, max_running: int = 2) -> None:
         self.max_running = max_running

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,8 +10,9 @@ import pytest
 from nebula.errors import ConnectionLost
 from nebula.rpc.brokers import RABBITMQ
 from nebula.rpc.jobs.limits import JobLimits
-from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress
+from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, Progress
 from nebula.rpc.jobs.states import JobStatus
+from tests.own_logs import own_logs
 from tests.rpc.jobs.harness import House, ask
 
 pytestmark = pytest.mark.anyio
@@ -207,3 +208,31 @@ async def test_statuses_stay_on_a_topic_where_the_broker_has_no_last_values(hous
     assert receipt["status"] == f"/topic/jobs.{receipt['job'].replace('/', '.')}"
     assert house.published.kept(receipt["job"]) == ["queued", "starting", "failed"]
     assert house.published.deleted == []
+
+
+async def test_log_says_how_a_job_ended_by_its_level_and_for_whom_it_was(house: House) -> None:
+    async def live(end: Callable[[JobListener, str], None], state: str, number: int) -> None:
+        receipt = await house.accept(service, principal="olga", neb_reply_id="r1")
+        task = await house.runner.next_task(number)
+        house.runner.listener.on_started(task.job, 1)
+        end(house.runner.listener, task.job)
+        await house.published.until(receipt["job"], state)
+
+    with own_logs() as logs:
+        async with house.living() as service:
+            await live(lambda listener, job: listener.on_done(job, 1, JobOutput(value=5)), "done", 1)
+            await live(
+                lambda listener, job: listener.on_failed(job, 1, JobFailure("data", "odd")), "failed", 2
+            )
+            await live(lambda listener, job: listener.on_lost(job, 1, "Spark's JVM died"), "lost", 3)
+
+    ends = [line for line in logs if line["event"] in ("job ended", "job lost")]
+    assert [(line["event"], line["log_level"], line.get("code")) for line in ends] == [
+        ("job ended", "info", None),
+        ("job ended", "warning", "data"),
+        ("job lost", "warning", None),
+        ("job ended", "error", "engine-lost"),
+    ]
+    assert {(line["principal"], line["request_id"], line["verb"]) for line in ends} == {
+        ("olga", "r1", "count")
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nebula.errors import SettingsError
+from nebula.rpc.jobs.projects import project_of
 from nebula.rpc.jobs.state_folder import StateFolder
 from nebula.settings import state_root
 
@@ -103,3 +105,124 @@ def test_root_is_the_users_own_unless_said_otherwise(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setenv("NEBULA_STATE", "/srv/nebula")
     assert state_root() == Path("/srv/nebula")
+
+
+# --- projects ---
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where state is by default."""
+    monkeypatch.delenv("NEBULA_STATE", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "nebula"
+
+
+def _taken(project: Path, root: Path | None = None) -> Path:
+    with StateFolder.take("prices", lambda: "mine", root, project=project) as folder:
+        return folder.path
+
+
+def test_two_projects_with_a_service_of_one_name_have_a_folder_each(home: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+
+    assert [_taken(each) for each in (first, first)] == [home / "prices" / "mine"] * 2
+    (beside,) = {_taken(second) for _ in range(2)}
+    assert beside.parent != home / "prices"
+    assert beside.parent.name.startswith("prices-")
+    assert (beside.parent / "project").read_text() == str(second)
+
+
+def test_folder_of_an_earlier_version_belongs_to_the_first_project_that_comes(
+    home: Path, tmp_path: Path
+) -> None:
+    with StateFolder.take("prices", lambda: "old") as older:
+        pass
+
+    assert _taken(tmp_path / "first") == older.path == home / "prices" / "old"
+    assert _taken(tmp_path / "second").parent != home / "prices"
+
+
+def test_root_that_somebody_has_named_is_shared_as_they_say(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "named"
+    assert {_taken(tmp_path / each, named) for each in "ab"} == {named / "prices" / "mine"}
+
+    monkeypatch.setenv("NEBULA_STATE", str(named))
+    assert {_taken(tmp_path / each) for each in "ab"} == {named / "prices" / "mine"}
+    assert not home.exists()
+
+
+def test_state_of_a_project_that_is_gone_is_told_and_not_taken(
+    home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _taken(tmp_path / "moved")
+
+    assert _taken(tmp_path / "elsewhere").parent != home / "prices"
+    (told,) = caplog.records
+    assert told.levelname == "WARNING"
+    assert vars(told)["event"] == "state of a project that is gone"
+    assert vars(told)["project"] == str(tmp_path / "moved")
+
+
+LAYOUTS = {
+    "a module": ("", "prices.py", "prices", ""),
+    "a package": ("", "shop/prices.py", "shop.prices", ""),
+    "a package's program": ("", "shop/__main__.py", "shop.__main__", ""),
+    "a project": ("pyproject.toml", "src/shop/prices.py", "shop.prices", "src"),
+    "an older project": ("setup.py", "prices.py", "prices", ""),
+}
+
+
+@pytest.mark.parametrize(("mark", "file", "name", "path"), LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("is_program", [False, True])
+def test_project_is_found_however_its_program_is_started(
+    tmp_path: Path, mark: str, file: str, name: str, path: str, *, is_program: bool
+) -> None:
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    (project / file).parent.mkdir(parents=True)
+    elsewhere.mkdir()
+    if mark:
+        (project / mark).touch()
+    (project / file).write_text(
+        "from nebula.rpc.jobs.projects import project_of\ndef job(): ...\nprint(project_of(job))\n"
+    )
+    words = ["-m", name] if is_program else ["-c", f"import {name}"]
+    found = subprocess.run(
+        [sys.executable, *words],
+        cwd=elsewhere,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(project / path), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert set(found.stdout.split()) == {str(project)}
+
+
+def test_project_of_what_has_no_file_is_where_it_runs(tmp_path: Path) -> None:
+    program = "from nebula.rpc.jobs.projects import project_of\ndef job(): ...\nprint(project_of(job))"
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert found.stdout == f"{tmp_path}\n"
+
+
+def test_project_of_a_package_is_the_folder_that_it_is_imported_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop_of_the_test").mkdir()
+    (tmp_path / "shop_of_the_test" / "__init__.py").write_text("def job(): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    shop = importlib.import_module("shop_of_the_test")
+
+    assert project_of(shop.job) == tmp_path

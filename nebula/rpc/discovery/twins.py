@@ -1,0 +1,87 @@
+"""Instances of a service with another contract: a call may reach the one or the other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nebula.errors import NebulaError, OtherContract
+from nebula.logs import get_logger
+from nebula.rpc.discovery.instances import Instance
+from nebula.rpc.discovery.presence import present
+from nebula.stomp.client import StompClient
+
+__all__ = ["Twins", "difference"]
+
+_log = get_logger(__name__)
+
+# For the broker to say who is there.
+_SECONDS: Final = 5.0
+
+# More verbs than a line has room for.
+_MOST_VERBS: Final = 5
+
+
+class Twins:
+    """Looks for other instances of a service that have another contract than this one.
+
+    Of each one is told once, however often the connection is made anew.
+    """
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    async def warn(self, client: StompClient, mine: Instance) -> None:
+        """Log those that are there. Where the broker does not show them, nothing is known of them."""
+        try:
+            found = await _found(client, mine)
+        except NebulaError as error:
+            _log.debug("other instances not seen", service=mine.service, reason=str(error))
+            return
+        for one in found:
+            if one.name not in self._told:
+                self._told.add(one.name)
+                _log.warning(
+                    "another contract under the same name",
+                    service=mine.service,
+                    instance=one.name,
+                    version=one.version,
+                    difference=difference(mine, one),
+                )
+
+    async def refuse(self, client: StompClient, mine: Instance) -> None:
+        """Check that there are none.
+
+        Raises:
+            OtherContract: there are.
+            Refused: the broker does not show them.
+            ConnectionLost, ServerError: the connection ended.
+        """
+        for one in await _found(client, mine):
+            who = f"{one.name}, version {one.version}" if one.version else one.name
+            raise OtherContract(
+                f"service {mine.service!r} is there already with another contract (instance {who}: "
+                f"{difference(mine, one)}); stop that one, or give one of them another name"
+            )
+
+
+async def _found(client: StompClient, mine: Instance) -> list[Instance]:
+    there = await present(client, mine.service, _SECONDS)
+    return [one for one in there if one.name != mine.name and one.is_unlike(mine)]
+
+
+def difference(mine: Instance, other: Instance) -> str:
+    """How the contract of the other one differs, in a few words."""
+    parts = [
+        f"{words} {_listed(sorted(verbs))}"
+        for words, verbs in (
+            ("it has", set(other.verbs) - set(mine.verbs)),
+            ("it lacks", set(mine.verbs) - set(other.verbs)),
+        )
+        if verbs
+    ]
+    return " and ".join(parts) or "other parameters or results of its verbs"
+
+
+def _listed(verbs: list[str]) -> str:
+    more = len(verbs) - _MOST_VERBS
+    return ", ".join(verbs[:_MOST_VERBS]) + (f" and {more} more" if more > 0 else "")

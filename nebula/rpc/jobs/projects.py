@@ -1,0 +1,99 @@
+"""Which of a user's projects a service's state belongs to: two may have a service of the same name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from nebula.logs import get_logger
+from nebula.private import make_private
+
+__all__ = ["home_of", "project_of"]
+
+_log = get_logger(__name__)
+
+# What says that a folder is the top of a project.
+_MARKS: Final = ("pyproject.toml", "setup.py")
+
+# In the home of a service: the project that has it.
+_CLAIM: Final = "project"
+
+_DIGEST_CHARACTERS: Final = 8
+
+
+def project_of(function: Callable[..., Any]) -> Path:
+    """The folder of the project that a function belongs to, however the program was started.
+
+    It is the nearest one above its module that has a `pyproject.toml` or `setup.py`; without such, the one
+    that the module, or its package, is imported from. Of what has no file (a shell, `python -c`): the one in
+    which the program runs.
+    """
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    if module is None or file is None:
+        return Path.cwd()
+    path = Path(file).resolve()
+    for folder in path.parents:
+        if any((folder / mark).is_file() for mark in _MARKS):
+            return folder
+    spec = getattr(module, "__spec__", None)
+    # Of `python -m package.module` the spec has the name; of a script there is none.
+    name = module.__name__ if spec is None else spec.name
+    return path.parents[name.count(".") + (path.stem == "__init__")]
+
+
+def home_of(service: str, root: Path, project: Path) -> Path:
+    """Where the folders of a project's instances of a service are: `<root>/<service>`, if that is theirs.
+
+    The first project that comes has that folder for good, also one that an earlier version of Nebula left.
+    Another one has a folder beside it, whose name ends in a digest of the project's path.
+
+    Args:
+        service: its name.
+        root: of all state.
+        project: as `project_of` says.
+
+    Raises:
+        OSError: there cannot be such a folder.
+    """
+    home = root / service
+    owner = _owner_of(home, project)
+    if owner == project:
+        return home
+    if not owner.exists():
+        # Not taken over: whether it was moved, or is another one, only its user knows.
+        _log.warning("state of a project that is gone", service=service, folder=str(home), project=str(owner))
+    digest = hashlib.sha256(os.fsencode(project)).hexdigest()[:_DIGEST_CHARACTERS]
+    home = root / f"{service}-{digest}"
+    _owner_of(home, project)
+    return home
+
+
+def _owner_of(home: Path, project: Path) -> Path:
+    """The project that has this folder: this one, if it is nobody's."""
+    make_private(home)
+    claim = home / _CLAIM
+    if not claim.exists():
+        # Complete when it has its name, and never written twice.
+        draft = home / f"{_CLAIM}.{secrets.token_hex(4)}"
+        try:
+            draft.write_bytes(os.fsencode(project))
+            _name(draft, claim)
+        finally:
+            draft.unlink(missing_ok=True)
+    return Path(os.fsdecode(claim.read_bytes()))
+
+
+def _name(draft: Path, claim: Path) -> None:
+    try:
+        os.link(draft, claim)
+    except FileExistsError:
+        pass  # somebody else was first
+    except OSError:
+        # A file system without hard links: there two that come at the same moment share the folder.
+        draft.replace(claim)
