@@ -161,6 +161,13 @@ class SettingsError(NebulaError):
     """Settings that cannot be used: says file, place, what is wrong and what is right."""
 
 
+class MissingExtra(SettingsError, ModuleNotFoundError):
+    """A library of an optional dependency is not installed: says what to install.
+
+    It is an `ImportError` too, as whoever tries whether something can be imported expects.
+    """
+
+
 class OutsideBroker(SettingsError):
     """A connection to another broker than the one of the block: says how to allow it.
 

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from nebula.errors import SettingsError
+from nebula.places import state_root
 from nebula.private import make_private
-from nebula.settings import state_root
 
 __all__ = ["StateFolder"]
 
@@ -46,7 +46,7 @@ class StateFolder:
         Args:
             service: its name.
             new_name: names for new folders, each time another.
-            root: instead of `nebula.settings.state_root()`.
+            root: instead of `nebula.places.state_root()`.
 
         Raises:
             SettingsError: there cannot be such a folder, or it cannot be locked.
