@@ -13,7 +13,7 @@ COPY nebula nebula
 # The installing pip stands outside: the environment that is shipped has none.
 RUN python3 -m venv --without-pip /opt/nebula \
     && /opt/pip/bin/pip --python /opt/nebula/bin/python install --no-cache-dir --compile \
-        --constraint constraints.txt --build-constraint constraints.txt .
+        --constraint constraints.txt --build-constraint constraints.txt '.[all]'
 
 FROM ${PYTHON_IMAGE}
 # A number of our own, so that a volume has the same owner whatever image comes later.

@@ -81,7 +81,7 @@ $(RUNS): pyproject.toml constraints.txt | $(PYTHON)
 ifndef UV
 	@$(PYTHON) -m pip install -qq --disable-pip-version-check --constraint constraints.txt --upgrade pip
 endif
-	@$(INSTALL) --editable '.[spark,polars,connect,java,services]'
+	@$(INSTALL) --editable '.[all,spark,polars,connect,java,services]'
 	@touch $@
 
 $(TORTURES): $(TESTS)

@@ -55,7 +55,9 @@ def nebula_broker(
         environment: more settings, as `NEBULA_SERVER_...`.
     """
     if not Path(PROGRAM).exists():
-        raise Unavailable("the command `nebula` is not installed beside this Python: run `pip install -e .`")
+        raise Unavailable(
+            "the command `nebula` is not installed beside this Python: run `pip install -e '.[all]'`"
+        )
     with TemporaryDirectory(prefix="nebula-") as folder:
         command = [*_command(Path(folder), store, data, rights, config), *(["--app", app] if app else [])]
         log = Path(folder, "broker.log")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         JobEnded,
         JobError,
         LocalProtocolError,
+        MissingExtra,
         NebulaError,
         NoResponder,
         OtherContract,
@@ -71,6 +72,7 @@ __all__ = [
     "JobStatus",
     "LocalProtocolError",
     "Message",
+    "MissingExtra",
     "NebulaError",
     "NoResponder",
     "OtherContract",
@@ -135,7 +137,13 @@ def __getattr__(name: str) -> Any:
     if name in ("sync", "testing"):
         return import_module(f"nebula.{name}")
     if name in __all__:
-        value = getattr(import_module(_HOMES.get(name, "nebula.errors")), name)
+        try:
+            value = getattr(import_module(_HOMES.get(name, "nebula.errors")), name)
+        except ModuleNotFoundError as error:
+            from nebula.extras import explain
+
+            explain(error, f"nebula.{name}")
+            raise
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,24 @@
-"""`python -m nebula`: the command where no script is installed."""
+"""The program `nebula`, also as `python -m nebula`: the commands, or what to install for them."""
 
-from nebula.cli import main
+import sys
+
+from nebula.errors import MissingExtra
+from nebula.extras import explain
+
+
+def main() -> None:
+    """Run the command line and exit with its status; 2 where its libraries are not installed."""
+    try:
+        from nebula import cli
+    except ModuleNotFoundError as error:
+        try:
+            explain(error, "the command nebula")
+        except MissingExtra as missing:
+            sys.stderr.write(f"nebula: {missing}\n")
+            sys.exit(2)
+        raise
+    cli.main()
+
 
 if __name__ == "__main__":
     main()

@@ -165,6 +165,13 @@ class OtherContract(NebulaError):
     """A service that was to be the only one of its name and contract is not: says who else is there."""
 
 
+class MissingExtra(SettingsError, ModuleNotFoundError):
+    """A library of an optional dependency is not installed: says what to install.
+
+    It is an `ImportError` too, as whoever tries whether something can be imported expects.
+    """
+
+
 class OutsideBroker(SettingsError):
     """A connection to another broker than the one of the block: says how to allow it.
 

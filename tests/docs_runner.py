@@ -2,8 +2,8 @@
 
 A fenced `python`, `toml` or `text` block whose first line is `# NAME` is a file of that name. Each line of a
 `console` block that begins with `$ ` is a command; what follows it is compared with what the command shows
-on a terminal, where `...` stands for anything. A command that ends in `&` stays until the page ends, and may
-say more than is shown.
+on a terminal, where `...` stands for anything. A command that ends in `&`, or that stands in a block
+`console stays` (a shell of its own), stays until the page ends, and may say more than is shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.ports import free_port
 
-_FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^```(?P<language>\w+)(?P<stays> stays)?\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
 # Of STOMP, of HTTP and of a reader's own web application, as the pages have them.
@@ -56,16 +56,16 @@ def read_page(path: Path) -> Page:
     for fence in _FENCE.finditer(path.read_text(encoding="utf-8")):
         body = fence["body"]
         if fence["language"] == "console":
-            page.commands += _commands(body)
+            page.commands += _commands(body, stays=fence["stays"] is not None)
         elif name := _FILE_NAME.match(body):
             page.files[name["name"]] = body
     return page
 
 
-def _commands(body: str) -> Iterator[Command]:
+def _commands(body: str, *, stays: bool) -> Iterator[Command]:
     for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
         words, _, shown = part.partition("\n")
-        command = Command(words.strip(), shown.strip())
+        command = Command(f"{words.strip()} &" if stays else words.strip(), shown.strip())
         # What stays goes on to say things, and a reader may look a moment later.
         yield replace(command, shown=f"{command.shown}...") if command.stays else command
 

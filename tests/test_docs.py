@@ -52,3 +52,13 @@ def test_what_a_page_shows_is_compared_word_by_word_but_for_ellipses() -> None:
     assert not matches("a b", "a b c")
     assert not matches("a ... c", "a b")
     assert Command("nebula broker &", "").stays
+
+
+def test_command_of_a_shell_of_its_own_stays(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```console stays\n$ nebula broker\nlistening\n```\n\n```console\n$ nebula queues\n```\n")
+
+    assert [(one.words, one.stays) for one in read_page(page).commands] == [
+        ("nebula broker &", True),
+        ("nebula queues", False),
+    ]

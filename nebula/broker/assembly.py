@@ -23,7 +23,7 @@ from nebula.broker.shares import Share
 from nebula.broker.sqlite_store import OnProgress, SqliteStore
 from nebula.errors import SettingsError
 from nebula.logs import get_logger
-from nebula.settings import state_root
+from nebula.places import state_root
 
 if TYPE_CHECKING:
     from nebula.avro import Registry

@@ -49,7 +49,8 @@ from nebula.cli.terminal import (
     write_redirectable,
 )
 from nebula.cli.top import top
-from nebula.errors import NebulaError
+from nebula.errors import MissingExtra, NebulaError
+from nebula.extras import explain
 
 __all__ = ["main"]
 
@@ -124,6 +125,16 @@ def nebula(
     """
 
 
+def _foreseen(error: Exception) -> Exception:
+    """The failure, or which extra the command needs where a library is not installed."""
+    if isinstance(error, ModuleNotFoundError) and not isinstance(error, MissingExtra):
+        try:
+            explain(error, "this command")
+        except MissingExtra as missing:
+            return missing
+    return error
+
+
 def main() -> None:
     """Run the command line and exit with its status."""
     tracebacks_made_visible()
@@ -136,8 +147,8 @@ def main() -> None:
     except typer.Abort:
         complain("aborted")
         sys.exit(Exit.FAILED)
-    except (NebulaError, ExceptionGroup) as failure:
-        error = unwrapped(failure)
+    except (NebulaError, ModuleNotFoundError, ExceptionGroup) as failure:
+        error = _foreseen(unwrapped(failure))
         if isinstance(error, BrokenPipeError):
             # As typer does where it comes alone: a reader that has gone is no fault worth a word.
             silence_stdout()

@@ -10,16 +10,11 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from nebula import logs
-from nebula.broker.assembly import Assembly
-from nebula.broker.notify import READY, STOPPING, ServiceManager
-from nebula.broker.server import Server
-from nebula.broker.settings import BrokerSettings
-from nebula.broker.writer import StoreStuck
 from nebula.cli.arguments import find_app
 from nebula.cli.exits import Exit
 from nebula.cli.hangups import ends_by_hangup, note_hangups, take_hangup
@@ -27,13 +22,15 @@ from nebula.cli.progress import StartView
 from nebula.cli.supervising import Supervisor
 from nebula.cli.terminal import flush_all
 from nebula.errors import SettingsError
-from nebula.host.apps import App, hosting
-from nebula.host.http_calls import http_calls
-from nebula.host.own_verbs import own_responder
-from nebula.host.service_pages import pages_served
 from nebula.logs import Level, get_logger
 from nebula.record.recorder import Recorder
 from nebula.rpc.responder import Responder
+
+# A program imports what it runs: a service can be run where no broker is installed.
+if TYPE_CHECKING:
+    from nebula.broker.server import Server
+    from nebula.broker.settings import BrokerSettings
+    from nebula.host.apps import App
 
 _log = get_logger("nebula.broker")
 
@@ -164,6 +161,12 @@ def run_recorder(recorder: Recorder, level: Level, on_recording: Callable[[], No
 async def _serve_broker(
     settings: BrokerSettings, apps: Sequence[App], on_listening: Callable[[str], None]
 ) -> None:
+    from nebula.broker.assembly import Assembly
+    from nebula.broker.notify import READY, STOPPING, ServiceManager
+    from nebula.host.apps import hosting
+    from nebula.host.http_calls import http_calls
+    from nebula.host.own_verbs import own_responder
+
     failure = _Failure()
     view = StartView()
     assembly = Assembly(settings, failure.set, view.tell)
@@ -194,6 +197,8 @@ async def _serve_broker(
 
 
 async def _stop(server: Server, seconds: float) -> None:
+    from nebula.broker.writer import StoreStuck
+
     try:
         await server.stop(seconds)
     except StoreStuck as error:
@@ -242,13 +247,19 @@ async def _serve_app(
         on_serving(pages)
 
     async with contextlib.AsyncExitStack() as stack:
-        pages = None if http is None else await stack.enter_async_context(pages_served(app, *http))
+        pages = None if http is None else await stack.enter_async_context(_pages(app, *http))
         announcing = asyncio.ensure_future(announce(pages))
         stack.callback(announcing.cancel)
         with _until_signal():
             if is_supervised:
                 stack.enter_context(_stopped_with_stdin())
             await app.run(url, started=started, exclusive=is_exclusive)
+
+
+def _pages(app: Responder, host: str, port: int) -> contextlib.AbstractAsyncContextManager[str]:
+    from nebula.host.service_pages import pages_served
+
+    return pages_served(app, host, port)
 
 
 @contextlib.contextmanager

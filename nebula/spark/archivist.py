@@ -13,7 +13,7 @@ from uuid import uuid4
 import anyio
 
 from nebula.logs import get_logger
-from nebula.settings import cache_root
+from nebula.places import cache_root
 from nebula.spark import lines
 from nebula.spark.cds import is_set_aside, set_aside, why_distrusted
 from nebula.spark.child import environment_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nebula.settings import spark_place
+from nebula.places import spark_place
 from nebula.spark.lines import MAX_LINE_BYTES
 from nebula.spark.masters import check_master
 from nebula.spark.remote import parse_remote

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nebula.places import results_root
 from nebula.rpc.jobs.unfinished import UNFINISHED, sweep
-from nebula.settings import results_root
 from nebula.spark import lines
 from nebula.spark.book import Key
 from nebula.spark.child import ERRORS

@@ -54,7 +54,13 @@ def __getattr__(name: str) -> Any:
 
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        from nebula.extras import explain
+
+        explain(error, f"{__name__}.{name}")
+        raise
 
 
 def __dir__() -> list[str]:

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from nebula.errors import SettingsError
+from nebula.places import state_is_named, state_root
 from nebula.private import make_private
 from nebula.rpc.jobs.projects import home_of
-from nebula.settings import state_is_named, state_root
 
 __all__ = ["StateFolder"]
 
@@ -57,7 +57,7 @@ class StateFolder:
         Args:
             service: its name.
             new_name: names for new folders, each time another.
-            root: instead of `nebula.settings.state_root()`.
+            root: instead of `nebula.places.state_root()`.
             project: whose service it is; None, and where somebody has named the root: the name says it all.
 
         Raises:

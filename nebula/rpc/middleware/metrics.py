@@ -1,4 +1,4 @@
-"""How many requests or calls there were, how long they took, and which errors: for Prometheus.
+"""Counts, durations and errors of requests and calls, for Prometheus (extra `prometheus`).
 
 `nebula run --http` shows what is in the usual registry, beside what a service counts without any of this.
 """

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from nebula.errors import SettingsError
+from nebula.places import state_root
 from nebula.rpc.jobs.projects import project_of
 from nebula.rpc.jobs.state_folder import StateFolder
-from nebula.settings import state_root
 
 
 @pytest.fixture

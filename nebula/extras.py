@@ -1,0 +1,59 @@
+"""Optional dependencies: which extra installs a library that a module of Nebula imports and does not find.
+
+The package alone is what callers and services need. Modules of the broker and of the commands import their
+libraries as if they were always there. Where users reach such a module, a failed import is explained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final
+
+from nebula.errors import MissingExtra
+
+__all__ = ["EXTRA_OF", "explain"]
+
+EXTRA_OF: Final[Mapping[str, str]] = {
+    "argon2": "broker",
+    "cryptography": "broker",
+    "h11": "broker",
+    "jwt": "broker",
+    "prometheus_client": "broker",
+    "pydantic_settings": "broker",
+    "rich": "cli",
+    "typer": "cli",
+}
+"""The extra of each library that the package alone does not install."""
+
+
+def explain(error: ModuleNotFoundError, what: str) -> None:
+    """Raise what a user is to be told of a failed import, if it is about an extra.
+
+    Returns where it is not, as with modules of the user's own: the caller raises `error` again.
+
+    Args:
+        error: of the import.
+        what: needs the extra: a name or a command, the subject of the sentence.
+
+    Raises:
+        MissingExtra: a module of Nebula imports a library that is not installed. Says what to install.
+    """
+    library = (error.name or "").partition(".")[0]
+    extra = EXTRA_OF.get(library)
+    if extra is not None and _importer(error.__traceback__).partition(".")[0] == "nebula":
+        raise MissingExtra(
+            f"{what} needs {library}, which is not installed: pip install 'nebula-rpc[{extra}]'",
+            name=error.name,
+        ) from error
+
+
+def _importer(traceback: TracebackType | None) -> str:
+    """The module whose import failed: that of the innermost frame which is not the import system's."""
+    importer = ""
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__", ""))
+        if not module.startswith("importlib."):
+            importer = module
+        traceback = traceback.tb_next
+    return importer
