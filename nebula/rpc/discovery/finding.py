@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from time import monotonic
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
 from nebula.rpc.calling import Asking, request_body
 from nebula.rpc.context import AnyRequest
@@ -16,10 +16,12 @@ from nebula.rpc.options import require_named
 from nebula.rpc.replies import reader_of
 from nebula.rpc.resolving import resolve
 from nebula.rpc.retrying import CallRules
+from nebula.rpc.unfitting import Unfitting
 
 __all__ = ["AsksAll"]
 
 P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
 _QUEUE = "/queue/"
@@ -79,6 +81,29 @@ class AsksAll(Asking):
 
     @overload
     def call_all(
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Scatter[T]: ...
+    @overload
+    def call_all(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Scatter[T]: ...
+    @overload
+    def call_all(
+        self,
+        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Scatter[T]: ...
+    @overload
+    def call_all(
+        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Scatter[T]: ...
+    # For messages alone, see `Unfitting`.
+    @overload
+    def call_all(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> Scatter[object]: ...
+    @overload
+    def call_all(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> Scatter[Any]: ...
+    @overload
+    def call_all(
         self,
         service: str,
         verb: str,
@@ -99,25 +124,7 @@ class AsksAll(Asking):
         result: Any = ...,
         timeout: float | None = None,
     ) -> Scatter[Any]: ...
-    @overload
-    def call_all(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Scatter[T]: ...
-    @overload
-    def call_all(
-        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Scatter[T]: ...
-    @overload
-    def call_all(
-        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Scatter[T]: ...
-    @overload
-    def call_all(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Scatter[T]: ...
-    def call_all(self, target: Any, /, *args: Any, **kwargs: Any) -> Scatter[Any]:
+    def call_all(self, target: Any, /, *args: Any, **kwargs: Any) -> Scatter[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Ask every instance of a service that is there.
 
         Await it for a `ScatterResult`, or enter it for the answers as they come, see `Scatter`. An
