@@ -366,12 +366,18 @@ def answer_to(error: NebulaError) -> Answer:
     if isinstance(error, RemoteError):
         return _remote(error)
     if isinstance(error, NoResponder):
-        return problem(HTTPStatus.NOT_FOUND, "no-responder", "nobody serves there", retryable=True)
+        return problem(
+            HTTPStatus.NOT_FOUND, "no-responder", f"nobody serves there{_hint(error)}", retryable=True
+        )
     if isinstance(error, CallTimeout):
         return problem(HTTPStatus.GATEWAY_TIMEOUT, "timeout", "no answer came in time")
     if isinstance(error, Rejected):
         return _rejected(error)
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "the broker takes no calls of yours now")
+
+
+def _hint(error: Rejected) -> str:
+    return "" if error.near is None else f"; did you mean {error.near!r}?"
 
 
 def _remote(error: RemoteError) -> Answer:
@@ -384,7 +390,7 @@ def _remote(error: RemoteError) -> Answer:
 
 def _rejected(error: Rejected) -> Answer:
     if error.verdict == REJECTED_UNAUTHORISED:
-        return problem(HTTPStatus.FORBIDDEN, "not-allowed", "you may not call this service")
+        return problem(HTTPStatus.FORBIDDEN, "not-allowed", f"you may not call this service{_hint(error)}")
     if error.verdict == REJECTED_FULL:
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "the service's queue is full")
     return problem(HTTPStatus.BAD_REQUEST, "bad-request", f"the broker has refused the call: {error.verdict}")

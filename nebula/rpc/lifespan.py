@@ -42,7 +42,8 @@ def opened_by(lifespan: Any, app: object) -> Callable[[], AbstractAsyncContextMa
     _require_async_context(lifespan)
     needed = [one for one in _parameters_of(lifespan) if one.default is one.empty and one.kind not in _MANY]
     if not needed:
-        return lifespan
+        opened: Callable[[], AbstractAsyncContextManager[Any]] = lifespan
+        return opened
     if len(needed) > 1 or needed[0].kind not in _BY_POSITION:
         names = ", ".join(one.name for one in needed)
         raise TypeError(

@@ -112,7 +112,9 @@ class Streaming(Starting):
         body = request_body(known.verb, contract.pack(args, kwargs, "stream"))
         ends_at, verb = _ends_at(self._timeout), known.verb
         opening = partial(self._open_stream, verb, known.destination, body, ends_at, DEFAULT_CREDIT)
-        return Stream(opening, contract.load, (*self._rules.errors, *known.options.errors))
+        return Stream(
+            opening, contract.load, (*self._rules.errors, *known.options.errors), self._caller.explain
+        )
 
     def _stream_named(
         self,
@@ -130,7 +132,12 @@ class Streaming(Starting):
         ends_at = _ends_at(self._timeout if timeout is None else timeout)
         body = request_body(verb, parameters)
         opening = partial(self._open_stream, verb, destination_of(service), body, ends_at, credit)
-        return Stream(opening, None if result is Any else reader_of(list[result]), self._rules.errors)
+        return Stream(
+            opening,
+            None if result is Any else reader_of(list[result]),
+            self._rules.errors,
+            self._caller.explain,
+        )
 
     async def _open_stream(
         self, verb: str, destination: str, body: bytes, ends_at: float, credit: int
