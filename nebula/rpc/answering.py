@@ -333,6 +333,10 @@ class Answerer:
         return failure(VerbError("internal", repr(error) if self._rules.debug else SEE_LOG))
 
 
+ANSWERING: Final = Answerer._answer.__code__
+"""Stands on the stack where a request is handled, with the `request`: for `LoopWatch`."""
+
+
 def _texts_of(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(_texts_of(one) for one in error.exceptions)

@@ -34,7 +34,7 @@ from nebula.rpc.statistics import Tally, listener_to_json
 from nebula.rpc.values import Schemas, plain_value
 from nebula.stomp.client import AckMode, Listener, Message, StompClient
 
-__all__ = ["Consumer", "Consumers"]
+__all__ = ["LISTENING", "Consumer", "Consumers"]
 
 _log = get_logger(__name__)
 
@@ -401,3 +401,7 @@ class Consumer:
 
     def _place(self, message: Message) -> dict[str, str]:
         return {"destination": message.destination, "handler": self.subscriber.verb.name}
+
+
+LISTENING: Final = Consumer._run.__code__
+"""Stands on the stack where a message is handled, with the `request`: for `LoopWatch`."""
