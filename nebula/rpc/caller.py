@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from nebula.errors import CallTimeout, ConnectionLost, LocalProtocolError, NebulaError, Rejected, fresh
+from nebula.errors import CallTimeout, ConnectionLost, LocalProtocolError, NebulaError, fresh
 from nebula.headers import IDEMPOTENCY_KEY, REQUIRE_CONSUMERS
 from nebula.rpc.avro_bodies import AvroBody
 from nebula.rpc.breaker import Circuits
@@ -25,7 +25,6 @@ from nebula.rpc.inbox import Inbox
 from nebula.rpc.reconnecting import Connections, ConnectionState
 from nebula.rpc.resubscribing import Subscriptions
 from nebula.rpc.retrying import CallRules, ClientClosed, persist
-from nebula.rpc.suggesting import Suggestions
 from nebula.stomp.client import Message, StompClient
 from nebula.stomp.waiter import Waiter, new_waiter
 
@@ -79,7 +78,6 @@ class Caller:
         self._inbox: Inbox | None = None
         self._waiting: set[Waiter[None]] = set()
         self._end: NebulaError | None = None
-        self._suggestions = Suggestions()
         self.subscriptions = Subscriptions(self.connected, self._is_alive, options.timeout)
 
     # --- the connection ---
@@ -377,11 +375,6 @@ class Caller:
             )
 
         return await persist(attempt, _BEARS_TWICE, self.seconds(timeout))
-
-    async def explain(self, error: Rejected) -> None:
-        """Say in the error which service may have been meant, if that can be found out quickly."""
-        with suppress(NebulaError):  # a connection that is lost, a time that is over
-            await self._suggestions.explain(error, self.stomp, self.seconds(self.options.timeout))
 
     async def deliver(
         self, destination: str, body: bytes, headers: Mapping[str, str], timeout: float | None

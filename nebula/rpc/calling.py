@@ -119,8 +119,11 @@ class Asking:
                 raise
             raise declared from error
         except Rejected as error:
-            await caller.explain(error)
+            await self._explain(error)
             raise
+
+    async def _explain(self, error: Rejected) -> None:
+        """Say in the error of a call which service may have been meant: for a part that knows the others."""
 
     async def call_queue(
         self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None

@@ -134,7 +134,7 @@ async def test_verb_that_is_no_job_cannot_be_started(client: Client, shop: Shop)
 
 async def test_job_cannot_be_called_by_function(client: Client, shop: Shop) -> None:
     with pytest.raises(TypeError, match=r"client\.start"):
-        await client.call(shop.add, 1)  # type: ignore[call-overload]  # wrong for the checker, too
+        await client.call(shop.add, 1)  # type: ignore[arg-type]  # wrong for the checker, too
 
 
 async def test_verb_cannot_be_started_by_function(client: Client, shop: Shop) -> None:

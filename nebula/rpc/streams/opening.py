@@ -112,9 +112,7 @@ class Streaming(Starting):
         body = request_body(known.verb, contract.pack(args, kwargs, "stream"))
         ends_at, verb = _ends_at(self._timeout), known.verb
         opening = partial(self._open_stream, verb, known.destination, body, ends_at, DEFAULT_CREDIT)
-        return Stream(
-            opening, contract.load, (*self._rules.errors, *known.options.errors), self._caller.explain
-        )
+        return Stream(opening, contract.load, (*self._rules.errors, *known.options.errors), self._explain)
 
     def _stream_named(
         self,
@@ -136,7 +134,7 @@ class Streaming(Starting):
             opening,
             None if result is Any else reader_of(list[result]),
             self._rules.errors,
-            self._caller.explain,
+            self._explain,
         )
 
     async def _open_stream(

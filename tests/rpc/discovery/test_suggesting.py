@@ -6,9 +6,8 @@ import anyio
 import pytest
 
 from nebula.errors import NoResponder
-from nebula.rpc import suggesting
 from nebula.rpc.client import Client
-from nebula.rpc.discovery import Instance
+from nebula.rpc.discovery import Instance, suggesting
 from nebula.rpc.discovery.presence import present
 from nebula.rpc.responder import Responder
 from nebula.stomp.client import StompClient
