@@ -73,12 +73,19 @@ class Rejected(NebulaError):
     Attributes:
         verdict: one of `rejected-…`.
         destination: where it was to go.
+        near: the service that a call may have meant, of those that its caller may call; or None.
     """
+
+    near: str | None = None
 
     def __init__(self, verdict: str, destination: str) -> None:
         super().__init__(f"{destination}: {verdict}")
         self.verdict = verdict
         self.destination = destination
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if self.near is None else f"{text}; did you mean {self.near!r}?"
 
 
 class NoResponder(Rejected):

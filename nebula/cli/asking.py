@@ -4,38 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import anyio
 
 from nebula import logs
-from nebula.cli.exits import NobodyThere
-from nebula.destinations import QUEUE
-from nebula.errors import NebulaError, NoResponder, RemoteError
-from nebula.nearest import nearest
+from nebula.errors import RemoteError
 from nebula.rpc.client import Client
 
 T = TypeVar("T")
-
-# The command has failed already: who knows better is waited for no longer than a person notices.
-_SERVICES_SECONDS: Final = 0.5
 
 
 def ask(url: str | None, question: Callable[[Client], Awaitable[T]]) -> T:
     """Connect, await the question's answer, disconnect.
 
     Raises:
-        NobodyThere: nobody listens where was asked.
         NebulaError: as the question, or `Client` while it connects.
     """
 
     async def main() -> T:
         # Who waits at a prompt is told at once when the broker goes.
         async with Client(url, reconnect=False) as client:
-            try:
-                return await question(client)
-            except NoResponder as error:
-                raise NobodyThere(error, await _nearest_service(client, error.destination)) from error
+            return await question(client)
 
     return converse(main)
 
@@ -53,15 +43,6 @@ def asking_for_jobs(service: str) -> Iterator[None]:
         if error.code != "unknown-verb":
             raise
         raise RemoteError(error.code, f"{service} has no jobs: it declares none, with @app.job") from error
-
-
-async def _nearest_service(client: Client, destination: str) -> str | None:
-    """The service that a misspelt one's queue may mean, if it may be looked for."""
-    try:
-        instances = await client.services(timeout=_SERVICES_SECONDS)
-    except NebulaError:
-        return None
-    return nearest(destination.removeprefix(QUEUE), {one.service for one in instances})
 
 
 def converse(main: Callable[[], Awaitable[T]]) -> T:

@@ -30,14 +30,6 @@ class Exit(IntEnum):
     INTERRUPTED = 130  # Ctrl-C, as shells have it
 
 
-class NobodyThere(NoResponder):
-    """Nobody listens there. `near` is the service that may have been meant."""
-
-    def __init__(self, error: NoResponder, near: str | None) -> None:
-        super().__init__(error.verdict, error.destination)
-        self.near = near
-
-
 class BrokenModule(NebulaError):
     """A user's module raised while it was imported.
 
@@ -77,7 +69,7 @@ def sentence_of(error: NebulaError) -> str:
 
 def _sentence_of(error: NebulaError) -> str:
     match error:
-        case NobodyThere(near=str(near)):
+        case NoResponder(near=str(near)):
             return f"nobody listens on {error.destination}; did you mean {near}?"
         case NoResponder():
             return f"nobody listens on {error.destination}; is the service running?"

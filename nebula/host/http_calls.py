@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +23,7 @@ import anyio
 from pydantic_core import from_json
 
 from nebula.broker.http_posts import JSON_TYPE, Answer, Posted, Streamed, problem, too_large
-from nebula.errors import ConnectionLost, NebulaError, NoResponder
+from nebula.errors import ConnectionLost, NebulaError, NoResponder, Rejected
 from nebula.headers import TIMEOUT
 from nebula.host.http_streams import Form, HttpStream, form_of
 from nebula.host.pipe import AppEnd, join
@@ -405,6 +405,8 @@ def _seconds_of(posted: Posted, default: float) -> float:
 def answer_to(error: NebulaError) -> Answer:
     """The answer to a call that has failed."""
     told = problem_of(error)
+    if isinstance(error, Rejected) and error.near is not None:
+        told = replace(told, message=f"{told.message}; did you mean {error.near!r}?")
     # Which service it is, the path says: there is no such thing.
     status = HTTPStatus.NOT_FOUND if isinstance(error, NoResponder) else told.status
     return Answer(status, dump_json(told.body) + b"\n", JSON_TYPE)

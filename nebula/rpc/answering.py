@@ -342,6 +342,10 @@ def _whose(request: Request) -> dict[str, str]:
     return {name: value for name, value in known.items() if value}
 
 
+ANSWERING: Final = Answerer._answer.__code__
+"""Stands on the stack where a request is handled, with the `request`: for `LoopWatch`."""
+
+
 def _texts_of(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(_texts_of(one) for one in error.exceptions)

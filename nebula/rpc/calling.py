@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
-from nebula.errors import RemoteError
+from nebula.errors import Rejected, RemoteError
 from nebula.rpc.avro_bodies import AvroSchemas, write_message, write_value
 from nebula.rpc.caller import Caller
 from nebula.rpc.chain import Call, CallKind, MakeCall
@@ -99,9 +99,9 @@ class Asking:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         caller = self._caller
-        if rules is PLAIN and not caller.has_breaker:
-            return read_value(await caller.ask(destination, body, timeout, headers), read)
         try:
+            if rules is PLAIN and not caller.has_breaker:
+                return read_value(await caller.ask(destination, body, timeout, headers), read)
             if (answers := rules.answers) is None:
                 read_all = partial(read_value, read=read)
                 return await caller.ask_hard(destination, body, timeout, rules, read_all, headers)
@@ -118,6 +118,12 @@ class Asking:
             if (declared := declared_error(error, rules.errors)) is None:
                 raise
             raise declared from error
+        except Rejected as error:
+            await self._explain(error)
+            raise
+
+    async def _explain(self, error: Rejected) -> None:
+        """Say in the error of a call which service may have been meant: for a part that knows the others."""
 
     async def call_queue(
         self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None

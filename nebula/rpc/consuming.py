@@ -34,7 +34,7 @@ from nebula.rpc.statistics import Tally, listener_to_json
 from nebula.rpc.values import Schemas, plain_value
 from nebula.stomp.client import AckMode, Listener, Message, StompClient
 
-__all__ = ["WATCHERS", "Consumer", "Consumers"]
+__all__ = ["LISTENING", "WATCHERS", "Consumer", "Consumers"]
 
 _log = get_logger(__name__)
 
@@ -415,3 +415,7 @@ class Consumer:
         place = {"destination": message.destination, "handler": self.subscriber.verb.name}
         principal = message.headers.get(names.SENDER) if self._is_ours else None
         return place if principal is None else {**place, "principal": principal}
+
+
+LISTENING: Final = Consumer._run.__code__
+"""Stands on the stack where a message is handled, with the `request`: for `LoopWatch`."""

@@ -19,6 +19,7 @@ __all__ = [
     "VerbError",
     "as_declared",
     "declared_error",
+    "kebab_case",
     "meaning_of",
     "remote_error",
 ]
@@ -81,6 +82,7 @@ _TABLE: Final = (
 CODES: Final[Mapping[str, ErrorCode]] = MappingProxyType({row.code: row for row in _TABLE})
 """The framework's own codes, which no verb may declare."""
 
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _KEBAB_CASE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -160,6 +162,11 @@ class VerbError(NebulaError):
 def meaning_of(kind: type[VerbError]) -> str:
     """What an error class says of itself: the first line of its own docstring, else its code."""
     return next(iter((kind.__doc__ or "").strip().splitlines()), "") or kind.code
+
+
+def kebab_case(name: str) -> str:
+    """The code that a class may have by its name: `out-of-stock` of `OutOfStock`."""
+    return "-".join(_WORDS.findall(name)).lower()
 
 
 def _require_kebab_case(code: str) -> None:

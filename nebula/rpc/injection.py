@@ -18,7 +18,7 @@ from nebula.logs import get_logger
 from nebula.rpc.hints import hints_of, is_any_of, name_of
 from nebula.rpc.in_thread import call_in_thread
 
-__all__ = ["Dependency", "Depends", "Plan", "Provided"]
+__all__ = ["Dependency", "Depends", "Plan", "Provided", "dependency_of"]
 
 T = TypeVar("T")
 
@@ -29,9 +29,28 @@ _UNNAMED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWO
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """What `Depends` leaves as the default of a parameter."""
+    """What `Depends` leaves as the default of a parameter, or in its annotation."""
 
     provider: Callable[..., Any]
+
+
+def dependency_of(parameter: inspect.Parameter, hint: Any, where: str) -> Dependency | None:
+    """What makes a parameter, by its default or its annotation, `Annotated[Db, Depends(get_db)]`; or None.
+
+    Args:
+        parameter: of a handler or provider.
+        hint: its type, resolved.
+        where: what to call the function in an error's text.
+
+    Raises:
+        TypeError: it has `Depends` twice.
+    """
+    found = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Dependency)]
+    if isinstance(parameter.default, Dependency):
+        found.append(parameter.default)
+    if len(found) > 1:
+        raise TypeError(f"{where}: {parameter.name} has Depends twice; keep one")
+    return found[0] if found else None
 
 
 @overload
@@ -48,9 +67,11 @@ def Depends(provider: Callable[..., Any], /) -> Any:  # noqa: N802 - as it is ca
         @app.verb
         async def quote(symbol: str, *, db: Db = Depends(get_db)) -> Decimal: ...
 
-    Such a parameter is keyword-only and no part of the verb's contract: callers do not see it, and cannot
-    give it. A provider runs once for a request, however many ask for it. What it raises is answered as if
-    the handler had raised it.
+    It may stand in the annotation instead, `db: Annotated[Db, Depends(get_db)]`; but then it has no default,
+    and type checkers want callers by function to give it. Such a parameter is no part of the verb's contract,
+    wherever it stands: callers do not see it, and cannot give it. Behind a `*` type checkers know that, too.
+    A provider runs once for a request, however many ask for it. What it raises is answered as if the handler
+    had raised it.
 
     Args:
         provider: a function, `async def` (on the event loop) or plain (in a worker thread, as handlers are);
@@ -111,8 +132,8 @@ class Plan:
         for one in _parameters_of(provider):
             if one.kind is one.POSITIONAL_ONLY and one.default is one.empty:
                 raise TypeError(f"{where}: {one.name} is positional-only, but providers are called by name")
-            if isinstance(one.default, Dependency):
-                needs.append((one.name, self._add(one.default.provider, where)))
+            if (dependency := dependency_of(one, hints.get(one.name), where)) is not None:
+                needs.append((one.name, self._add(dependency.provider, where)))
             elif is_any_of(hints.get(one.name), self._context):
                 names.append(one.name)
             elif one.default is one.empty and one.kind not in _UNNAMED:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any, Final
 
 from nebula.rpc.context import Request
+from nebula.rpc.hints import name_of
 from nebula.rpc.jobs.context import Job
 
-__all__ = ["lifespan_state"]
+__all__ = ["lifespan_state", "opened_by"]
+
+_BY_POSITION: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_MANY: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 async def lifespan_state(context: Request[Any] | Job) -> Any:
@@ -17,3 +25,46 @@ async def lifespan_state(context: Request[Any] | Job) -> Any:
     async def quote(symbol: str, *, pools: Pools = Depends(lifespan_state)) -> Decimal: ...
     """
     return context.state
+
+
+def opened_by(lifespan: Any, app: object) -> Callable[[], AbstractAsyncContextManager[Any]]:
+    """How a service opens its lifespan: with itself where that takes something, as in FastAPI.
+
+    Args:
+        lifespan: as it was given.
+        app: the service.
+
+    Raises:
+        TypeError: it makes no async context manager, or takes more; the text says what to write instead.
+    """
+    if isinstance(lifespan, AbstractAsyncContextManager) or not callable(lifespan):
+        raise TypeError(f"lifespan {lifespan!r} is no function; give the function that makes it, not called")
+    _require_async_context(lifespan)
+    needed = [one for one in _parameters_of(lifespan) if one.default is one.empty and one.kind not in _MANY]
+    if not needed:
+        opened: Callable[[], AbstractAsyncContextManager[Any]] = lifespan
+        return opened
+    if len(needed) > 1 or needed[0].kind not in _BY_POSITION:
+        names = ", ".join(one.name for one in needed)
+        raise TypeError(
+            f"lifespan {name_of(lifespan)} takes ({names}); it may take the service, and nothing else"
+        )
+    return partial(lifespan, app)
+
+
+def _require_async_context(lifespan: Callable[..., Any]) -> None:
+    """Raise TypeError for a function that is known to make no async context manager."""
+    inner = inspect.unwrap(lifespan)
+    is_bare = inner is lifespan and (inspect.isasyncgenfunction(inner) or inspect.iscoroutinefunction(inner))
+    if is_bare or inspect.isgeneratorfunction(inner):
+        raise TypeError(
+            f"lifespan {name_of(lifespan)} makes no async context manager; write it as `async def` with one "
+            "`yield`, and @asynccontextmanager above it"
+        )
+
+
+def _parameters_of(lifespan: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(lifespan).parameters.values())
+    except ValueError:  # written in C
+        return []

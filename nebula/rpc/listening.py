@@ -18,7 +18,7 @@ from nebula.rpc.envelope import JSON_TYPE, encode_free
 from nebula.rpc.errors import VerbError
 from nebula.rpc.health import HasHealth
 from nebula.rpc.retrying import Retry
-from nebula.rpc.signature import PARAMETER_NAME, Signature
+from nebula.rpc.signature import PARAMETER_NAME, Signature, refuse_method
 from nebula.rpc.verbs import Verb, VerbOptions
 from nebula.rpc.yielding import is_stream
 
@@ -115,6 +115,7 @@ class Subscriber:
             )
         if is_stream(function):
             raise TypeError(f"{function.__qualname__} yields, but nobody is there who would read it")
+        refuse_method(function, f"declare an object's: app.on(…)({{kind}}().{function.__name__})")
         self.verb = Verb(function, VerbOptions(name=function.__name__))
         if len(self.verb.signature.names) != 1:
             raise TypeError(

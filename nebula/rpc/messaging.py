@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
 from nebula.destinations import destination_named
 from nebula.errors import NoResponder
@@ -21,6 +21,7 @@ from nebula.rpc.replies import reader_of
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.resubscribing import options_for
 from nebula.rpc.retrying import CallRules
+from nebula.rpc.unfitting import Unfitting
 from nebula.rpc.values import Schemas, Values, avro_body, subscribed
 from nebula.stomp.messages import SubscribeOptions
 from nebula.stomp.subscription import Subscription
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Messaging"]
 
 P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
 
@@ -54,16 +56,21 @@ class Messaging(Asking):
     # --- sending without an answer ---
 
     @overload
-    async def send(
-        self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
-    ) -> None: ...
+    async def send(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
     @overload
     async def send(
         self, function: Callable[Concatenate[AnyRequest, P], Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> None: ...
+    # For messages alone, see `Unfitting`.
     @overload
-    async def send(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
-    async def send(self, target: Any, /, *args: Any, **kwargs: Any) -> None:
+    async def send(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> None: ...
+    @overload
+    async def send(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> None: ...
+    @overload
+    async def send(
+        self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
+    ) -> None: ...
+    async def send(self, target: Any, /, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Put a request into a service's queue, and ask for no answer (D.50).
 
         When this returns the broker has it, also if nobody listens yet: it is run once a service comes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, overload
@@ -20,13 +21,14 @@ from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.job_entries import DEFAULT_ENGINE, Engine, JobEntries, engines_of
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.lifespan import opened_by
 from nebula.rpc.listening import Listens
 from nebula.rpc.own_verbs import OwnVerbs, announced_at
 from nebula.rpc.reconnecting import Connections, urls_of
 from nebula.rpc.resolving import destination_of
 from nebula.rpc.retrying import Retry
 from nebula.rpc.rules import AnswerRules
-from nebula.rpc.serving import Lifespan, Serving
+from nebula.rpc.serving import Serving
 from nebula.rpc.shared_client import SharedClient, call_middleware
 from nebula.rpc.statistics import Statistics
 from nebula.rpc.typed_calls import TypedCalls
@@ -36,7 +38,9 @@ from nebula.rpc.verbs import (
     Verb,
     VerbOptions,
     VerbRegistry,
+    kinds_of,
     marked_members,
+    named_by,
     set_target,
 )
 from nebula.stomp.client import StompClient
@@ -84,9 +88,10 @@ class Responder(TypedCalls, Listens):
             one gets the answer of the first; see `nebula.rpc.idempotency`. By default it is this process's
             memory, and other instances know nothing of it.
         idempotency_window: seconds that such an answer is remembered.
-        lifespan: makes an async context manager; what it yields is `Request.state`, and `state` of the jobs
-            that run in the service. It is opened before the first connection and closed after the last
-            answer; a lost connection leaves it open. What it raises ends the service.
+        lifespan: makes an async context manager, of nothing or of the service itself; what it yields is
+            `Request.state`, and `state` of the jobs that run in the service. It is opened before the first
+            connection and closed after the last answer; a lost connection leaves it open. What it raises ends
+            the service.
         middleware: around each request for a verb that there is, the first one outermost, see `Middleware`.
         spark: the engine that jobs run in, or several by name; `default` is that of a job that names none.
         state: where jobs are kept, for all services of this machine; see `StateFolder`. By default in the
@@ -97,6 +102,7 @@ class Responder(TypedCalls, Listens):
         job_limits: how many jobs may wait, how long ended ones are remembered, and such; see `JobLimits`.
 
     Raises:
+        TypeError: a lifespan that cannot be opened.
         ValueError: an argument that cannot be used.
     """
 
@@ -117,7 +123,9 @@ class Responder(TypedCalls, Listens):
         debug: bool = False,
         idempotency: IdempotencyStore | None = None,
         idempotency_window: float = 600.0,
-        lifespan: Lifespan | None = None,
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]]
+        | Callable[[Responder], AbstractAsyncContextManager[Any]]
+        | None = None,
         middleware: Sequence[Middleware] = (),
         spark: Engine | Mapping[str, Engine] | None = None,
         state: Path | None = None,
@@ -145,7 +153,7 @@ class Responder(TypedCalls, Listens):
         store = MemoryStore() if idempotency is None else idempotency
         self._replays = Replays(name, store, idempotency_window, max_bytes=max_reply_bytes)
         self._around = around = Surroundings(name)
-        self._lifespan = lifespan
+        self._lifespan = None if lifespan is None else opened_by(lifespan, self)
         self._middleware = tuple(middleware)
         self._registry = VerbRegistry()
         self._jobs = JobEntries(around, engines_of(name, spark), state, self._middleware, job_limits, jobs)
@@ -161,9 +169,8 @@ class Responder(TypedCalls, Listens):
     @overload
     def verb(
         self,
-        /,
-        *,
         name: str | None = None,
+        *,
         response: str | None = None,
         allow: Iterable[str] | None = None,
         queue: str | None = None,
@@ -174,10 +181,8 @@ class Responder(TypedCalls, Listens):
     ) -> Callable[[_F], _F]: ...
     def verb(
         self,
-        function: Callable[..., Any] | None = None,
-        /,
+        name: Any = None,
         *,
-        name: str | None = None,
         response: str | None = None,
         allow: Iterable[str] | None = None,
         queue: str | None = None,
@@ -192,8 +197,7 @@ class Responder(TypedCalls, Listens):
         knows whom to ask. Its signature is the contract; a parameter of type `Request` gets the request.
 
         Args:
-            function: given when used without parentheses.
-            name: the verb, by default the function's name.
+            name: the verb, by default the function's name. Without parentheses: the function itself.
             response: the verb of its value replies, by default `<name>response`.
             allow: the principals that may call it, by default everybody. Only our broker vouches for
                 principals: elsewhere a list lets nobody in.
@@ -211,16 +215,17 @@ class Responder(TypedCalls, Listens):
                 as `null`: for large results whose type is sure, and annotations that are not quite true.
 
         Raises:
-            TypeError: the function cannot be a verb.
+            TypeError: the function cannot be a verb; the text says what to write instead.
             ValueError: the name is reserved or taken, the queue is not one of the service's, an error's code
                 cannot be used, or concurrency is below 1.
         """
+        function, named = named_by(name, "@app.verb")
         options = VerbOptions(
-            name,
+            named,
             response,
             None if allow is None else frozenset(allow),
             queue,
-            tuple(errors),
+            kinds_of(errors),
             idempotent,
             concurrency,
             validate_results,
@@ -237,9 +242,8 @@ class Responder(TypedCalls, Listens):
     @overload
     def job(
         self,
-        /,
-        *,
         name: str | None = None,
+        *,
         engine: str | None = DEFAULT_ENGINE,
         timeout: float | None = 3600.0,
         check: Callable[..., Any] | None = None,
@@ -256,10 +260,8 @@ class Responder(TypedCalls, Listens):
     ) -> Callable[[_F], _F]: ...
     def job(
         self,
-        function: Callable[..., Any] | None = None,
-        /,
+        name: Any = None,
         *,
-        name: str | None = None,
         engine: str | None = DEFAULT_ENGINE,
         allow: Iterable[str] | None = None,
         **options: Any,
@@ -270,8 +272,7 @@ class Responder(TypedCalls, Listens):
         knows whom to ask. Its signature is the contract; a parameter of type `Job` gets the context.
 
         Args:
-            function: given when used without parentheses.
-            name: the verb, by default the function's name.
+            name: the verb, by default the function's name. Without parentheses: the function itself.
             engine: what runs it, by its name in the responder's `spark`; None: the service itself.
             allow: the principals that may start it, by default everybody.
             **options: timeout, check, on_lost, retry_on, retry_delay, retries, exclusive, max_running,
@@ -282,8 +283,10 @@ class Responder(TypedCalls, Listens):
             ValueError: the name is reserved or taken, an option cannot be used, or there is no such engine.
         """
 
+        function, named = named_by(name, "@app.job")
+
         def declare(function: _F) -> _F:
-            job = JobVerb(name or function.__name__, function, engine=engine, **options)
+            job = JobVerb(named or function.__name__, function, engine=engine, **options)
             self._registry.declare(self._jobs.declare(job, None if allow is None else frozenset(allow)))
             set_target(function, Target(self.name, self.destinations[0], job.name, is_job=True))
             return function

@@ -16,10 +16,11 @@ from pydantic import PydanticUserError
 from nebula import headers as names
 from nebula.errors import NebulaError
 from nebula.logs import get_logger
-from nebula.rpc.answering import Answerer
+from nebula.rpc.answering import ANSWERING, Answerer
+from nebula.rpc.blocking import LoopWatch
 from nebula.rpc.brokers import Brand, brand_of, instance_queue
 from nebula.rpc.chain import Middleware
-from nebula.rpc.consuming import Consumers
+from nebula.rpc.consuming import LISTENING, Consumers
 from nebula.rpc.context import Surroundings
 from nebula.rpc.discovery.instances import Instance, hash_of
 from nebula.rpc.discovery.registering import Registration
@@ -133,6 +134,7 @@ class Serving:
             has_jobs=jobs is not None,
         )
         self.consumers = Consumers(subscribers, rules.message_retry, around)
+        self._watch = LoopWatch(name, (ANSWERING, LISTENING))
         self._name = name
         self._destinations = destinations
         self._replays = replays
@@ -205,7 +207,7 @@ class Serving:
                 self._failure = error
 
     async def _live_in(self, connect: Connect, started: anyio.Event | None) -> None:
-        with self._shield:
+        with self._shield, self._watch.watching():
             async with anyio.create_task_group() as beside:
                 beside.start_soon(self.answerer.running.run, name="request deadlines")
                 beside.start_soon(self.answerer.streams.run, name="streams")

@@ -24,7 +24,7 @@ from nebula.rpc.adapting import DEPRECATED_BECAUSE, Adapter
 from nebula.rpc.avro_bodies import AvroValue, read_value, schemas_of, write_value
 from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.hints import hints_of, is_any_of, name_of, plain_type
-from nebula.rpc.injection import Dependency, Plan
+from nebula.rpc.injection import Plan, dependency_of
 from nebula.rpc.options import as_option
 from nebula.rpc.results import BadResult, ResultContract
 from nebula.rpc.yielding import items_of, stands_for_stream
@@ -64,6 +64,8 @@ class Signature:
         names: the parameters of the contract, in order.
         required: those without a default.
         context_name: the parameter that takes the context, or None.
+        unannotated: the parameters of which nothing is said: they take anything.
+        is_called_by_name: `complete` has something to do.
         plan: how the parameters with `Depends` are made, or None if there are none.
         streams: results come one by one, and `dump` and `load` deal with lists of them.
         avro: the schemas of `in_avro`, or None.
@@ -86,15 +88,21 @@ class Signature:
         self._where = name_of(function)
         hints = hints_of(function, self._where, returns=returns)
         declared = list(inspect.signature(function).parameters.values())
-        self._refuse_odd(declared, hints)
+        self._refuse_odd(declared)
         contexts = [one.name for one in declared if is_any_of(hints.get(one.name), context)]
         if len(contexts) > 1:
             raise TypeError(f"{self._where}: {contexts[0]} and {contexts[1]} both take the context; keep one")
         self.context_name = contexts[0] if contexts else None
-        injected = {one.name: one.default for one in declared if isinstance(one.default, Dependency)}
+        dependencies = {one.name: dependency_of(one, hints.get(one.name), self._where) for one in declared}
+        injected = {name: found for name, found in dependencies.items() if found is not None}
         self.plan = Plan(injected, context, self._where) if injected else None
         taken = [one for one in declared if one.name not in contexts and one.name not in injected]
+        # What nobody sends may stand anywhere: before what callers give by position, too.
+        self.is_called_by_name = bool(contexts) or any(
+            one.name in injected and one.kind is not inspect.Parameter.KEYWORD_ONLY for one in declared
+        )
         self.names = tuple(one.name for one in taken)
+        self.unannotated = frozenset(one.name for one in taken if one.name not in hints)
         self.required = frozenset(one.name for one in taken if _is_required(one))
         self.deprecated: str | None = getattr(function, "__deprecated__", None)
         self._deprecated = {one.name: why for one in taken if (why := _why_deprecated(one, hints))}
@@ -148,6 +156,14 @@ class Signature:
             is_whole = is_single and (kind is dict or kind is list)
             raise self._bad_parameters(error, is_whole=is_whole) from None
         return arguments
+
+    def complete(self, arguments: Arguments, context: Any) -> Arguments:
+        """Bound arguments as the handler takes them: with the context, if it has a place for it."""
+        args, kwargs = arguments
+        named = dict(zip(self.names, args, strict=False)) | kwargs
+        if self.context_name is not None:
+            named[self.context_name] = context
+        return (), named
 
     def bind_whole(self, value: Any, *, is_text: bool = False) -> Arguments:
         """Validate what a message says, which is the one parameter whatever it is: None, too.
@@ -316,7 +332,7 @@ class Signature:
         for text in texts:
             warnings.warn(text, DeprecationWarning, stacklevel=4)
 
-    def _refuse_odd(self, declared: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> None:
+    def _refuse_odd(self, declared: Sequence[inspect.Parameter]) -> None:
         for one in declared:
             if one.kind in _UNNAMED:
                 raise TypeError(
@@ -324,16 +340,6 @@ class Signature:
                 )
             if one.kind is inspect.Parameter.POSITIONAL_ONLY:
                 raise TypeError(f"{self._where}: {one.name} is positional-only, but callers send names")
-            if isinstance(one.default, Dependency) and one.kind is not inspect.Parameter.KEYWORD_ONLY:
-                raise TypeError(
-                    f"{self._where}: {one.name} is made by Depends: put it behind a `*`, so that no caller "
-                    "gives something else by its position"
-                )
-            if any(isinstance(mark, Dependency) for mark in getattr(hints.get(one.name), "__metadata__", ())):
-                raise TypeError(
-                    f"{self._where}: {one.name} has Depends in its annotation; write it as the default, "
-                    "so that callers may leave it out"
-                )
 
     def _adapter(self, kind: Any) -> Adapter:
         with self._telling_where():
@@ -357,6 +363,31 @@ def handler_of(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     inner: Callable[..., Any] = function.__wrapped__
     return types.MethodType(inner, function.__self__) if inspect.ismethod(function) else inner
+
+
+def refuse_method(function: Callable[..., Any], instead: str) -> None:
+    """Raise TypeError for a function of a class that is declared without an object.
+
+    Args:
+        function: to be declared.
+        instead: what to write, in which `{kind}` is the class.
+    """
+    if not inspect.isfunction(function):
+        return
+    kind = function.__qualname__.rpartition(".")[0].rpartition(".")[2]
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if kind in ("", "<locals>") or first is None or first.name not in ("self", "cls"):
+        return
+    raise TypeError(f"{name_of(function)} is a method without its object; {instead.format(kind=kind)}")
+
+
+def refuse_unannotated(contract: Signature, where: str, names: Collection[str], kind: type) -> None:
+    """Raise TypeError for a parameter that looks like the context, and says nothing of what it takes."""
+    for name in sorted(contract.unannotated.intersection(names)):
+        raise TypeError(
+            f"{where}: {name} has no annotation; write `{name}: {kind.__name__}` for the {kind.__name__} "
+            f"itself, or `{name}: Any` for what callers send"
+        )
 
 
 def leave_results(function: Callable[..., Any]) -> None:

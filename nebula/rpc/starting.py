@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
 from nebula.errors import CallTimeout
 from nebula.headers import JOB_ID, PERSISTENT
@@ -21,11 +21,13 @@ from nebula.rpc.options import require_named
 from nebula.rpc.replies import read_value, reading
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.start_options import StartOptions, start_headers
+from nebula.rpc.unfitting import Unfitting
 from nebula.rpc.verbs import Target
 
 __all__ = ["Starting"]
 
 P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
 _OPTIONS: Final = frozenset({"timeout", *StartOptions.__annotations__})
@@ -36,18 +38,23 @@ class Starting(Messaging):
 
     @overload
     async def start(
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[T]: ...
+    @overload
+    async def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
+    @overload
+    async def start(
         self, function: Callable[Concatenate[Job, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> JobHandle[T]: ...
     @overload
     async def start(
         self, function: Callable[Concatenate[Job, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> JobHandle[T]: ...
+    # For messages alone, see `Unfitting`.
     @overload
-    async def start(
-        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> JobHandle[T]: ...
+    async def start(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> JobHandle[object]: ...
     @overload
-    async def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
+    async def start(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
     @overload
     async def start(
         self,
@@ -59,7 +66,7 @@ class Starting(Messaging):
         timeout: float | None = None,
         **options: Unpack[StartOptions],
     ) -> JobHandle[Any]: ...
-    async def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+    async def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Have a service begin a job. Returns once the job is accepted, long before it is done.
 
         The request is stored: if the service is away, the job begins when it comes. If no answer comes in

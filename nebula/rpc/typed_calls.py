@@ -4,20 +4,43 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
 from nebula.rpc.context import AnyRequest
 from nebula.rpc.retrying import CallOptions
+from nebula.rpc.unfitting import Unfitting
 
 __all__ = ["TypedCalls"]
 
 P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
 
 class TypedCalls:
     """What has `call`: a `Client`, and a `Responder` for its handlers."""
 
+    @overload
+    async def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def call(
+        self,
+        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    async def call(
+        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    # For messages alone, see `Unfitting`.
+    @overload
+    async def call(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> object: ...
+    @overload
+    async def call(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> Any: ...
     @overload
     async def call(
         self,
@@ -42,24 +65,8 @@ class TypedCalls:
         timeout: float | None = None,
         **options: Unpack[CallOptions],
     ) -> Any: ...
-    @overload
-    async def call(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T: ...
-    @overload
-    async def call(
-        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
-    @overload
-    async def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-    @overload
-    async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     # Not async itself: a coroutine less for each call.
-    def call(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def call(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Ask a service and wait for its answer.
 
         The request may have been handled although no answer came (`CallTimeout`, `ConnectionLost`), and a

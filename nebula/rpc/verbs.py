@@ -10,9 +10,10 @@ from typing import Any, Final, Protocol, TypeVar, overload
 
 from nebula.rpc.context import Request
 from nebula.rpc.envelope import ERROR, SUCCESS
-from nebula.rpc.errors import CODES, VerbError, meaning_of
+from nebula.rpc.errors import CODES, VerbError, kebab_case, meaning_of
+from nebula.rpc.hints import name_of
 from nebula.rpc.injection import Plan
-from nebula.rpc.signature import Arguments, Signature, handler_of
+from nebula.rpc.signature import Arguments, Signature, handler_of, refuse_method, refuse_unannotated
 from nebula.rpc.yielding import is_stream, item_schema
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -43,6 +44,7 @@ class VerbOptions:
         validate_results: what it returns has to be what its annotation says.
 
     Raises:
+        TypeError: an error is none.
         ValueError: an error's code is missing, taken by the framework or given twice; or concurrency below 1.
     """
 
@@ -56,16 +58,54 @@ class VerbOptions:
     validate_results: bool = True
 
     def __post_init__(self) -> None:
+        for kind in self.errors:
+            _require_error(kind)
         codes = [kind.code for kind in self.errors]
         for kind in self.errors:
-            if not kind.code:
-                raise ValueError(f"error {kind.__name__} has no code: give the class one, code = 'sold-out'")
             if kind.code in CODES:
                 raise ValueError(f"error {kind.__name__}: {kind.code!r} means something already, see CODES")
             if codes.count(kind.code) > 1:
                 raise ValueError(f"errors: two of them have the code {kind.code!r}")
         if self.concurrency is not None and self.concurrency < 1:
             raise ValueError("concurrency is 1 or more, or None")
+
+
+def _require_error(kind: Any) -> None:
+    """Raise for what cannot be declared as an error of a verb."""
+    if not isinstance(kind, type):
+        raise TypeError(f"errors: {kind!r} is no class: give the class, errors=[OutOfStock]")
+    written = f'class {kind.__name__}(VerbError): code = "{kebab_case(kind.__name__)}"'
+    if not issubclass(kind, VerbError):
+        raise TypeError(f"errors: {kind.__name__} is no VerbError, and has no code; write `{written}`")
+    if not kind.code:
+        raise ValueError(f"errors: {kind.__name__} has no code; write `{written}`")
+
+
+def kinds_of(errors: Iterable[type[VerbError]]) -> tuple[type[VerbError], ...]:
+    """The declared errors of a verb. Raises TypeError for a class that stands alone."""
+    if isinstance(errors, type):
+        raise TypeError(f"errors is a list of classes: write errors=[{errors.__name__}]")
+    return tuple(errors)
+
+
+def named_by(given: Any, decorator: str) -> tuple[Callable[..., Any] | None, str | None]:
+    """What a decorator is given: the function, the name of one to come (`@app.verb("quote")`), or None.
+
+    Args:
+        given: to the decorator.
+        decorator: what to call it in an error's text.
+
+    Returns:
+        The function, or None; and the name, or None.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if given is None or isinstance(given, str):
+        return None, given
+    if not callable(given):
+        raise TypeError(f"{decorator} takes a function or a name, not {given!r}")
+    return given, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +199,13 @@ class Verb:
     def __init__(self, function: Callable[..., Any], options: VerbOptions | None = None) -> None:
         options = options or options_of(function) or VerbOptions()
         function = handler_of(function)
+        refuse_method(function, "mark it with the bare @verb, and declare an object's: app.include({kind}())")
         self.name = options.name or function.__name__
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"verb {self.name!r}: a name is one line without spaces around it")
         self.function = function
         self.signature = Signature(function, context=(Request,), checks=options.validate_results)
+        refuse_unannotated(self.signature, name_of(function), ("request",), Request)
         self.plan = self.signature.plan
         self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         self.streams = is_stream(function)
@@ -187,11 +229,9 @@ class Verb:
             arguments: as `signature.bind` gave them.
             request: for handlers that take one.
         """
+        if self.signature.is_called_by_name:
+            arguments = self.signature.complete(arguments, request)
         args, kwargs = arguments
-        if (context_name := self.signature.context_name) is not None:
-            # By name throughout: the context may stand anywhere among the parameters.
-            named = dict(zip(self.signature.names, args, strict=False))
-            return self.function(**named, **kwargs, **{context_name: request})
         return self.function(*args, **kwargs)
 
     def may_be_called_by(self, principal: str | None) -> bool:
@@ -271,8 +311,8 @@ def refuse_reserved(name: str) -> None:
 def verb(function: _F, /) -> _F: ...
 @overload
 def verb(
-    *,
     name: str | None = None,
+    *,
     response: str | None = None,
     allow: Iterable[str] | None = None,
     errors: Iterable[type[VerbError]] = (),
@@ -281,34 +321,32 @@ def verb(
     validate_results: bool = True,
 ) -> Callable[[_F], _F]: ...
 def verb(
-    function: _F | None = None,
-    /,
+    name: Any = None,
     *,
-    name: str | None = None,
     response: str | None = None,
     allow: Iterable[str] | None = None,
     errors: Iterable[type[VerbError]] = (),
     idempotent: bool = False,
     concurrency: int | None = None,
     validate_results: bool = True,
-) -> _F | Callable[[_F], _F]:
+) -> Any:
     """Mark a function or method as a verb; `Responder.include` collects what is marked.
 
     The function itself is returned and nothing else happens. Its signature is the contract:
     see `Signature`.
 
     Args:
-        function: given when used without parentheses.
-        name: the verb, by default the function's name.
+        name: the verb, by default the function's name. Without parentheses: the function itself.
         response: the verb of its value replies, by default `<name>response`.
         allow: the principals that may call it, by default everybody.
         errors, idempotent, concurrency, validate_results: as for `Responder.verb`.
     """
+    function, named = named_by(name, "@verb")
     options = VerbOptions(
-        name,
+        named,
         response,
         None if allow is None else frozenset(allow),
-        errors=tuple(errors),
+        errors=kinds_of(errors),
         idempotent=idempotent,
         concurrency=concurrency,
         validate_results=validate_results,
@@ -348,6 +386,14 @@ def set_target(function: Callable[..., Any], target: Target) -> None:
         TypeError: it belongs to another service.
     """
     known = target_of(function)
+    if inspect.ismethod(function):
+        if known not in (None, target):
+            raise TypeError(
+                f"{function.__qualname__} is a verb of {known.service!r} already, of another object; "
+                "mark it with the bare @verb and include the objects"
+            )
+        # All objects of the class share it.
+        function = function.__func__
     if known is not None and known.service != target.service:
         raise TypeError(
             f"{function.__qualname__} is a verb of {known.service!r} already; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from nebula.rpc.client import Client as AsyncClient
 from nebula.rpc.context import AnyRequest
@@ -15,12 +15,14 @@ from nebula.rpc.options import Options
 from nebula.rpc.retrying import CallOptions
 from nebula.rpc.start_options import StartOptions
 from nebula.rpc.streams.reading import Stream
+from nebula.rpc.unfitting import Unfitting
 from nebula.sync.jobs import JobHandle
 from nebula.sync.loop import Loop
 
 __all__ = ["Calls"]
 
 P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
 
@@ -45,6 +47,27 @@ class Calls:
         return self._view(self._client.service(name))
 
     @overload
+    def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def call(
+        self,
+        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    def call(
+        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    # For messages alone, see `Unfitting`.
+    @overload
+    def call(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> object: ...
+    @overload
+    def call(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> Any: ...
+    @overload
     def call(
         self,
         service: str,
@@ -68,26 +91,29 @@ class Calls:
         timeout: float | None = None,
         **options: Unpack[CallOptions],
     ) -> Any: ...
-    @overload
-    def call(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T: ...
-    @overload
-    def call(
-        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
-    @overload
-    def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-    @overload
-    def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-    def call(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def call(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Ask a service and wait for its answer: by name, or by function with its arguments."""
         return self._loop.do(partial(self._client.call, target, *args, **kwargs))
 
+    @overload
+    def stream(
+        self, function: Callable[P, AsyncIterable[T] | Iterable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Generator[T]: ...
+    @overload
+    def stream(
+        self,
+        function: Callable[Concatenate[AnyRequest, P], AsyncIterable[T] | Iterable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Generator[T]: ...
+    # For messages alone, see `Unfitting`.
+    @overload
+    def stream(
+        self, function: Callable[[Unpack[Ts]], AsyncIterable[object] | Iterable[object]], /, *args: *Ts
+    ) -> Generator[object]: ...
+    @overload
+    def stream(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> Generator[Any]: ...
     @overload
     def stream(
         self,
@@ -112,19 +138,7 @@ class Calls:
         timeout: float | None = None,
         credit: int = ...,
     ) -> Generator[Any]: ...
-    @overload
-    def stream(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], AsyncIterable[T] | Iterable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Generator[T]: ...
-    @overload
-    def stream(
-        self, function: Callable[P, AsyncIterable[T] | Iterable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Generator[T]: ...
-    def stream(self, target: Any, /, *args: Any, **kwargs: Any) -> Generator[Any]:
+    def stream(self, target: Any, /, *args: Any, **kwargs: Any) -> Generator[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
         """What a verb yields, as it comes: `for item in client.stream(…)`. Leaving the loop ends it."""
         return self._streamed(partial(self._client.stream, target, *args, **kwargs))
 
@@ -138,6 +152,31 @@ class Calls:
         finally:
             self._loop.do(stream.aclose)
 
+    @overload
+    def call_all(
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> ScatterResult[T]: ...
+    @overload
+    def call_all(
+        self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> ScatterResult[T]: ...
+    @overload
+    def call_all(
+        self,
+        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> ScatterResult[T]: ...
+    @overload
+    def call_all(
+        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> ScatterResult[T]: ...
+    # For messages alone, see `Unfitting`.
+    @overload
+    def call_all(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> ScatterResult[object]: ...
+    @overload
+    def call_all(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> ScatterResult[Any]: ...
     @overload
     def call_all(
         self,
@@ -160,27 +199,7 @@ class Calls:
         result: Any = ...,
         timeout: float | None = None,
     ) -> ScatterResult[Any]: ...
-    @overload
-    def call_all(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> ScatterResult[T]: ...
-    @overload
-    def call_all(
-        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> ScatterResult[T]: ...
-    @overload
-    def call_all(
-        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> ScatterResult[T]: ...
-    @overload
-    def call_all(
-        self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> ScatterResult[T]: ...
-    def call_all(self, target: Any, /, *args: Any, **kwargs: Any) -> ScatterResult[Any]:
+    def call_all(self, target: Any, /, *args: Any, **kwargs: Any) -> ScatterResult[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Ask every instance of a service that is there; returns when nobody is waited for any longer."""
 
         async def ask() -> ScatterResult[Any]:
@@ -195,19 +214,30 @@ class Calls:
         return self._loop.do(partial(self._client.call_queue, queue, verb, parameters, timeout=timeout))
 
     @overload
-    def send(
-        self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
-    ) -> None: ...
+    def send(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
     @overload
     def send(
         self, function: Callable[Concatenate[AnyRequest, P], Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> None: ...
+    # For messages alone, see `Unfitting`.
     @overload
-    def send(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
-    def send(self, target: Any, /, *args: Any, **kwargs: Any) -> None:
+    def send(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> None: ...
+    @overload
+    def send(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> None: ...
+    @overload
+    def send(
+        self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
+    ) -> None: ...
+    def send(self, target: Any, /, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Put a request into a service's queue, and ask for no answer."""
         self._loop.do(partial(self._client.send, target, *args, **kwargs))
 
+    @overload
+    def start(
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[T]: ...
+    @overload
+    def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
     @overload
     def start(
         self, function: Callable[Concatenate[Job, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
@@ -216,12 +246,11 @@ class Calls:
     def start(
         self, function: Callable[Concatenate[Job, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> JobHandle[T]: ...
+    # For messages alone, see `Unfitting`.
     @overload
-    def start(
-        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> JobHandle[T]: ...
+    def start(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> JobHandle[object]: ...
     @overload
-    def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
+    def start(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
     @overload
     def start(
         self,
@@ -233,7 +262,7 @@ class Calls:
         timeout: float | None = None,
         **options: Unpack[StartOptions],
     ) -> JobHandle[Any]: ...
-    def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+    def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Have a service begin a job; returns once it is accepted."""
         return JobHandle(self._loop.do(partial(self._client.start, target, *args, **kwargs)), self._loop)
 

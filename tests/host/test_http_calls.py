@@ -239,10 +239,15 @@ def test_call_holds_no_more_of_its_parameters_than_their_octets() -> None:
         tracemalloc.stop()
 
 
+NEAR = NoResponder("rejected-no-consumer", "/queue/shpo")
+NEAR.near = "shop"
+
+
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [
         (NoResponder("rejected-no-consumer", "/queue/s"), 404, "no-responder"),
+        (NEAR, 404, "no-responder"),
         (CallTimeout("late"), 504, "timeout"),
         (Rejected("rejected-unauthorised", "/queue/s"), 403, "not-allowed"),
         (Rejected("rejected-full", "/queue/s"), 503, "busy"),
@@ -254,7 +259,19 @@ def test_call_holds_no_more_of_its_parameters_than_their_octets() -> None:
 def test_each_failure_of_a_call_has_its_status(error: NebulaError, status: int, code: str) -> None:
     answer = answer_to(error)
 
-    assert (answer.status, json.loads(answer.body)["code"]) == (status, code)
+    told = json.loads(answer.body)
+    assert (answer.status, told["code"]) == (status, code)
+    assert told["message"].endswith("; did you mean 'shop'?") is (error is NEAR)
+
+
+def test_misspelt_service_has_a_suggestion(house: House) -> None:
+    # What is not there may be called, and what is misspelt may not.
+    nobody = post(house.open, "/call/nobody/quote", "{}")
+    misspelt = post(house.open, "/call/shpo/quote", "{}")
+
+    assert (nobody[0], nobody[1]["message"]) == (404, "nobody serves there")
+    assert misspelt[0] == 403
+    assert misspelt[1]["message"] == "you may not call this service; did you mean 'shop'?"
 
 
 def test_page_has_the_status_of_each_code() -> None:

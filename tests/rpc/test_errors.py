@@ -10,6 +10,7 @@ import pytest
 from nebula.errors import RemoteError
 from nebula.rpc.envelope import Envelope
 from nebula.rpc.errors import CODES, VerbError, as_declared, declared_error, meaning_of, remote_error
+from nebula.rpc.responder import Responder
 from nebula.rpc.verbs import VerbOptions
 
 
@@ -131,6 +132,28 @@ class Nameless(VerbError):
 
 class SoldOut(VerbError):
     code = "out-of-stock"
+
+
+class HTTPFailed2Often(Exception):
+    """Of somebody else."""
+
+
+def test_what_is_no_error_of_ours_is_refused_with_what_to_write() -> None:
+    app = Responder("shop")
+    kinds: Any = [HTTPFailed2Often]
+
+    with pytest.raises(TypeError, match=r'VerbError\): code = "http-failed-2-often"`'):
+        app.verb(errors=kinds)
+    with pytest.raises(
+        ValueError, match=r'Nameless has no code; write `class Nameless\(VerbError\): code = "nam'
+    ):
+        app.verb(errors=[Nameless])
+    kinds = OutOfStock
+    with pytest.raises(TypeError, match=r"write errors=\[OutOfStock\]"):
+        app.verb(errors=kinds)
+    kinds = [OutOfStock("none")]
+    with pytest.raises(TypeError, match="give the class"):
+        app.verb(errors=kinds)
 
 
 @pytest.mark.parametrize(

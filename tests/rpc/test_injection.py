@@ -32,6 +32,10 @@ def one() -> int:
     return 1
 
 
+def doubled(number: Annotated[int, Depends(one)]) -> int:
+    return 2 * number
+
+
 def test_what_is_given_is_no_part_of_the_contract() -> None:
     def quote(symbol: str, *, number: int = Depends(one)) -> str:
         return symbol
@@ -45,17 +49,38 @@ def test_what_is_given_is_no_part_of_the_contract() -> None:
         signature.pack(["ABC"], {"number": 2})
 
 
-def test_what_is_given_has_to_be_keyword_only() -> None:
-    def quote(symbol: str, number: int = Depends(one)) -> None: ...
+@pytest.mark.anyio
+async def test_what_is_given_may_stand_anywhere_and_in_an_annotation() -> None:
+    app = fresh()
 
-    with pytest.raises(TypeError, match=r"number is made by Depends: put it behind a `\*`"):
-        Signature(quote)
+    @app.verb
+    async def first(number: Annotated[int, Depends(one)], symbol: str, qty: int = 1) -> str:
+        return f"{symbol} {qty} {number}"
+
+    @app.verb
+    def last(symbol: str, number: int = Depends(one), two: Annotated[int, Depends(doubled)] = 0) -> str:
+        return f"{symbol} {number} {two}"
+
+    @app.job(engine=None)
+    def made(number: Annotated[int, Depends(one)], symbol: str) -> str:
+        return f"{symbol} {number}"
+
+    async with TestClient(app) as client:
+        assert await client.call(app.name, "first", ["ABC", 3]) == "ABC 3 1"
+        assert await client.call(app.name, "first", {"symbol": "ABC"}) == "ABC 1 1"
+        assert await client.call(last, "ABC") == "ABC 1 2"
+        job = await client.start(app.name, "made", ["ABC"])
+        assert await job.result() == "ABC 1"
+        with pytest.raises(RemoteError, match="bad-parameters"):
+            await client.call(app.name, "first", {"symbol": "ABC", "number": 7})
+        with pytest.raises(TypeError, match="takes 1 arguments, 2 were given"):
+            await client.call(last, "ABC", 2)
 
 
-def test_depends_in_an_annotation_is_refused() -> None:
-    def quote(*, number: Annotated[int, Depends(one)]) -> None: ...
+def test_what_is_given_twice_is_refused() -> None:
+    def quote(symbol: str, number: Annotated[int, Depends(one)] = Depends(one)) -> None: ...
 
-    with pytest.raises(TypeError, match="write it as the default"):
+    with pytest.raises(TypeError, match="number has Depends twice; keep one"):
         Signature(quote)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 import anyio
@@ -43,6 +44,44 @@ def kept(state: State) -> Callable[[], AbstractAsyncContextManager[State]]:
             state.lines.append("closed")
 
     return lifespan
+
+
+async def test_lifespan_may_take_the_service() -> None:
+    @asynccontextmanager
+    async def lifespan(service: Responder, *_rest: int, size: int = 1) -> AsyncIterator[str]:
+        yield f"{service.name} {service.version} {size}"
+
+    app = Responder("with-lifespan", version="3", lifespan=lifespan)
+
+    @app.verb
+    async def state(request: Request[str]) -> str:
+        return request.state
+
+    async with TestClient(app) as client:
+        assert await client.call(state) == "with-lifespan 3 1"
+
+
+async def test_lifespan_that_cannot_be_opened_is_refused_with_what_to_write() -> None:
+    async def bare(app: Responder) -> AsyncIterator[None]:
+        yield
+
+    @contextmanager
+    def plain(app: Responder) -> Iterator[None]:
+        yield
+
+    @asynccontextmanager
+    async def greedy(app: Responder, name: str) -> AsyncIterator[None]:
+        yield
+
+    def refused(lifespan: Any) -> str:
+        with pytest.raises(TypeError) as told:
+            Responder("a", lifespan=lifespan)
+        return str(told.value)
+
+    assert "@asynccontextmanager above it" in refused(bare)
+    assert "write it as `async def` with one `yield`" in refused(plain)
+    assert "takes (app, name); it may take the service, and nothing else" in refused(greedy)
+    assert "give the function that makes it, not called" in refused(greedy(Responder("b"), "x"))
 
 
 def service(state: State) -> Responder:

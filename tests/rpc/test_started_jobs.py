@@ -157,7 +157,7 @@ async def test_answer_that_names_a_job_or_a_queue_of_another_service_is_not_beli
 
 async def test_job_cannot_be_called_by_function(client: Client, shop: Shop) -> None:
     with pytest.raises(TypeError, match=r"client\.start"):
-        await client.call(shop.add, 1)  # type: ignore[call-overload]  # wrong for the checker, too
+        await client.call(shop.add, 1)  # type: ignore[arg-type]  # wrong for the checker, too
 
 
 async def test_verb_cannot_be_started_by_function(client: Client, shop: Shop) -> None:

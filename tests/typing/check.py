@@ -64,7 +64,8 @@ async def jobs_are_started_by_function_or_name(client: Client) -> None:
     assert_type(await patient.start(report, 1), JobHandle[list[str]])
     client.with_options(priority="high")  # type: ignore[arg-type]  # wrong
     client.with_options(prioritty=9)  # type: ignore[call-arg]  # wrong
-    await client.start(report, "x")  # type: ignore[call-overload]  # wrong
+    await client.start(report, month="x")  # type: ignore[arg-type]  # wrong
+    await client.start(report, "x")  # type: ignore[arg-type]  # wrong
     await client.start("prices", "report", priority="high")  # type: ignore[call-overload]  # wrong
     report("x", 1)  # type: ignore[arg-type]  # wrong
 
@@ -97,21 +98,23 @@ async def all_instances_answer_with_the_handlers_type(client: Client) -> None:
     assert_type(await client.call_all("prices", "quote", {"symbol": "ABC"}, timeout=5), ScatterResult[Any])
     async with client.call_all(look, "x") as answers:
         assert_type([one.value async for one in answers], list[str])
-    client.call_all(quote, 7)  # type: ignore[call-overload]  # wrong
-    client.call_all(look)  # type: ignore[call-overload]  # wrong
+    client.call_all(quote, 7)  # type: ignore[arg-type]  # wrong
+    client.call_all(look)  # type: ignore[arg-type, call-arg]  # wrong
     client.call_all("prices")  # type: ignore[call-overload]  # wrong
 
 
 async def wrong_calls_are_rejected(client: Client) -> None:
-    await client.call(quote, 7)  # type: ignore[call-overload]  # wrong
-    await client.call(quote)  # type: ignore[call-overload]  # wrong
-    await client.call(quote, "ABC", quantity=2)  # type: ignore[arg-type, call-arg]  # wrong
-    await client.call(look)  # type: ignore[call-overload]  # wrong
-    await client.call(look, 7)  # type: ignore[call-overload]  # wrong
+    await client.call(quote, 7)  # type: ignore[arg-type]  # wrong
+    await client.call(quote)  # type: ignore[arg-type, call-arg]  # wrong
+    await client.call(quote, "ABC", quantity=2)  # type: ignore[call-arg]  # wrong
+    await client.call(look)  # type: ignore[arg-type, call-arg]  # wrong
+    await client.call(look, 7)  # type: ignore[arg-type]  # wrong
     await client.call("prices")  # type: ignore[call-overload]  # wrong
+    await client.call(quote, symbol=7)  # type: ignore[arg-type]  # wrong
+    await client.call(quote, "ABC", qty="2")  # type: ignore[arg-type]  # wrong
     await client.call("prices", "quote", timeout="5")  # type: ignore[call-overload]  # wrong
-    await client.send(quote, 7)  # type: ignore[call-overload]  # wrong
-    wrong: str = await client.call(crunch, [1])  # type: ignore[call-overload]  # wrong
+    await client.send(quote, 7)  # type: ignore[arg-type]  # wrong
+    wrong: str = await client.call(crunch, [1])  # type: ignore[assignment]  # wrong
     del wrong
 
 
@@ -123,10 +126,11 @@ def sync_calls_are_the_same_without_await(client: SyncClient) -> None:
     assert_type(client.call_all(look, "x"), ScatterResult[str])
     assert_type(client.call_all(quote, "ABC").values, dict[str, Decimal])
     assert_type(client.call_all("prices", "quote", result=Decimal), ScatterResult[Decimal])
-    client.call_all(look, 7)  # type: ignore[call-overload]  # wrong
-    client.call(quote)  # type: ignore[call-overload]  # wrong
-    client.call(crunch, ["x"])  # type: ignore[call-overload]  # wrong
-    client.send(look, 7)  # type: ignore[call-overload]  # wrong
+    client.call_all(look, 7)  # type: ignore[arg-type]  # wrong
+    client.call(quote)  # type: ignore[arg-type, call-arg]  # wrong
+    client.call(crunch, values=["x"])  # type: ignore[arg-type]  # wrong
+    client.call(crunch, ["x"])  # type: ignore[arg-type]  # wrong
+    client.send(look, 7)  # type: ignore[arg-type]  # wrong
 
 
 @app.verb
@@ -146,15 +150,15 @@ async def streams_have_the_type_of_what_the_handler_yields(client: Client) -> No
     assert_type(await client.stream("prices", "ticks").next_batch(), Sequence[Any])
     async with client.with_options(timeout=5).stream(ticks, "ABC") as held:
         assert_type(await anext(held), Decimal)
-    client.stream(ticks, 7)  # type: ignore[call-overload]  # wrong
-    client.stream(ticks, "ABC", quantity=2)  # type: ignore[arg-type, call-arg]  # wrong
-    client.stream(rows)  # type: ignore[call-overload]  # wrong
+    client.stream(ticks, 7)  # type: ignore[arg-type]  # wrong
+    client.stream(ticks, "ABC", quantity=2)  # type: ignore[call-arg]  # wrong
+    client.stream(rows)  # type: ignore[arg-type, call-arg]  # wrong
 
 
 def sync_streams_are_the_same_without_await(client: SyncClient) -> None:
     assert_type(list(client.stream(ticks, "ABC")), list[Decimal])
     assert_type(list(client.stream(rows, table="t")), list[int])
-    client.stream(ticks)  # type: ignore[call-overload]  # wrong
+    client.stream(ticks)  # type: ignore[arg-type, call-arg]  # wrong
 
 
 class Meter(BaseModel):
@@ -230,7 +234,7 @@ async def callers_leave_out_what_providers_make(client: Client) -> None:
     assert_type(await client.call(stored, "ABC"), int)
     assert_type(await client.call(stateful, "ABC"), Db)
     assert_type(await client.start(stored_job, 1), JobHandle[int])
-    await client.call(stored)  # type: ignore[call-overload]  # wrong
+    await client.call(stored)  # type: ignore[arg-type, call-arg]  # wrong
 
 
 def providers_give_what_parameters_take() -> None:

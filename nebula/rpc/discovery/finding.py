@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from time import monotonic
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
+from nebula.errors import NebulaError, Rejected
+from nebula.rpc.caller import Caller
 from nebula.rpc.calling import Asking, request_body
 from nebula.rpc.context import AnyRequest
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.presence import Presence, present, watching
 from nebula.rpc.discovery.scatter import Scatter
+from nebula.rpc.discovery.suggesting import Suggestions
 from nebula.rpc.options import require_named
 from nebula.rpc.replies import reader_of
 from nebula.rpc.resolving import resolve
 from nebula.rpc.retrying import CallRules
+from nebula.rpc.unfitting import Unfitting
 
 __all__ = ["AsksAll"]
 
 P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
 _QUEUE = "/queue/"
@@ -30,6 +35,15 @@ _OPTIONS: Final = frozenset({"timeout", "result"})
 
 class AsksAll(Asking):
     """A part of `Client`: finds the instances of services, and asks them all. Args: as for `Asking`."""
+
+    def __init__(self, caller: Caller, rules: CallRules) -> None:
+        super().__init__(caller, rules)
+        # One for all views of the client.
+        self._suggestions = Suggestions()
+
+    async def _explain(self, error: Rejected) -> None:
+        with suppress(NebulaError):  # a connection that is lost, a time that is over
+            await self._suggestions.explain(error, self.stomp, self._seconds(None))
 
     async def services(self, service: str | None = None, *, timeout: float | None = None) -> list[Instance]:
         """The instances that are there now, by service and name.
@@ -79,6 +93,29 @@ class AsksAll(Asking):
 
     @overload
     def call_all(
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Scatter[T]: ...
+    @overload
+    def call_all(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Scatter[T]: ...
+    @overload
+    def call_all(
+        self,
+        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Scatter[T]: ...
+    @overload
+    def call_all(
+        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Scatter[T]: ...
+    # For messages alone, see `Unfitting`.
+    @overload
+    def call_all(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> Scatter[object]: ...
+    @overload
+    def call_all(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> Scatter[Any]: ...
+    @overload
+    def call_all(
         self,
         service: str,
         verb: str,
@@ -99,25 +136,7 @@ class AsksAll(Asking):
         result: Any = ...,
         timeout: float | None = None,
     ) -> Scatter[Any]: ...
-    @overload
-    def call_all(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Scatter[T]: ...
-    @overload
-    def call_all(
-        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Scatter[T]: ...
-    @overload
-    def call_all(
-        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Scatter[T]: ...
-    @overload
-    def call_all(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Scatter[T]: ...
-    def call_all(self, target: Any, /, *args: Any, **kwargs: Any) -> Scatter[Any]:
+    def call_all(self, target: Any, /, *args: Any, **kwargs: Any) -> Scatter[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Ask every instance of a service that is there.
 
         Await it for a `ScatterResult`, or enter it for the answers as they come, see `Scatter`. An

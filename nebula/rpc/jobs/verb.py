@@ -16,8 +16,17 @@ from pydantic_core import from_json
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.errors import VerbError
 from nebula.rpc.finite import check_finite
+from nebula.rpc.hints import name_of
 from nebula.rpc.jobs.context import Job
-from nebula.rpc.signature import Arguments, Signature, handler_of, job_signature, leave_results
+from nebula.rpc.signature import (
+    Arguments,
+    Signature,
+    handler_of,
+    job_signature,
+    leave_results,
+    refuse_method,
+    refuse_unannotated,
+)
 
 __all__ = ["ENGINE_LOST", "JobVerb"]
 
@@ -82,6 +91,7 @@ class JobVerb:
     def __post_init__(self) -> None:
         function = handler_of(self.function)
         object.__setattr__(self, "function", function)
+        refuse_method(function, "a job is a function: write it outside of {kind}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"{function.__qualname__} yields; a job returns one value")
         if self.on_lost not in ("fail", "rerun"):
@@ -107,6 +117,7 @@ class JobVerb:
             leave_results(function)
         signature = job_signature(function, context=(Job,), checks=self.validate_results)
         object.__setattr__(self, "signature", signature)
+        refuse_unannotated(signature, name_of(function), ("ctx", "job"), Job)
         if isinstance(self.exclusive, str) and self.exclusive not in self.signature.names:
             raise ValueError(f"job {self.name!r}: exclusive={self.exclusive!r} is none of its parameters")
         if self.engine is not None and self.signature.plan is not None:
@@ -215,9 +226,8 @@ class JobVerb:
             given: what was made for its parameters with `Depends`.
         """
         args, kwargs = self.signature.bind(parameters)
-        kwargs = {**kwargs, **given}
-        if (name := self.signature.context_name) is not None:
-            # By name throughout: the context may stand anywhere among the parameters.
-            kwargs = dict(zip(self.signature.names, args, strict=False)) | kwargs | {name: context}
-            args = ()
+        arguments: Arguments = args, {**kwargs, **given}
+        if self.signature.is_called_by_name:
+            arguments = self.signature.complete(arguments, context)
+        args, kwargs = arguments
         return self.function(*args, **kwargs)

@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from functools import partial
 from time import monotonic
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
 import anyio
 
@@ -23,10 +23,12 @@ from nebula.rpc.replies import reader_of
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.starting import Starting
 from nebula.rpc.streams.reading import DEFAULT_CREDIT, Incoming, Stream
+from nebula.rpc.unfitting import Unfitting
 
 __all__ = ["Streaming"]
 
 P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
 # More than that changes nothing, see `Outflow`.
@@ -39,6 +41,25 @@ _OPTIONS: Final = frozenset({"timeout", "result", "credit"})
 class Streaming(Starting):
     """A part of `Client`."""
 
+    @overload
+    def stream(
+        self, function: Callable[P, AsyncIterable[T] | Iterable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Stream[T]: ...
+    @overload
+    def stream(
+        self,
+        function: Callable[Concatenate[AnyRequest, P], AsyncIterable[T] | Iterable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Stream[T]: ...
+    # For messages alone, see `Unfitting`.
+    @overload
+    def stream(
+        self, function: Callable[[Unpack[Ts]], AsyncIterable[object] | Iterable[object]], /, *args: *Ts
+    ) -> Stream[object]: ...
+    @overload
+    def stream(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> Stream[Any]: ...
     @overload
     def stream(
         self,
@@ -63,19 +84,7 @@ class Streaming(Starting):
         timeout: float | None = None,
         credit: int = DEFAULT_CREDIT,
     ) -> Stream[Any]: ...
-    @overload
-    def stream(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], AsyncIterable[T] | Iterable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Stream[T]: ...
-    @overload
-    def stream(
-        self, function: Callable[P, AsyncIterable[T] | Iterable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Stream[T]: ...
-    def stream(self, target: Any, /, *args: Any, **kwargs: Any) -> Stream[Any]:
+    def stream(self, target: Any, /, *args: Any, **kwargs: Any) -> Stream[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Ask a service for what a verb yields: `async for item in client.stream(ticks, "ABC")`.
 
         See `Stream` for how it is read and left. There is no deadline for it unless one is given here, by
@@ -103,7 +112,7 @@ class Streaming(Starting):
         body = request_body(known.verb, contract.pack(args, kwargs, "stream"))
         ends_at, verb = _ends_at(self._timeout), known.verb
         opening = partial(self._open_stream, verb, known.destination, body, ends_at, DEFAULT_CREDIT)
-        return Stream(opening, contract.load, (*self._rules.errors, *known.options.errors))
+        return Stream(opening, contract.load, (*self._rules.errors, *known.options.errors), self._explain)
 
     def _stream_named(
         self,
@@ -121,7 +130,12 @@ class Streaming(Starting):
         ends_at = _ends_at(self._timeout if timeout is None else timeout)
         body = request_body(verb, parameters)
         opening = partial(self._open_stream, verb, destination_of(service), body, ends_at, credit)
-        return Stream(opening, None if result is Any else reader_of(list[result]), self._rules.errors)
+        return Stream(
+            opening,
+            None if result is Any else reader_of(list[result]),
+            self._rules.errors,
+            self._explain,
+        )
 
     async def _open_stream(
         self, verb: str, destination: str, body: bytes, ends_at: float, credit: int

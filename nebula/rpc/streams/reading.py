@@ -221,7 +221,7 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
 
     Raises:
         RemoteError: the handler raised an error, or it cannot be asked so; the items before it were given.
-        NoResponder, Rejected: nobody listens there; the broker refused the request.
+        Rejected: nobody listens there; the broker refused the request.
         CallTimeout: the time for the stream is over, or its service says nothing any more.
         StreamBroken: items are missing, as the instance that sent them is gone.
         UnexpectedReply: what comes is no stream, or items are not of the type asked for.
@@ -233,8 +233,10 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
         open: Callable[[], Awaitable[Incoming]],  # noqa: A002
         read: Callable[[Any], Any] | None,
         errors: Sequence[type[VerbError]] = (),
+        explain: Callable[[Rejected], Awaitable[None]] | None = None,
     ) -> None:
         self._open = open
+        self._explain = explain
         self._read = read
         self._errors = errors
         self._incoming: Incoming | None = None
@@ -265,6 +267,11 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
         except RemoteError as error:
             await self.aclose()
             raise as_declared(error, self._errors) from None
+        except Rejected as error:
+            await self.aclose()
+            if self._explain is not None:
+                await self._explain(error)
+            raise
         except BaseException:
             await self.aclose()
             raise

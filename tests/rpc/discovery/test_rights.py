@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from nebula.errors import Refused
+from nebula.errors import Refused, Rejected
 from nebula.rpc.client import Client
 from nebula.rpc.responder import Responder
 from nebula.testing import RunningBroker, serving
@@ -21,11 +21,14 @@ subscribe = ["/queue/shop"]
 [capability.Serve-bank]
 subscribe = ["/queue/bank"]
 [capability.Ask-shop]
-publish = ["/queue/shop"]
+publish = ["/queue/shop", "/queue/shop-", "/queue/bank-"]
+[capability.Ask-bank]
+publish = ["/queue/bank", "/queue/shop-", "/queue/bank-"]
 [identity]
 shopkeeper = ["Serve-shop"]
 banker = ["Serve-bank"]
 alice = ["Ask-shop"]
+bob = ["Ask-bank"]
 """
 
 
@@ -59,6 +62,26 @@ async def test_one_sees_and_asks_the_services_that_one_may_call(guarded: Running
     assert seen == ["shop"]
     assert (len(found.values), found.missing) == (1, [])
     assert foreign == []
+
+
+async def test_only_what_one_may_call_is_suggested(guarded: RunningBroker) -> None:
+    async def near(principal: str, service: str) -> str | None:
+        async with Client(address(guarded, principal)) as client:
+            with pytest.raises(Rejected) as refused:
+                await client.call(service, "ping")
+        return refused.value.near
+
+    with anyio.fail_after(10):
+        async with (
+            serving(address(guarded, "shopkeeper"), Responder("shop")),
+            serving(address(guarded, "banker"), Responder("bank")),
+        ):
+            assert await near("alice", "shop-") == "shop"
+            assert await near("alice", "shp") == "shop"
+            assert await near("alice", "bank-") is None
+            assert await near("alice", "bnak") is None
+            assert await near("bob", "shop-") is None
+            assert await near("bob", "bank-") == "bank"
 
 
 async def test_service_that_may_not_make_itself_known_serves_all_the_same(guarded: RunningBroker) -> None:

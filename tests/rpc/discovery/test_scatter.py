@@ -175,7 +175,7 @@ async def test_instances_are_asked_by_the_handlers_own_function(serving: Serving
         found = await client.call_all(double, 4)
         failed = await client.call_all(double, number=0)
         with pytest.raises(TypeError, match="number"):
-            client.call_all(double)  # type: ignore[call-overload]  # the mistake
+            client.call_all(double)  # type: ignore[arg-type, call-arg]  # the mistake
 
     assert list(found.values.values()) == [Decimal(8)] * 2
     assert [type(one.error) for one in failed.answers] == [SoldOut] * 2

@@ -1,0 +1,123 @@
+"""A watch over the event loop: names the verb whose handler holds it up."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
+from time import monotonic
+from types import CodeType, FrameType
+from typing import Final
+
+from nebula.logs import get_logger
+from nebula.rpc.context import Request
+from nebula.rpc.soon import Soon, call_soon_from_thread
+
+__all__ = ["LoopWatch"]
+
+_log = get_logger(__name__)
+
+# How often the loop is asked for a sign of life, and how long for one it may take.
+_EVERY_SECONDS: Final = 0.5
+_BLOCKED_SECONDS: Final = 1.0
+
+# Of one verb so often, at most.
+_QUIET_SECONDS: Final = 60.0
+
+_HINT: Final = "a plain function, without async, runs in a thread"
+
+
+class LoopWatch:
+    """Warns of a handler that blocks the event loop for more than a second, and names its verb.
+
+    A blocked loop can tell nothing, so a thread asks it for a sign of life, twice a second. If none comes,
+    the handler is on the stack of the loop's thread. Requests pay nothing for it. A block that is shorter
+    than a second and a half may go unseen, as does one in C code that keeps the GIL.
+
+    Args:
+        service: whose handlers are looked for.
+        codes: of functions that have the `request` that they handle as a local variable of that name.
+
+    Attributes:
+        signs: of life that the loop gave.
+        blocks: that were seen, whether told or not.
+    """
+
+    def __init__(self, service: str, codes: Collection[CodeType]) -> None:
+        self._service = service
+        self._codes = frozenset(codes)
+        self._told: dict[str, float] = {}
+        self._alive = threading.Event()
+        self._is_over = threading.Event()
+        self.signs = 0
+        self.blocks = 0
+
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        """Watch the loop that runs here, for the block."""
+        arguments = (call_soon_from_thread(), threading.get_ident())
+        threading.Thread(target=self._run, args=arguments, name="loop watch", daemon=True).start()
+        try:
+            yield
+        finally:
+            # The thread is not waited for: it has nothing left to do.
+            self._is_over.set()
+            self._alive.set()
+
+    def _run(self, soon: Soon, thread: int) -> None:
+        while not self._is_over.wait(_EVERY_SECONDS):
+            self._alive.clear()
+            try:
+                soon(self._alive.set)
+            except RuntimeError:  # the loop has ended
+                return
+            if self._is_alive_within(_BLOCKED_SECONDS / 2):
+                continue
+            # Twice: where the whole process waits for a processor, it is hardly the same request.
+            suspect = self._look(thread)
+            if self._is_alive_within(_BLOCKED_SECONDS / 2) or suspect is None:
+                continue
+            found = self._look(thread)
+            if found is not None and found[0] is suspect[0]:
+                self._tell(*found)
+                self.blocks += 1
+            while not self._is_over.is_set() and not self._is_alive_within(_EVERY_SECONDS):
+                pass
+
+    def _is_alive_within(self, seconds: float) -> bool:
+        is_alive = self._alive.wait(seconds)
+        self.signs += is_alive
+        return is_alive
+
+    def _look(self, thread: int) -> tuple[Request, FrameType] | None:
+        """The request whose handler runs on a thread now, and the frame of its handler."""
+        frame = sys._current_frames().get(thread)
+        inner: list[FrameType] = []
+        while frame is not None:
+            if frame.f_code in self._codes:
+                request = frame.f_locals.get("request")
+                if isinstance(request, Request) and request.service == self._service:
+                    return request, next((one for one in reversed(inner) if not _is_ours(one)), frame)
+            inner.append(frame)
+            frame = frame.f_back
+        return None
+
+    def _tell(self, request: Request, frame: FrameType) -> None:
+        now = monotonic()
+        if now - self._told.get(request.verb, -math.inf) < _QUIET_SECONDS:
+            return
+        self._told[request.verb] = now
+        _log.warning(
+            "event loop blocked",
+            service=self._service,
+            verb=request.verb,
+            at=f"{frame.f_code.co_filename}:{frame.f_lineno}",
+            seconds=_BLOCKED_SECONDS,
+            hint=_HINT,
+        )
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "nebula"
