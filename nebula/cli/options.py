@@ -13,12 +13,15 @@ from typer import Argument, BadParameter, Option
 from nebula.destinations import TOPIC, destination_named, is_bare, queue_named
 
 
-def _with_service(job: str) -> str:
+def job_named(job: str) -> str:
+    """A job's id, or the first characters of one with its service, as a callback of an argument."""
     from nebula.rpc.jobs.identifiers import unqualified
 
     try:
         if job == "-":
             job = str(json.load(sys.stdin)["job"])
+        if (short := _short_id(job)) is not None:
+            return short
         service, ulid = unqualified(job)
     except (KeyError, TypeError, json.JSONDecodeError):
         raise BadParameter("on stdin there is no answer of `nebula call` to a job's verb") from None
@@ -27,6 +30,14 @@ def _with_service(job: str) -> str:
     if service is None:
         raise BadParameter(f"it does not say whose job it is: SERVICE/{ulid} would")
     return job
+
+
+def _short_id(job: str) -> str | None:
+    """A job's id of which the end is missing; None: it is none."""
+    from nebula.cli.ids import JOB_PREFIX
+
+    service, _, ulid = job.rpartition("/")
+    return f"{service}/{ulid.upper()}" if service and JOB_PREFIX.fullmatch(ulid) else None
 
 
 def named_destination(name: str | None) -> str | None:
@@ -98,6 +109,7 @@ Url: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[
     bool, Option("--json", help="JSON also on a terminal. Off one it is JSON anyway.")
 ]
+FullIds: TypeAlias = Annotated[bool, Option("--full", help="Ids as a whole. In JSON they always are.")]
 Timeout: TypeAlias = Annotated[
     float, Option("--timeout", "-t", metavar="SECONDS", min=0.001, help="How long to wait for the answer.")
 ]
@@ -109,8 +121,9 @@ JobId: TypeAlias = Annotated[
     str,
     Argument(
         metavar="JOB",
-        help="SERVICE/ULID, as `nebula jobs` shows it; - takes it from what `nebula call` answered.",
-        callback=_with_service,
+        help="SERVICE/ULID, or its first characters, as `nebula jobs` shows it; - takes it from what"
+        " `nebula call` answered.",
+        callback=job_named,
     ),
 ]
 
