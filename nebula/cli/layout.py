@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment, Segments
 from rich.text import Text
 
-__all__ = ["Facts", "Heading", "Rows", "Words"]
+__all__ = ["Facts", "Fitted", "Heading", "Rows", "Words"]
 
 _WORD: Final = re.compile(r"\s*\S+\s*")
 
@@ -180,6 +181,24 @@ class Words:
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
         """The lines, for this width."""
         return _indented(self._text, options.max_width, self._indent)
+
+
+class Fitted:
+    """Parts that are cut to the height of the screen, all but the last, which is its last line."""
+
+    def __init__(self, *parts: RenderableType) -> None:
+        self._parts, self._last = parts[:-1], parts[-1]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """The lines that there is room for."""
+        lines = console.render_lines(Group(*self._parts), options, pad=False)
+        room = options.size.height - 2
+        if len(lines) > room:
+            cut = len(lines) - room + 1
+            lines = [*lines[: room - 1], [Segment(f"… lines that have no room here: {cut}")]]
+        for line in lines:
+            yield Segments([*line, Segment.line()])
+        yield self._last
 
 
 def _pair(pair: tuple[Heading, Text]) -> Text:

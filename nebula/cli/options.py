@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, TypeAlias
 
-from typer import Argument, BadParameter, Option
+from typer import Argument, BadParameter, Context, Option
 
 from nebula.destinations import TOPIC, destination_named, is_bare, queue_named
 
@@ -93,6 +93,18 @@ def _complete_names(incomplete: str) -> list[str]:
     return complete_names(incomplete)
 
 
+def completion_of(name: str) -> Callable[[Context, str], list[str]]:
+    """What completes an argument by what the broker has: a function of `nebula.cli.completing`."""
+
+    def complete(ctx: Context, incomplete: str) -> list[str]:
+        from nebula.cli import completing
+
+        found: list[str] = getattr(completing, name)(ctx.params, incomplete)
+        return found
+
+    return complete
+
+
 Url: TypeAlias = Annotated[
     str | None,
     Option(
@@ -115,7 +127,21 @@ Timeout: TypeAlias = Annotated[
 ]
 Watch: TypeAlias = Annotated[bool, Option("--watch", "-w", help="Show it anew as it changes, until Ctrl-C.")]
 Service: TypeAlias = Annotated[
-    str, Argument(metavar="SERVICE", help="The service's name, for example prices.", callback=_service)
+    str,
+    Argument(
+        metavar="SERVICE",
+        help="The service's name, for example prices.",
+        callback=_service,
+        autocompletion=completion_of("complete_services"),
+    ),
+]
+Verb: TypeAlias = Annotated[
+    str,
+    Argument(
+        metavar="VERB",
+        help="What to ask for; `nebula describe` lists them.",
+        autocompletion=completion_of("complete_verbs"),
+    ),
 ]
 JobId: TypeAlias = Annotated[
     str,
@@ -124,6 +150,7 @@ JobId: TypeAlias = Annotated[
         help="SERVICE/ULID, or its first characters, as `nebula jobs` shows it; - takes it from what"
         " `nebula call` answered.",
         callback=job_named,
+        autocompletion=completion_of("complete_jobs"),
     ),
 ]
 

@@ -20,7 +20,7 @@ from nebula.cli.operators import (
     show_list,
     tell,
 )
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, Timeout, Url, named_topic
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, Timeout, Url, completion_of, named_topic
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, age, duration, number, octets
 
@@ -103,7 +103,12 @@ _SUBSCRIBERS: Final = (
 
 def connections(
     name: Annotated[
-        str, Argument(metavar="[SESSION | GLOB]", help="One with its subscriptions, or those that match.")
+        str,
+        Argument(
+            metavar="[SESSION | GLOB]",
+            help="One with its subscriptions, or those that match.",
+            autocompletion=completion_of("complete_sessions"),
+        ),
     ] = "**",
     *,
     principal: Annotated[str | None, Option(help="Only those of this principal.")] = None,
@@ -138,7 +143,14 @@ def connections(
 
 
 def disconnect(
-    session: Annotated[str, Argument(metavar="SESSION", help="As `nebula connections` shows it.")],
+    session: Annotated[
+        str,
+        Argument(
+            metavar="SESSION",
+            help="As `nebula connections` shows it.",
+            autocompletion=completion_of("complete_sessions"),
+        ),
+    ],
     *,
     yes: Yes = False,
     broker: Url = None,

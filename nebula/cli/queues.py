@@ -22,12 +22,16 @@ from nebula.cli.operators import (
     show_list,
     tell,
 )
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, Timeout, Url, named_queue
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, Timeout, Url, completion_of, named_queue
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, duration, number, octets
 from nebula.cli.terminal import text
 
-Queue: TypeAlias = Annotated[str, Argument(metavar="QUEUE", help="`orders` is `/queue/orders`.")]
+_completion: Final = completion_of("complete_queues")
+
+Queue: TypeAlias = Annotated[
+    str, Argument(metavar="QUEUE", help="`orders` is `/queue/orders`.", autocompletion=_completion)
+]
 
 
 class Order(StrEnum):
@@ -69,7 +73,12 @@ CONSUMERS: Final = (
 
 def queues(
     name: Annotated[
-        str, Argument(metavar="[QUEUE | GLOB]", help="One queue with its consumers, or those that match.")
+        str,
+        Argument(
+            metavar="[QUEUE | GLOB]",
+            help="One queue with its consumers, or those that match.",
+            autocompletion=_completion,
+        ),
     ] = "**",
     *,
     order: Annotated[Order, Option(help="By name, or the first by depth, bytes or what came.")] = Order.NAME,

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.segment import Segment, Segments
+from rich.console import Group, RenderableType
 
 from nebula.cli.answers import Connections, Principals, Queues, Status, checked
-from nebula.cli.layout import Words
+from nebula.cli.layout import Fitted, Words
 from nebula.cli.live import screen
 from nebula.cli.operators import SERVICE
 from nebula.cli.render import Output
@@ -171,24 +170,6 @@ class Turns:
         else:
             return False
         return True
-
-
-class Fitted:
-    """Parts that are cut to the height of the screen, all but the last, which is its last line."""
-
-    def __init__(self, *parts: RenderableType) -> None:
-        self._parts, self._last = parts[:-1], parts[-1]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """The lines that there is room for."""
-        lines = console.render_lines(Group(*self._parts), options, pad=False)
-        room = options.size.height - 2
-        if len(lines) > room:
-            cut = len(lines) - room + 1
-            lines = [*lines[: room - 1], [Segment(f"… lines that have no room here: {cut}")]]
-        for line in lines:
-            yield Segments([*line, Segment.line()])
-        yield self._last
 
 
 def view(before: Sample, after: Sample) -> dict[str, Any]:

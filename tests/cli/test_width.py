@@ -11,7 +11,7 @@ import pytest
 from rich.text import Text
 
 from nebula.cli.ids import shortened
-from nebula.cli.layout import Facts, Heading, Rows
+from nebula.cli.layout import Facts, Fitted, Heading, Rows
 from nebula.cli.tables import Column, number, table
 from nebula.cli.terminal import Screen
 from nebula.cli.top import Table
@@ -209,8 +209,6 @@ def small() -> Screen:
 @pytest.mark.parametrize("one", list(Table))
 @pytest.mark.parametrize("rows", [0, 1, 200])
 def test_top_fits_80_by_24(small: Screen, one: Table, rows: int) -> None:
-    from nebula.cli.watching import Fitted
-
     turns = Turns(one, by_keys=True)
     wanted = Wanted(2.0, 200, one)
 
