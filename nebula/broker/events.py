@@ -43,7 +43,7 @@ class EventLog:
     def __init__(self, account: Account) -> None:
         self._account = account
         self.counts: Counter[str] = Counter()
-        self._told: Counter[str] = Counter()
+        self._told: Counter[tuple[str, bool]] = Counter()
         self._dropped: Counter[str] = Counter()
         self._next_look = 0.0
 

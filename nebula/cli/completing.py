@@ -20,13 +20,14 @@ import anyio
 from nebula.broker.globs import escape_glob
 from nebula.cli.answers import Connections, Jobs, Page, checked
 from nebula.cli.contexts import find_broker
-from nebula.cli.operators import SERVICE
 from nebula.destinations import QUEUE
-from nebula.headers import RESERVED_PREFIXES
+from nebula.headers import BROKER_QUEUE, RESERVED_PREFIXES
 from nebula.rpc.client import Client
 from nebula.rpc.verbs import is_reserved
 
 __all__ = ["complete_jobs", "complete_queues", "complete_services", "complete_sessions", "complete_verbs"]
+
+_SERVICE: Final = BROKER_QUEUE.removeprefix(QUEUE)
 
 _SECONDS: Final = 1.0
 
@@ -49,7 +50,7 @@ def complete_services(parameters: dict[str, Any], incomplete: str) -> list[str]:
     """The services that are there, and the broker's own."""
 
     async def find(client: Client, add: Callable[[Iterable[str]], None]) -> None:
-        add([SERVICE])
+        add([_SERVICE])
         add(one.service for one in await client.services(timeout=_SECONDS))
 
     return _completed(parameters, incomplete, find)
@@ -112,7 +113,7 @@ def complete_jobs(parameters: dict[str, Any], incomplete: str) -> list[str]:
 
 
 async def _listed(client: Client, form: Any, verb: str, wanted: dict[str, Any]) -> Any:
-    return checked(form, await client.call(SERVICE, verb, wanted, timeout=_SECONDS), SERVICE, verb)
+    return checked(form, await client.call(_SERVICE, verb, wanted, timeout=_SECONDS), _SERVICE, verb)
 
 
 def _completed(parameters: dict[str, Any], incomplete: str, find: _Find) -> list[str]:

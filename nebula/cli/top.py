@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from typer import Option
 
+from nebula.cli.live import Table
 from nebula.cli.operators import Internal
 from nebula.cli.options import AsJson, FullIds, Url
 from nebula.cli.render import Output
-
-
-class Table(StrEnum):
-    """The tables of `nebula top`, in the order of their keys."""
-
-    QUEUES = "queues"
-    CONNECTIONS = "connections"
-    PRINCIPALS = "principals"
 
 
 def top(

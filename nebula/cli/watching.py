@@ -15,13 +15,12 @@ from rich.console import Group, RenderableType
 
 from nebula.cli.answers import Connections, Principals, Queues, Status, checked
 from nebula.cli.layout import Fitted, Words
-from nebula.cli.live import screen
+from nebula.cli.live import Table, screen
 from nebula.cli.operators import SERVICE
 from nebula.cli.render import Output
 from nebula.cli.shares import COLUMNS as PRINCIPALS
 from nebula.cli.tables import Column, age, duration, number, octets, percent, table
 from nebula.cli.terminal import text
-from nebula.cli.top import Table
 from nebula.errors import RemoteError
 
 if TYPE_CHECKING:

@@ -605,7 +605,9 @@ def test_top_goes_without_principals_where_it_may_not_list_them(tmp_path: Path) 
 def test_top_draws_on_a_terminal_until_q_is_pressed(url: str, client: Client) -> None:
     client.publish("/queue/drawn", 1)
     terminal = Terminal(url, "top", "--interval", "0.2")
-    text = terminal.read_until(r"(?s)nebula \S+, ready.*queue\s+depth.*session\s+principal")
+    text = terminal.read_until(r"(?s)nebula \S+, ready.*queue\s+depth.*q quit")
+    terminal.press("2")
+    terminal.read_until(r"(?s)session\s+principal.*2 \[connections\]")
     assert "/queue/drawn" in text
 
     terminal.press("q")
