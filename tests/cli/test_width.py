@@ -12,9 +12,9 @@ from rich.text import Text
 
 from nebula.cli.ids import shortened
 from nebula.cli.layout import Facts, Fitted, Heading, Rows
+from nebula.cli.live import Table
 from nebula.cli.tables import Column, number, table
 from nebula.cli.terminal import Screen
-from nebula.cli.live import Table
 from nebula.cli.watching import Turns, Wanted, draw
 from tests.cli.strangers import EVIL, HOSTILE, Ended, run
 from tests.cli.test_hostile_text import ASKING, Asking
