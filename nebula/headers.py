@@ -115,6 +115,7 @@ INBOX_PREFIX: Final = "/queue/nebula.inbox."
 RESERVED_QUEUE_PREFIX: Final = "/queue/nebula."
 RESERVED_TOPIC_PREFIX: Final = "/topic/nebula."
 RESERVED_VALUE_PREFIX: Final = "X/nebula."
+RESERVED_PREFIXES: Final = (RESERVED_QUEUE_PREFIX, RESERVED_TOPIC_PREFIX, RESERVED_VALUE_PREFIX)
 BROKER_QUEUE: Final = "/queue/nebula.broker"
 CANCEL_TOPIC_PREFIX: Final = "/topic/nebula.cancel."
 SERVICES_TOPIC: Final = "/topic/nebula.services"

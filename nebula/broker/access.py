@@ -20,9 +20,8 @@ from nebula.headers import (
     INBOX_PREFIX,
     JOB_PREFIX,
     JOB_TOPIC_PREFIX,
+    RESERVED_PREFIXES,
     RESERVED_QUEUE_PREFIX,
-    RESERVED_TOPIC_PREFIX,
-    RESERVED_VALUE_PREFIX,
     SERVICE_PREFIX,
     SERVICES_TOPIC,
 )
@@ -38,7 +37,6 @@ FREE_VERBS: Final = frozenset({"schema.bound", "schema.get", "schema.list"})
 
 _DEAD_LETTER_VERBS: Final = "dlq."
 _QUEUE: Final = "/queue/"
-_RESERVED: Final = (RESERVED_QUEUE_PREFIX, RESERVED_TOPIC_PREFIX, RESERVED_VALUE_PREFIX)
 # Its queue is reserved, so no grant and no open door lets anybody else serve under this name.
 _BROKERS_SERVICE: Final = "nebula"
 
@@ -203,7 +201,7 @@ class Rights:
             return destination == BROKER_QUEUE
         if destination == SERVICES_TOPIC:
             return True
-        if not destination.startswith(_RESERVED) and self._is_granted_publish(destination):
+        if not destination.startswith(RESERVED_PREFIXES) and self._is_granted_publish(destination):
             return True
         if service := _service_speaking(destination):
             return self._serves(service)
@@ -216,7 +214,7 @@ class Rights:
         if destination in self._dead_letter_queues:
             # Even where its name is that of an instance of a service: no implied right opens it.
             return self._is_granted_subscribe(destination)
-        if not destination.startswith(_RESERVED) and self._is_granted_subscribe(destination):
+        if not destination.startswith(RESERVED_PREFIXES) and self._is_granted_subscribe(destination):
             return True
         if service := _service_speaking(destination):
             return self._calls(service)

@@ -49,6 +49,7 @@ from nebula.broker.rows import (
 from nebula.broker.session import Session
 from nebula.broker.shares import Resource, Usage
 from nebula.errors import Refused
+from nebula.headers import RESERVED_PREFIXES
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -78,12 +79,14 @@ class Selection:
         rank: what to order by, the greatest first; None: by name.
         after: where the order is by name: begin behind this one.
         limit: rows of the page.
+        has_internal: also destinations of Nebula's own, such as inboxes.
     """
 
     pattern: str = _EVERYTHING
     rank: str | None = None
     after: str = ""
     limit: int = 100
+    has_internal: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +112,13 @@ class Listing(Generic[T]):
         rows: in the order that was asked for.
         matched: how many there are, on all pages.
         after: of the next page, where the order is by name and there is one.
+        hidden: how many more there are that are internal, and were not asked for.
     """
 
     rows: list[T]
     matched: int
     after: str | None = None
+    hidden: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,11 +443,14 @@ def _choose(
     rank: Callable[[T], float] | None,
     row: Callable[[str, T], R],
 ) -> Steps[Listing[R]]:
-    limit, matched = min(selection.limit, MOST_ROWS), 0
+    limit, matched, hidden = min(selection.limit, MOST_ROWS), 0, 0
     best: list[tuple[float, str]] = []
     names = iter(list(things))
     while batch := list(islice(names, _AT_ONCE)):
         found = [name for name in batch if name in things and (matches is None or matches(name))]
+        if not selection.has_internal:
+            before, found = len(found), [name for name in found if not name.startswith(RESERVED_PREFIXES)]
+            hidden += before - len(found)
         matched += len(found)
         if rank is None:
             candidates = [(0.0, name) for name in found if name > selection.after]
@@ -454,7 +462,7 @@ def _choose(
     chosen = list(_within([name for _, name in best[:limit]]))
     rows = [row(name, things[name]) for name in chosen if name in things]
     is_last = rank is not None or len(chosen) == len(best)
-    return Listing(rows, matched, None if is_last else chosen[-1])
+    return Listing(rows, matched, None if is_last else chosen[-1], hidden)
 
 
 def _within(names: Iterable[str]) -> Iterable[str]:

@@ -261,8 +261,11 @@ class Connection(asyncio.Protocol):
         self._server.dismiss(self)
         self._settle()
         if self._is_open:
-            reason = self._protocol.fault or ("lost" if self._is_lost else "disconnected")
-            self._server.events.info("session closed", **self.link.who, reason=unquoted(reason))
+            fault, events = self._protocol.fault, self._server.events
+            # Clients come and go; one that was ended by an ERROR may be a bug of its own.
+            tell = events.info if fault else events.debug
+            reason = fault or ("lost" if self._is_lost else "disconnected")
+            tell("session closed", **self.link.who, reason=unquoted(reason))
         self._server.loop.call_soon(self._part)
 
     def pause_writing(self) -> None:
@@ -413,7 +416,7 @@ class Connection(asyncio.Protocol):
         version, address = self._protocol.version, self.link.address
         # Who runs in this process comes with it, before the broker has said that it listens.
         if address is not None:
-            self._server.events.info("session opened", **self.link.who, address=address, version=version)
+            self._server.events.debug("session opened", **self.link.who, address=address, version=version)
         self._tick()
 
     def _resume_dispatch(self) -> None:

@@ -43,9 +43,14 @@ class EventLog:
     def __init__(self, account: Account) -> None:
         self._account = account
         self.counts: Counter[str] = Counter()
-        self._told: Counter[str] = Counter()
+        self._told: Counter[tuple[str, bool]] = Counter()
         self._dropped: Counter[str] = Counter()
         self._next_look = 0.0
+
+    def debug(self, event: str, **facts: object) -> None:
+        """Something that happens all the time: a client comes, or goes."""
+        if self._has_room_for(event, is_ordinary=True):
+            _log.debug(event, **_cut(facts))
 
     def info(self, event: str, **facts: object) -> None:
         """Something that is no trouble, by itself."""
@@ -73,15 +78,16 @@ class EventLog:
         self._tell_refusals()
         self._tell_unheard()
         self._tell_notes()
-        for event, count in self._told.items():
+        for (event, is_ordinary), count in self._told.items():
             if count > _MOST_OF_ONE:
-                _log.warning("further events", what=event, count=count - _MOST_OF_ONE)
+                tell = _log.debug if is_ordinary else _log.warning
+                tell("further events", what=event, count=count - _MOST_OF_ONE)
         self._told.clear()
 
-    def _has_room_for(self, event: str) -> bool:
+    def _has_room_for(self, event: str, *, is_ordinary: bool = False) -> bool:
         self.counts[event] += 1
-        self._told[event] += 1
-        return self._told[event] <= _MOST_OF_ONE
+        self._told[event, is_ordinary] += 1
+        return self._told[event, is_ordinary] <= _MOST_OF_ONE
 
     def _tell_refusals(self) -> None:
         """What the peers themselves were not told (D.5)."""

@@ -55,6 +55,7 @@ class Page(_Form):
     rows: Objects
     matched: _Count
     after: str | None = None
+    hidden: _Count = 0
 
 
 class Details(_Form):
@@ -151,6 +152,7 @@ class Queues(_Form):
     """Queues, for calculating rates."""
 
     rows: list[_Queue]
+    hidden: _Count = 0
 
 
 class _Link(_Form):

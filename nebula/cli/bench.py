@@ -13,7 +13,15 @@ from typer import Argument, Option
 from typer import Exit as Leave
 
 from nebula.cli.exits import Exit
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url, named_destination
+from nebula.cli.options import (
+    DEFAULT_TIMEOUT,
+    AsJson,
+    Service,
+    Timeout,
+    Url,
+    completion_of,
+    named_destination,
+)
 from nebula.cli.render import Output
 from nebula.cli.terminal import stderr_screen
 from nebula.visible import visible
@@ -41,7 +49,14 @@ bench = typer.Typer(
 @bench.command("call")
 def bench_call(
     service: Service,
-    verb: Annotated[str, Argument(metavar="VERB", help="What to ask for: something that does no harm.")],
+    verb: Annotated[
+        str,
+        Argument(
+            metavar="VERB",
+            help="What to ask for: something that does no harm.",
+            autocompletion=completion_of("complete_verbs"),
+        ),
+    ],
     parameters: Annotated[
         list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
     ] = None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url, Watch
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url, Verb, Watch, completion_of
 from nebula.cli.render import Output
 from nebula.cli.starting import NotBefore, Notify, Priority, start_options
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def call(
     service: Service,
-    verb: Annotated[str, Argument(metavar="VERB", help="What to ask for; `nebula describe` lists them.")],
+    verb: Verb,
     parameters: Annotated[
         list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
     ] = None,
@@ -58,7 +58,13 @@ def call(
 def describe(
     service: Service,
     verb: Annotated[
-        str | None, Argument(metavar="[VERB]", help="Only this one, with its schema.", show_default=False)
+        str | None,
+        Argument(
+            metavar="[VERB]",
+            help="Only this one, with its schema.",
+            show_default=False,
+            autocompletion=completion_of("complete_verbs"),
+        ),
     ] = None,
     *,
     has_own: Annotated[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Group, RenderableType
 
 from nebula.cli.instances import latency, looks
+from nebula.cli.layout import Words
 from nebula.cli.live import screen
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, number, table
@@ -116,7 +117,7 @@ def draw_stats(shown: Mapping[str, Any], *, by_instance: bool) -> RenderableType
     ]
     first = (_INSTANCE,) if by_instance else ()
     parts: list[RenderableType] = [
-        text(_title(shown), "italic", keep=""),
+        Words(text(_title(shown), "italic", keep="")),
         table((*first, *_VERBS), verbs),
     ]
     return Group(*parts, text(""), table((*first, *_LISTENS), listens)) if listens else Group(*parts)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.text import Text
 
 from nebula.cli.instances import differences
+from nebula.cli.layout import Words
 from nebula.cli.live import screen
 from nebula.cli.render import Output
 from nebula.cli.signatures import call_line, curl_line, parameters_of, signature_of
@@ -133,7 +132,7 @@ def draw(shown: tuple[Any, str], *, verb: str | None, has_own: bool) -> Renderab
     if answer is None:
         return text("nobody answers")
     parts = list(_all(answer, has_own=has_own) if verb is None else _one(answer, verb_named(answer, verb)))
-    return Group(*parts, text(note)) if note else Group(*parts)
+    return Group(*parts, Words(text(note))) if note else Group(*parts)
 
 
 def verb_named(answer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -154,7 +153,7 @@ def _all(answer: Mapping[str, Any], *, has_own: bool) -> Iterator[RenderableType
     for verb in verbs:
         yield _head(verb)
         for line in _about(verb):
-            yield Padding(text(line, keep=""), (0, 0, 0, _INDENT))
+            yield Words(text(line, keep=""), _INDENT)
     if not verbs:
         yield text("no verbs")
     if hidden := len(answer["verbs"]) - len(verbs):
@@ -165,10 +164,10 @@ def _all(answer: Mapping[str, Any], *, has_own: bool) -> Iterator[RenderableType
         yield table(_LISTENS, listens)
 
 
-def _head(verb: Mapping[str, Any]) -> Text:
+def _head(verb: Mapping[str, Any]) -> Words:
     """The signature, and what a caller has to know before all else."""
     marks = [name for name in ("job", "stream", "idempotent", "deprecated") if verb.get(name)]
-    return text(signature_of(verb), "bold") + text("".join(f"  [{mark}]" for mark in marks), "cyan")
+    return Words(text(signature_of(verb), "bold") + text("".join(f"  [{mark}]" for mark in marks), "cyan"))
 
 
 def _about(verb: Mapping[str, Any]) -> Iterator[str]:
@@ -183,9 +182,9 @@ def _about(verb: Mapping[str, Any]) -> Iterator[str]:
 def _one(answer: Mapping[str, Any], verb: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield _head(verb)
     if verb.get("deprecated"):
-        yield text(f"deprecated: {verb.get(DEPRECATED_BECAUSE)}")
+        yield Words(text(f"deprecated: {verb.get(DEPRECATED_BECAUSE)}"))
     if described := str(verb["description"]).strip():
-        yield text(f"\n{described}")
+        yield Words(text(f"\n{described}"))
     if parameters := parameters_of(verb):
         rows = [
             {"name": one.name, "type": one.type, "default": one.default, "note": one.note}
@@ -201,9 +200,9 @@ def _one(answer: Mapping[str, Any], verb: Mapping[str, Any]) -> Iterator[Rendera
     yield json_text(schemas)
     service = str(answer["service"])
     yield text("\ncall it", "bold")
-    yield text(call_line(service, verb), keep="")
+    yield Words(text(call_line(service, verb), keep=""))
     yield text("\nover HTTP, if the broker runs with --http 61680 --http-calls", "bold")
-    yield text(curl_line(service, verb, _HTTP), keep="")
+    yield Words(text(curl_line(service, verb, _HTTP), keep=""))
 
 
 def _first_line(described: Mapping[str, Any]) -> str:

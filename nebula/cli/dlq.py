@@ -9,7 +9,7 @@ from typer import Argument, BadParameter, Option
 
 from nebula.cli.answers import DeadLetters, Message, Purged, Replayed
 from nebula.cli.operators import All, Exact, Yes, find_source, make_sure, tell
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, named_queue
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, completion_of, named_queue
 from nebula.cli.queues import show_messages
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, moment, number, octets, table
@@ -18,7 +18,13 @@ Numbers: TypeAlias = Annotated[
     list[int] | None, Argument(metavar="[NUMBER]...", help="Those of these numbers, as the list shows them.")
 ]
 From: TypeAlias = Annotated[
-    str | None, Option("--from", metavar="DEST", help="Only what was sent there; `orders` is /queue/orders.")
+    str | None,
+    Option(
+        "--from",
+        metavar="DEST",
+        help="Only what was sent there; `orders` is /queue/orders.",
+        autocompletion=completion_of("complete_queues"),
+    ),
 ]
 Reason: TypeAlias = Annotated[
     str | None, Option(help="Only what died of this: exhausted, expired, full or rejected.")

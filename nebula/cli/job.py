@@ -9,6 +9,7 @@ import typer
 from typer import Option
 
 from nebula.cli.answers import Job, checked
+from nebula.cli.ids import find_job
 from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, JobId, Timeout, Url
 from nebula.cli.render import Output
@@ -20,6 +21,7 @@ from nebula.rpc.jobs.states import JobState
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
+    from nebula.rpc.jobs.handle import JobHandle
     from nebula.rpc.jobs.record import LogLine
 
 job = typer.Typer(
@@ -64,7 +66,10 @@ def show(
     """
     from nebula.cli.asking import ask
 
-    known = ask(broker, lambda client: client.with_options(timeout=timeout).job(job).show(lines))
+    async def look(client: Client) -> dict[str, Any]:
+        return await (await _handle(client, job, timeout)).show(lines)
+
+    known = ask(broker, look)
     checked(Job, known, job.rpartition("/")[0], "job.show")
     output = Output(as_json=as_json)
     if output.is_for_people:
@@ -105,7 +110,7 @@ def log(
     view = LogView(Output(as_json=as_json), after)
 
     async def read(client: Client) -> None:
-        handle = client.with_options(timeout=timeout).job(job)
+        handle = await _handle(client, job, timeout)
         if not follow:
             view.show(await handle.log_lines(100 if lines is None else lines, after=after))
             return
@@ -142,8 +147,18 @@ def rerun(
     from nebula.cli.asking import ask
 
     options = start_options(priority, not_before, notify)
-    new = ask(broker, lambda client: client.with_options(timeout=timeout).job(job).rerun(**options))
-    Output(as_json=as_json).event(f"{new.id} does {job} again", job=new.id, rerun_of=job)
+
+    async def again(client: Client) -> tuple[str, str]:
+        old = await _handle(client, job, timeout)
+        return (await old.rerun(**options)).id, old.id
+
+    new, old = ask(broker, again)
+    Output(as_json=as_json).event(f"{new} does {old} again", job=new, rerun_of=old)
+
+
+async def _handle(client: Client, job: str, timeout: float) -> JobHandle[Any]:
+    found = await find_job(client, job, timeout)
+    return client.with_options(timeout=timeout).job(found)
 
 
 class LogView:

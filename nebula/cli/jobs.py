@@ -9,7 +9,8 @@ from typer import Option
 
 from nebula.cli.answers import Jobs, checked
 from nebula.cli.exits import Exit
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, JobId, Service, Timeout, Url
+from nebula.cli.ids import find_job
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, JobId, Service, Timeout, Url, job_named
 from nebula.cli.render import JobView, Output
 from nebula.cli.results import show_result
 from nebula.rpc.jobs.states import JobState, JobStatus
@@ -39,6 +40,7 @@ def jobs(
         str | None, Option(metavar="JOB", help="Only jobs accepted before this one: the next page.")
     ] = None,
     limit: Annotated[int, Option(min=1, max=200, help="How many, the latest first.")] = 50,
+    full: FullIds = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
@@ -61,14 +63,25 @@ def jobs(
         "until": moment_of(until), "text": text, "before": before, "limit": limit,
     }  # fmt: skip
     given = {name: value for name, value in wanted.items() if value is not None}
+
+    async def read(client: Client) -> Any:
+        if before is not None:
+            given["before"] = await find_job(client, _of(service, before), timeout)
+        return await client.call(service, "job.list", given, timeout=timeout)
+
     with asking_for_jobs(service):
-        answer = ask(broker, lambda client: client.call(service, "job.list", given, timeout=timeout))
+        answer = ask(broker, read)
     checked(Jobs, answer, service, "job.list")
     columns = ("job", "verb", "state", "progress", "accepted_at")
     output = Output(as_json=as_json)
-    output.rows(columns, answer["jobs"], none=f"{service} remembers no such jobs")
+    output.rows(columns, answer["jobs"], none=f"{service} remembers no such jobs", ids="" if full else "job")
     if output.is_for_people and answer.get("next"):
         output.show(f"older ones: --before {answer['next']}")
+
+
+def _of(service: str, job: str) -> str:
+    """A job of this service; it may be named without it."""
+    return job_named(job if "/" in job else f"{service}/{job}")
 
 
 def watch(
@@ -92,7 +105,7 @@ def watch(
     output = Output(as_json=as_json)
 
     async def follow(client: Client) -> tuple[JobStatus, Any]:
-        handle = client.job(job)
+        handle = client.job(await find_job(client, job, DEFAULT_TIMEOUT))
         with JobView(output) as view:
             async for status in handle.watch():
                 view.show(status.to_json())
@@ -114,5 +127,9 @@ def cancel(
     """
     from nebula.cli.asking import ask
 
-    status = ask(broker, lambda client: client.with_options(timeout=timeout).job(job).cancel())
+    async def end(client: Client) -> JobStatus:
+        found = await find_job(client, job, timeout)
+        return await client.with_options(timeout=timeout).job(found).cancel()
+
+    status = ask(broker, end)
     Output(as_json=as_json).event(f"{status.job} is {status.state}", **status.to_json())

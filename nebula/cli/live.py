@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import Any
 
 from rich.console import RenderableType
 
 from nebula.cli.render import Output
+
+
+class Table(StrEnum):
+    """The tables of `nebula top`, in the order of their keys."""
+
+    QUEUES = "queues"
+    CONNECTIONS = "connections"
+    PRINCIPALS = "principals"
 
 
 @contextmanager

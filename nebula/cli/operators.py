@@ -11,11 +11,13 @@ from typer import Exit as Leave
 
 from nebula.cli.answers import DeadLetters, Page, checked
 from nebula.cli.exits import Exit
+from nebula.cli.ids import SESSION_PREFIX, is_session_id, only_one
 from nebula.cli.options import named_queue
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, table
-from nebula.cli.terminal import ask_yes, is_attended
+from nebula.cli.terminal import ask_yes, is_attended, text
 from nebula.errors import RemoteError
+from nebula.headers import RESERVED_PREFIXES
 
 if TYPE_CHECKING:
     from nebula.rpc.client import Client
@@ -27,6 +29,9 @@ _PAGE = 1_000
 
 Limit: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, help="How many.")]
 All: TypeAlias = Annotated[bool, Option("--all", help="All of them.")]
+Internal: TypeAlias = Annotated[
+    bool, Option("--all", "-a", help="Also Nebula's own: inboxes, and what else begins with nebula.")
+]
 Yes: TypeAlias = Annotated[
     bool, Option("--yes", "-y", help="Do not ask first. Off a terminal it has to be given.")
 ]
@@ -42,11 +47,13 @@ class Listed:
     Attributes:
         matched: how many there are.
         may_grow: more are had by a higher limit. By rank only the first ones are.
+        hidden: how many internal ones there are that were not asked for.
     """
 
     rows: list[dict[str, Any]]
     matched: int
     may_grow: bool
+    hidden: int = 0
 
 
 def tell(url: str | None, verb: str, parameters: Mapping[str, Any], timeout: float, form: Any = Any) -> Any:
@@ -87,34 +94,48 @@ def list_all(url: str | None, verb: str, parameters: Mapping[str, Any], limit: i
             if goes_on_after is None or not page["rows"] or len(rows) >= limit:
                 has_more = page["matched"] > len(rows)
                 may_grow = has_more and len(rows) >= limit and (goes_on_after is not None or limit < _PAGE)
-                return Listed(rows, page["matched"], may_grow=may_grow)
+                return Listed(rows, page["matched"], may_grow=may_grow, hidden=page.get("hidden", 0))
             after = {"after": goes_on_after}
 
     return ask(url, read)
 
 
-def show_list(output: Output, columns: Sequence[Column], listed: Listed, what: str) -> None:
+def show_list(
+    output: Output, columns: Sequence[Column], listed: Listed, what: str, *, has_full_ids: bool = False
+) -> None:
     """A table, or one line of JSON; each says how many there are."""
-    rows, matched = listed.rows, listed.matched
+    rows, matched, hidden = listed.rows, listed.matched, listed.hidden
     if not output.is_for_people:
-        output.json_line({"rows": rows, "matched": matched})
+        output.json_line({"rows": rows, "matched": matched} | ({"hidden": hidden} if hidden else {}))
         return
-    output.show(table(columns, rows) if rows else f"no {what}")
+    output.show(table(columns, rows, has_full_ids=has_full_ids) if rows else f"no {what}")
     if matched > len(rows):
         way = "--limit shows more" if listed.may_grow else "an order has no more, --order name shows all"
         output.show(f"{len(rows):,} of {matched:,} {what}; {way}")
+    if hidden:
+        output.show(text(f"internal ones that are hidden: {hidden:,}; --all shows them", "dim"))
 
 
 def show_details(
-    output: Output, details: Mapping[str, Any], facts: Sequence[Column], subscriptions: Sequence[Column]
+    output: Output,
+    details: Mapping[str, Any],
+    facts: Sequence[Column],
+    subscriptions: Sequence[Column],
+    *,
+    has_full_ids: bool = False,
 ) -> None:
     """One thing with its subscriptions, or one line of JSON."""
     if not output.is_for_people:
         output.json_line(details)
         return
-    output.value({fact.heading: text for fact in facts if (text := fact.text(details))})
+    output.value({fact.heading: shown for fact in facts if (shown := fact.text(details))})
     if details["subscriptions"]:
-        output.show("", table(subscriptions, details["subscriptions"]))
+        output.show("", table(subscriptions, details["subscriptions"], has_full_ids=has_full_ids))
+
+
+def is_internal_wanted(pattern: str, *, is_asked: bool) -> bool:
+    """Whether a list has internal destinations: they were asked for, or the pattern names them."""
+    return is_asked or pattern.startswith(RESERVED_PREFIXES)
 
 
 def make_sure(question: str, *, is_sure: bool) -> None:
@@ -129,6 +150,33 @@ def make_sure(question: str, *, is_sure: bool) -> None:
         raise BadParameter(f"{question} Off a terminal nobody can be asked: give --yes")
     if not ask_yes(question):
         raise Leave(Exit.FAILED)
+
+
+def find_session(url: str | None, name: str, timeout: float, verb: str = "connections.list") -> str:
+    """The session that a name, or the first characters of an id, mean.
+
+    Args:
+        url: of the broker.
+        name: as it was given.
+        timeout: seconds for the answer.
+        verb: lists where to look.
+
+    Raises:
+        BadParameter: it may be several.
+        NebulaError: there is no answer, or it is an error.
+    """
+    if not SESSION_PREFIX.fullmatch(name):
+        return name
+    try:
+        page = tell(url, verb, {"pattern": f"{name}*"}, timeout, Page)
+    except RemoteError as error:
+        # Who may not look is told of the name that was given, by the verb that is asked for.
+        if error.code == "not-allowed":
+            return name
+        raise
+    sessions = [str(row.get("session")) for row in page["rows"]]
+    # A client may call itself so.
+    return name if name in sessions else only_one(name, filter(is_session_id, sessions)) or name
 
 
 async def _has_queue(client: Client, name: str, timeout: float) -> bool:

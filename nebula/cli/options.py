@@ -8,17 +8,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, TypeAlias
 
-from typer import Argument, BadParameter, Option
+from typer import Argument, BadParameter, Context, Option
 
 from nebula.destinations import TOPIC, destination_named, is_bare, queue_named
 
 
-def _with_service(job: str) -> str:
+def job_named(job: str) -> str:
+    """A job's id, or the first characters of one with its service, as a callback of an argument."""
     from nebula.rpc.jobs.identifiers import unqualified
 
     try:
         if job == "-":
             job = str(json.load(sys.stdin)["job"])
+        if (short := _short_id(job)) is not None:
+            return short
         service, ulid = unqualified(job)
     except (KeyError, TypeError, json.JSONDecodeError):
         raise BadParameter("on stdin there is no answer of `nebula call` to a job's verb") from None
@@ -27,6 +30,14 @@ def _with_service(job: str) -> str:
     if service is None:
         raise BadParameter(f"it does not say whose job it is: SERVICE/{ulid} would")
     return job
+
+
+def _short_id(job: str) -> str | None:
+    """A job's id of which the end is missing; None: it is none."""
+    from nebula.cli.ids import JOB_PREFIX
+
+    service, _, ulid = job.rpartition("/")
+    return f"{service}/{ulid.upper()}" if service and JOB_PREFIX.fullmatch(ulid) else None
 
 
 def named_destination(name: str | None) -> str | None:
@@ -82,6 +93,18 @@ def _complete_names(incomplete: str) -> list[str]:
     return complete_names(incomplete)
 
 
+def completion_of(name: str) -> Callable[[Context, str], list[str]]:
+    """What completes an argument by what the broker has: a function of `nebula.cli.completing`."""
+
+    def complete(ctx: Context, incomplete: str) -> list[str]:
+        from nebula.cli import completing
+
+        found: list[str] = getattr(completing, name)(ctx.params, incomplete)
+        return found
+
+    return complete
+
+
 Url: TypeAlias = Annotated[
     str | None,
     Option(
@@ -98,19 +121,36 @@ Url: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[
     bool, Option("--json", help="JSON also on a terminal. Off one it is JSON anyway.")
 ]
+FullIds: TypeAlias = Annotated[bool, Option("--full", help="Ids as a whole. In JSON they always are.")]
 Timeout: TypeAlias = Annotated[
     float, Option("--timeout", "-t", metavar="SECONDS", min=0.001, help="How long to wait for the answer.")
 ]
 Watch: TypeAlias = Annotated[bool, Option("--watch", "-w", help="Show it anew as it changes, until Ctrl-C.")]
 Service: TypeAlias = Annotated[
-    str, Argument(metavar="SERVICE", help="The service's name, for example prices.", callback=_service)
+    str,
+    Argument(
+        metavar="SERVICE",
+        help="The service's name, for example prices.",
+        callback=_service,
+        autocompletion=completion_of("complete_services"),
+    ),
+]
+Verb: TypeAlias = Annotated[
+    str,
+    Argument(
+        metavar="VERB",
+        help="What to ask for; `nebula describe` lists them.",
+        autocompletion=completion_of("complete_verbs"),
+    ),
 ]
 JobId: TypeAlias = Annotated[
     str,
     Argument(
         metavar="JOB",
-        help="SERVICE/ULID, as `nebula jobs` shows it; - takes it from what `nebula call` answered.",
-        callback=_with_service,
+        help="SERVICE/ULID, or its first characters, as `nebula jobs` shows it; - takes it from what"
+        " `nebula call` answered.",
+        callback=job_named,
+        autocompletion=completion_of("complete_jobs"),
     ),
 ]
 

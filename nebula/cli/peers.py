@@ -8,10 +8,21 @@ from typing import Annotated, Final
 from typer import Argument, Option
 
 from nebula.cli.answers import Details
-from nebula.cli.operators import Limit, Yes, list_all, make_sure, show_details, show_list, tell
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, named_topic
+from nebula.cli.operators import (
+    Internal,
+    Limit,
+    Yes,
+    find_session,
+    is_internal_wanted,
+    list_all,
+    make_sure,
+    show_details,
+    show_list,
+    tell,
+)
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, Timeout, Url, completion_of, named_topic
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, duration, number, octets
+from nebula.cli.tables import Column, age, duration, number, octets
 
 
 class TopicKind(StrEnum):
@@ -31,10 +42,10 @@ class Order(StrEnum):
 
 
 CONNECTIONS: Final = (
-    Column("session", "session"),
+    Column("session", "session", is_id=True),
     Column("principal", "principal"),
     Column("peer", "link.peer"),
-    Column("since", "link.since_seconds", duration),
+    Column("since", "link.since_seconds", age),
     Column("un-ACKed", "unacked", number),
     Column("outbox", "outbox_bytes", octets),
     Column("read", "link.read_bytes", octets),
@@ -58,7 +69,7 @@ SUBSCRIPTIONS: Final = (
     Column("un-ACKed", "unacked", number),
 )
 SESSIONS: Final = (
-    Column("session", "session"),
+    Column("session", "session", is_id=True),
     Column("principal", "principal"),
     Column("away", "away_seconds", duration),
     Column("subscriptions", "subscriptions", number),
@@ -84,7 +95,7 @@ TOPICS: Final = (
     Column("memory", "stored_bytes", octets),
 )
 _SUBSCRIBERS: Final = (
-    Column("session", "session"),
+    Column("session", "session", is_id=True),
     Column("principal", "principal"),
     *SUBSCRIPTIONS,
 )
@@ -92,7 +103,12 @@ _SUBSCRIBERS: Final = (
 
 def connections(
     name: Annotated[
-        str, Argument(metavar="[SESSION | GLOB]", help="One with its subscriptions, or those that match.")
+        str,
+        Argument(
+            metavar="[SESSION | GLOB]",
+            help="One with its subscriptions, or those that match.",
+            autocompletion=completion_of("complete_sessions"),
+        ),
     ] = "**",
     *,
     principal: Annotated[str | None, Option(help="Only those of this principal.")] = None,
@@ -100,6 +116,7 @@ def connections(
         Order, Option(help="By session, or the first by traffic, outbox or un-ACKed messages.")
     ] = Order.NAME,
     limit: Limit = 100,
+    full: FullIds = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
@@ -110,22 +127,30 @@ def connections(
     Examples:
       nebula connections --order outbox
       nebula connections --principal anonymous
-      nebula connections 85132c7a88d645529e8c759fb7516aaf
+      nebula connections 85132c7a
     """
     from nebula.broker.globs import is_glob
 
     output = Output(as_json=as_json)
     if not is_glob(name):
-        details = tell(broker, "connection.show", {"session": name}, timeout, Details)
+        session = find_session(broker, name, timeout)
+        details = tell(broker, "connection.show", {"session": session}, timeout, Details)
         show_details(output, details, _CONNECTION_FACTS, SUBSCRIPTIONS)
         return
     wanted = {"pattern": name, "principal": principal, "order": order.value}
     listed = list_all(broker, "connections.list", wanted, limit, timeout)
-    show_list(output, CONNECTIONS, listed, "connections")
+    show_list(output, CONNECTIONS, listed, "connections", has_full_ids=full)
 
 
 def disconnect(
-    session: Annotated[str, Argument(metavar="SESSION", help="As `nebula connections` shows it.")],
+    session: Annotated[
+        str,
+        Argument(
+            metavar="SESSION",
+            help="As `nebula connections` shows it.",
+            autocompletion=completion_of("complete_sessions"),
+        ),
+    ],
     *,
     yes: Yes = False,
     broker: Url = None,
@@ -134,8 +159,9 @@ def disconnect(
 ) -> None:
     """End a connection. It is told why, and may come again.
 
-    Example: nebula disconnect 85132c7a88d645529e8c759fb7516aaf
+    Example: nebula disconnect 85132c7a
     """
+    session = find_session(broker, session, timeout)
     make_sure(f"End the connection of {session}?", is_sure=yes)
     tell(broker, "connection.end", {"session": session}, timeout)
     Output(as_json=as_json).event(f"the connection of {session} has ended", ended=session)
@@ -148,6 +174,7 @@ def sessions(
     ] = "**",
     *,
     limit: Limit = 100,
+    full: FullIds = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
@@ -160,12 +187,13 @@ def sessions(
 
     output = Output(as_json=as_json)
     if not is_glob(name):
-        details = tell(broker, "session.show", {"session": name}, timeout, Details)
+        session = find_session(broker, name, timeout, "sessions.list")
+        details = tell(broker, "session.show", {"session": session}, timeout, Details)
         facts = [Column(each.heading, f"summary.{each.field}", each.form) for each in SESSIONS]
         show_details(output, details, facts, DURABLES)
         return
     listed = list_all(broker, "sessions.list", {"pattern": name}, limit, timeout)
-    show_list(output, SESSIONS, listed, "sessions with durable subscriptions")
+    show_list(output, SESSIONS, listed, "sessions with durable subscriptions", has_full_ids=full)
 
 
 def topics(
@@ -180,11 +208,15 @@ def topics(
     *,
     kind: Annotated[TopicKind | None, Option(help="Only topics, or only last values.")] = None,
     limit: Limit = 100,
+    internal: Internal = False,
+    full: FullIds = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
     """List topics that are subscribed to, and last values; or show one.
+
+    Those of Nebula's own are counted and not shown, unless the glob begins as they do.
 
     \b
     Examples:
@@ -197,8 +229,9 @@ def topics(
     if not is_glob(name):
         details = tell(broker, "topic.show", {"topic": name}, timeout, Details)
         facts = [Column(each.heading, f"summary.{each.field}", each.form) for each in TOPICS]
-        show_details(output, details, facts, _SUBSCRIBERS)
+        show_details(output, details, facts, _SUBSCRIBERS, has_full_ids=full)
         return
-    wanted = {"pattern": name, "kind": None if kind is None else kind.value}
+    internal = is_internal_wanted(name, is_asked=internal)
+    wanted = {"pattern": name, "kind": None if kind is None else kind.value, "internal": internal}
     listed = list_all(broker, "topics.list", wanted, limit, timeout)
     show_list(output, TOPICS, listed, "topics and last values")

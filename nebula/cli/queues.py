@@ -8,23 +8,30 @@ from typing import Annotated, Any, Final, TypeAlias
 from typer import Argument, Option
 
 from nebula.cli.answers import Details, Messages
+from nebula.cli.layout import Facts
 from nebula.cli.operators import (
     Exact,
+    Internal,
     Limit,
     Yes,
     find_queue,
+    is_internal_wanted,
     list_all,
     make_sure,
     show_details,
     show_list,
     tell,
 )
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, named_queue
+from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, Timeout, Url, completion_of, named_queue
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, duration, number, octets, table
+from nebula.cli.tables import Column, duration, number, octets
 from nebula.cli.terminal import text
 
-Queue: TypeAlias = Annotated[str, Argument(metavar="QUEUE", help="`orders` is `/queue/orders`.")]
+_completion: Final = completion_of("complete_queues")
+
+Queue: TypeAlias = Annotated[
+    str, Argument(metavar="QUEUE", help="`orders` is `/queue/orders`.", autocompletion=_completion)
+]
 
 
 class Order(StrEnum):
@@ -55,7 +62,7 @@ _FACTS: Final = (
     Column("auto-delete", "auto_delete"),
 )
 CONSUMERS: Final = (
-    Column("session", "session"),
+    Column("session", "session", is_id=True),
     Column("principal", "principal"),
     Column("id", "id"),
     Column("ack", "ack"),
@@ -66,17 +73,26 @@ CONSUMERS: Final = (
 
 def queues(
     name: Annotated[
-        str, Argument(metavar="[QUEUE | GLOB]", help="One queue with its consumers, or those that match.")
+        str,
+        Argument(
+            metavar="[QUEUE | GLOB]",
+            help="One queue with its consumers, or those that match.",
+            autocompletion=_completion,
+        ),
     ] = "**",
     *,
     order: Annotated[Order, Option(help="By name, or the first by depth, bytes or what came.")] = Order.NAME,
     limit: Limit = 100,
+    internal: Internal = False,
+    full: FullIds = False,
     exact: Exact = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
     """List the queues of a broker, or show one with its consumers.
+
+    Queues of Nebula's own, such as inboxes, are counted and not shown, unless the glob begins as they do.
 
     \b
     Examples:
@@ -90,9 +106,11 @@ def queues(
     if exact or not is_glob(name):
         found = find_queue(broker, name, timeout, is_exact=exact)
         details = tell(broker, "queue.show", {"queue": found}, timeout, Details)
-        show_details(output, details, _FACTS, CONSUMERS)
+        show_details(output, details, _FACTS, CONSUMERS, has_full_ids=full)
         return
-    wanted = {"pattern": named_queue(name), "order": order.value}
+    pattern = str(named_queue(name))
+    internal = is_internal_wanted(pattern, is_asked=internal)
+    wanted = {"pattern": pattern, "order": order.value, "internal": internal}
     listed = list_all(broker, "queues.list", wanted, limit, timeout)
     show_list(output, COLUMNS, listed, "queues")
 
@@ -129,9 +147,11 @@ def show_messages(output: Output, messages: list[dict[str, Any]]) -> None:
     if not messages:
         output.show("no message waits")
     for message in messages:
-        headers = ({"name": name, "value": value} for name, value in message["headers"].items())
+        headers = Facts(
+            (text(name, keep=""), text(value, keep="")) for name, value in message["headers"].items()
+        )
         what = f"{message['number']}  from {message['sender']}, {octets(message['body_bytes'])}"
-        output.show(text(what, "bold", keep=""), table((Column("", "name"), Column("", "value")), headers))
+        output.show(text(what, "bold", keep=""), headers)
         end = " …" if message["is_cut"] else ""
         output.show(f"{message['body']}{end}\n")
 

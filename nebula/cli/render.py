@@ -12,9 +12,11 @@ from typing import Any
 
 from rich.console import RenderableType
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 
+from nebula.cli.ids import shortened
+from nebula.cli.layout import Facts, Heading, Rows
 from nebula.cli.terminal import Screen, cell_of, progress_of, text
 from nebula.visible import visible
 
@@ -56,7 +58,7 @@ class Output:
         elif isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
             self.show(_table(list(dict.fromkeys(str(key) for row in value for key in row)), value))
         elif isinstance(value, dict):
-            self.show(_pairs(value))
+            self.show(_facts(value))
         elif value is None or isinstance(value, str):
             self.show("success, with nothing to report" if value is None else value)
         else:
@@ -69,13 +71,22 @@ class Output:
         else:
             await self.console.json_lines(items)
 
-    def rows(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, none: str) -> None:
-        """Records of one kind: chosen columns for people, all there is for programs."""
+    def rows(
+        self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, none: str, ids: str = ""
+    ) -> None:
+        """Records of one kind: chosen columns for people, all there is for programs.
+
+        Args:
+            columns: the chosen ones.
+            rows: the records.
+            none: what people are told where there are none.
+            ids: the column whose ids people see in short.
+        """
         rows = list(rows)
         if not self.is_for_people:
             self.json_line(rows)
         elif rows:
-            self.show(_table(columns, rows))
+            self.show(_table(columns, _with_short_ids(ids, rows) if ids else rows))
         else:
             self.show(none)
 
@@ -104,6 +115,7 @@ class JobView:
         )
         self._bar = progress_of(output.console, columns, disable=not output.is_for_people)
         self._task = self._bar.add_task("job", total=1.0, state="", note="")
+        self._failure = ""
 
     def __enter__(self) -> JobView:
         self._bar.start()
@@ -111,6 +123,8 @@ class JobView:
 
     def __exit__(self, *_error: object) -> None:
         self._bar.stop()
+        if self._failure:
+            self._output.show(self._failure)
 
     def show(self, status: Mapping[str, Any]) -> None:
         """Draw one status, or write it."""
@@ -120,6 +134,8 @@ class JobView:
         state = str(status.get("state", ""))
         # An ended job's bar is full or stays where it stood; a fraction of None means "not known yet".
         fraction = 1.0 if state == _ENDED_WELL else _fraction(status.get("progress"))
+        # Why it failed stands below the bar, where there is room for all of it.
+        self._failure = _failure(status)
         self._bar.update(self._task, completed=fraction, state=state, note=_note(status))
 
 
@@ -135,10 +151,14 @@ def _fraction(told: Any) -> float:
     return float(told) if _is_number(told) and told is not None and 0 <= told <= 1 else 0.0
 
 
-def _note(status: Mapping[str, Any]) -> str:
+def _failure(status: Mapping[str, Any]) -> str:
     error = status.get("error")
-    if isinstance(error, Mapping):
-        return visible(f"{error.get('code', '')}: {error.get('message', '')}")
+    return f"{error.get('code', '')}: {error.get('message', '')}" if isinstance(error, Mapping) else ""
+
+
+def _note(status: Mapping[str, Any]) -> str:
+    if isinstance(status.get("error"), Mapping):
+        return ""
     place = status.get("position")
     said = (None if place is None else f"place {place} in the queue", status.get("note"))
     return visible("; ".join(str(one) for one in said if one))
@@ -148,30 +168,20 @@ def _state(state: str) -> Text:
     return text(state, _COLOURS.get(state, "cyan"), keep="")
 
 
-def _table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    rows = list(rows)
-    for column in columns:
-        numbers = all(_is_number(row.get(column)) for row in rows)
-        # A job's id is there to be copied: it stays in one piece.
-        table.add_column(
-            text(column, keep=""),
-            justify="right" if numbers else "left",
-            overflow="fold",
-            no_wrap=column == "job",
-        )
-    for row in rows:
-        table.add_row(*(_cell(column, row.get(column)) for column in columns))
-    return table
+def _with_short_ids(column: str, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    short = shortened([cell_of(row.get(column, "")) for row in rows])
+    return [{**row, column: one} for row, one in zip(rows, short, strict=True)]
 
 
-def _pairs(value: Mapping[str, Any]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for key, field in value.items():
-        table.add_row(text(str(key), keep=""), _cell(str(key), field))
-    return table
+def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Rows:
+    headings = [
+        Heading(text(column, keep=""), all(_is_number(row.get(column)) for row in rows)) for column in columns
+    ]
+    return Rows(headings, ([_cell(column, row.get(column)) for column in columns] for row in rows))
+
+
+def _facts(value: Mapping[str, Any]) -> Facts:
+    return Facts((text(str(key), keep=""), _cell(str(key), field)) for key, field in value.items())
 
 
 def _cell(column: str, value: Any) -> Text:

@@ -9,7 +9,16 @@ from typing import Annotated, Final
 
 from typer import Argument, BadParameter, Option
 
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url, named_destination
+from nebula.cli.options import (
+    DEFAULT_TIMEOUT,
+    AsJson,
+    Service,
+    Timeout,
+    Url,
+    Verb,
+    completion_of,
+    named_destination,
+)
 from nebula.cli.render import Output
 
 _STDIN: Final = "-"
@@ -20,7 +29,7 @@ _OCTETS: Final = "application/octet-stream"
 
 def send(
     service: Service,
-    verb: Annotated[str, Argument(metavar="VERB", help="What to ask for; `nebula describe` lists them.")],
+    verb: Verb,
     parameters: Annotated[
         list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
     ] = None,
@@ -57,6 +66,7 @@ def pub(
             metavar="DEST",
             help="A queue, a topic, or a value: /queue/…, /topic/…, X/…. `orders` is /queue/orders.",
             callback=named_destination,
+            autocompletion=completion_of("complete_queues"),
         ),
     ],
     body: Annotated[

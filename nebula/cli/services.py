@@ -8,7 +8,7 @@ from typer import Argument, Option
 from typer import Exit as Leave
 
 from nebula.cli.exits import Exit
-from nebula.cli.options import AsJson, Service, Url, Watch
+from nebula.cli.options import AsJson, Service, Url, Watch, completion_of
 from nebula.cli.render import Output
 
 # Who is there answers at once; a busy one is told as missing rather than waited for.
@@ -24,7 +24,13 @@ Interval = Annotated[
 
 def services(
     service: Annotated[
-        str | None, Argument(metavar="[SERVICE]", help="Only the instances of this one.", show_default=False)
+        str | None,
+        Argument(
+            metavar="[SERVICE]",
+            help="Only the instances of this one.",
+            show_default=False,
+            autocompletion=completion_of("complete_services"),
+        ),
     ] = None,
     *,
     watch: Watch = False,

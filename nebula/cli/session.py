@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 from typer import Argument
 
-from nebula.cli.operators import Yes, make_sure, tell
+from nebula.cli.operators import Yes, find_session, make_sure, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
 from nebula.cli.render import Output
 
@@ -36,6 +36,7 @@ def end(
 
     Example: nebula session end reader-7
     """
+    name = find_session(broker, name, timeout, "sessions.list")
     make_sure(f"End the session {name}, and drop everything that waits for it, for good?", is_sure=yes)
     tell(broker, "session.end", {"session": name}, timeout)
     Output(as_json=as_json).event(f"the session {name} has ended", ended=name)
@@ -56,6 +57,7 @@ def purge(
 
     Example: nebula session purge reader-7 --yes
     """
+    name = find_session(broker, name, timeout, "sessions.list")
     make_sure(f"Drop everything that waits for the session {name}, for good?", is_sure=yes)
     count = tell(broker, "session.purge", {"session": name}, timeout, int)
     Output(as_json=as_json).event(f"{name}: messages dropped: {count:,}", session=name, purged=count)

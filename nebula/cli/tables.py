@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from rich.table import Table
-
+from nebula.cli.ids import shortened
+from nebula.cli.layout import Heading, Rows
 from nebula.cli.terminal import cell_of, text
 from nebula.visible import visible
 
@@ -24,11 +24,13 @@ class Column:
         heading: for people.
         field: of a row; with dots, of what is in it.
         form: how a value is written; None values are left empty.
+        is_id: it is shown in short, see `nebula.cli.ids`.
     """
 
     heading: str
     field: str
     form: Callable[[Any], str] | None = None
+    is_id: bool = False
 
     def text(self, row: Mapping[str, Any]) -> str:
         """What stands in this column."""
@@ -44,21 +46,26 @@ class Column:
         return visible(cell_of(value))
 
 
-def table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Rows as a table; what is written in a form of its own stands to the right."""
-    made = Table(box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        is_name = column.form is None
-        # Where there is no room, names are broken and figures are not.
-        made.add_column(
-            column.heading,
-            justify="left" if is_name else "right",
-            overflow="fold" if is_name else "ellipsis",
-            no_wrap=not is_name,
-        )
-    for row in rows:
-        made.add_row(*(text(column.text(row)) for column in columns))
-    return made
+def table(
+    columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, has_full_ids: bool = False
+) -> Rows:
+    """Rows as a table; what is written in a form of its own stands to the right.
+
+    Args:
+        columns: from left to right.
+        rows: one below the other.
+        has_full_ids: ids are not shortened.
+    """
+    rows = list(rows)
+    texts = [_texts(column, rows, is_full=has_full_ids) for column in columns]
+    cells = zip(*texts, strict=True)
+    headings = [Heading(text(column.heading, keep=""), column.form is not None) for column in columns]
+    return Rows(headings, ([text(cell, keep="") for cell in row] for row in cells))
+
+
+def _texts(column: Column, rows: Sequence[Mapping[str, Any]], *, is_full: bool) -> list[str]:
+    found = [column.text(row) for row in rows]
+    return shortened(found) if column.is_id and not is_full else found
 
 
 def number(value: float) -> str:
@@ -92,6 +99,11 @@ def duration(seconds: float) -> str:
             parts.append(f"{int(seconds // length)} {unit}")
             seconds %= length
     return " ".join([*parts, f"{int(seconds)} s"][:2])
+
+
+def age(seconds: float) -> str:
+    """As `duration`, in one unit: `4.2 s`, `3 m`, `2 d`."""
+    return " ".join(duration(seconds).split()[:2])
 
 
 def moment(seconds: float) -> str:

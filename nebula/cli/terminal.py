@@ -31,6 +31,7 @@ from rich.segment import Segment
 from rich.status import Status
 from rich.text import Text
 
+from nebula.cli.layout import Words
 from nebula.visible import encodable_json, visible, visible_json
 
 __all__ = [
@@ -82,8 +83,12 @@ class Screen(Console):
                 yield Segment(visible(segment.text, keep="\n"), segment.style)
 
     def show(self, *parts: RenderableType) -> None:
-        """Tables and texts, one below the other; a bare string may have several lines."""
-        self.print(*(text(part) if isinstance(part, str) else part for part in parts), sep="\n")
+        """Tables and texts, one below the other; a bare string may have several lines.
+
+        Nothing is cut off: a word that is longer than a line goes beyond it.
+        """
+        drawn = (Words(text(part)) if isinstance(part, str) else part for part in parts)
+        self.print(*drawn, sep="\n", crop=False)
 
     def json_line(self, value: Any) -> None:
         """Write one JSON value on one line and flush it: a program may be waiting for it."""

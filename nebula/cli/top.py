@@ -6,7 +6,9 @@ from typing import Annotated
 
 from typer import Option
 
-from nebula.cli.options import AsJson, Url
+from nebula.cli.live import Table
+from nebula.cli.operators import Internal
+from nebula.cli.options import AsJson, FullIds, Url
 from nebula.cli.render import Output
 
 
@@ -15,10 +17,18 @@ def top(
     interval: Annotated[float, Option("--interval", "-i", min=0.2, help="Seconds between two looks.")] = 2.0,
     limit: Annotated[int, Option("--limit", "-n", min=1, max=200, help="Rows of each table.")] = 15,
     once: Annotated[bool, Option("--once", help="One look, after one interval.")] = False,
+    show: Annotated[
+        Table | None, Option(help="The table to begin with. Without it the queues; with --once, two of them.")
+    ] = None,
+    internal: Internal = False,
+    full: FullIds = False,
     broker: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Watch a broker: its rates, deepest queues and busiest connections, until q or Ctrl-C.
+    """Watch a broker: its rates, deepest queues, busiest connections, and principals.
+
+    Keys: 1, 2 and 3 show one of the tables, Tab the next one, q ends it. What has no room on the screen is
+    left out. Without a keyboard the tables are shown by turns.
 
     The line `shares` names the resource that is closest to its limit, and the principal that uses most of its
     share; `nebula principals` has the details.
@@ -28,10 +38,12 @@ def top(
     \b
     Examples:
       nebula top
+      nebula top --show connections
       nebula top --once | jq .rates
     """
     from nebula.cli.asking import ask
-    from nebula.cli.watching import watch
+    from nebula.cli.watching import Wanted, watch
 
     output = Output(as_json=as_json)
-    ask(broker, lambda client: watch(client, output, interval, limit, once=once))
+    wanted = Wanted(interval, limit, show, has_internal=internal, has_full_ids=full)
+    ask(broker, lambda client: watch(client, output, wanted, once=once))

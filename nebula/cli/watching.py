@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-from rich.console import Group
+from rich.console import Group, RenderableType
 
 from nebula.cli.answers import Connections, Principals, Queues, Status, checked
-from nebula.cli.live import screen
+from nebula.cli.layout import Fitted, Words
+from nebula.cli.live import Table, screen
 from nebula.cli.operators import SERVICE
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, duration, number, octets, percent, table
+from nebula.cli.shares import COLUMNS as PRINCIPALS
+from nebula.cli.tables import Column, age, duration, number, octets, percent, table
 from nebula.cli.terminal import text
 from nebula.errors import RemoteError
 
@@ -28,23 +30,21 @@ _QUEUES: Final = (
     Column("queue", "queue"),
     Column("depth", "depth", number),
     Column("un-ACKed", "unacked", number),
-    Column("on disk", "paged_out", number),
     Column("consumers", "consumers", number),
     Column("in/s", "in_per_second", number),
     Column("out/s", "out_per_second", number),
-    Column("oldest", "oldest_seconds", duration),
-    Column("memory", "stored_bytes", octets),
+    Column("oldest", "oldest_seconds", age),
 )
 _CONNECTIONS: Final = (
-    Column("session", "session"),
+    Column("session", "session", is_id=True),
     Column("principal", "principal"),
     Column("peer", "link.peer"),
     Column("un-ACKed", "unacked", number),
     Column("outbox", "outbox_bytes", octets),
     Column("read/s", "read_per_second", octets),
     Column("written/s", "written_per_second", octets),
-    Column("frames/s", "frames_per_second", number),
 )
+_LOOKS_BY_TURNS: Final = 3
 _SLOWEST_ANSWER: Final = 30.0
 
 
@@ -55,6 +55,7 @@ class Sample:
     Attributes:
         at: seconds of any clock that does not jump.
         principals: those that use most of their shares; empty if the broker does not report them.
+        hidden_queues: how many internal queues there are that were not asked for.
     """
 
     at: float
@@ -62,29 +63,112 @@ class Sample:
     queues: list[dict[str, Any]]
     connections: list[dict[str, Any]]
     principals: list[dict[str, Any]]
+    hidden_queues: int
 
 
-async def watch(client: Client, output: Output, interval: float, limit: int, *, once: bool) -> None:
-    """Show looks at a broker, an interval apart, until q is pressed or the task is cancelled.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked at.
+
+    Attributes:
+        interval: seconds between two looks.
+        limit: rows of each table.
+        first: the table that is shown first; None: the queues.
+        has_internal: also queues of Nebula's own.
+        has_full_ids: ids are not shortened.
+    """
+
+    interval: float
+    limit: int
+    first: Table | None = None
+    has_internal: bool = False
+    has_full_ids: bool = False
+
+
+async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -> None:
+    """Show looks at a broker until q is pressed or the task is cancelled.
+
+    A screen has one table at a time: by keys, or by turns where there are none.
 
     Args:
-        limit: rows of each table.
-        once: end after the first.
+        client: connected.
+        output: of the command.
+        wanted: what is shown.
+        once: end after the first look.
 
     Raises:
         NebulaError: there is no answer, or it is an error.
     """
-    with_keys = output.is_for_people and sys.stdin.isatty()
+    with_keys = output.is_for_people and sys.stdin.isatty() and not once
+    turns = Turns(wanted.first or Table.QUEUES, by_keys=with_keys)
+
+    def draw_now(shown: Mapping[str, Any]) -> RenderableType:
+        if not once:
+            return Fitted(*draw(shown, [turns.table], wanted), text(turns.help, keep=""))
+        tables = [Table.QUEUES, Table.CONNECTIONS] if wanted.first is None else [wanted.first]
+        return Group(*draw(shown, tables, wanted))
+
     with _keys_at_once() if with_keys else contextlib.nullcontext():
         async with anyio.create_task_group() as tasks:
-            if with_keys:
-                tasks.start_soon(_leave_at_q, tasks.cancel_scope)
-            with screen(output, draw) as show:
-                async for before, after in _pairs(client, interval, limit):
-                    show(view(before, after))
+            with screen(output, draw_now, is_live=not once) as show:
+                if with_keys:
+                    tasks.start_soon(_obey_keys, tasks.cancel_scope, turns, show)
+                async for before, after in _pairs(client, wanted):
+                    turns.shown = view(before, after)
+                    show(turns.shown)
+                    turns.note_look()
                     if once:
                         break
             tasks.cancel_scope.cancel()
+
+
+class Turns:
+    """Which table is on the screen.
+
+    Args:
+        first: the first one.
+        by_keys: there is somebody who can press keys.
+
+    Attributes:
+        shown: the last look, to be drawn again when a key is pressed.
+    """
+
+    def __init__(self, first: Table, *, by_keys: bool) -> None:
+        self.table = first
+        self.shown: Mapping[str, Any] | None = None
+        self._by_keys, self._looks = by_keys, 0
+
+    @property
+    def help(self) -> str:
+        """The last line of the screen."""
+        tables = list(Table)
+        names = [f"[{one}]" if one is self.table else str(one) for one in tables]
+        if not self._by_keys:
+            return "  ".join(names)
+        keys = "  ".join(f"{number} {name}" for number, name in enumerate(names, 1))
+        return f"{keys}  Tab next  q quit"
+
+    def note_look(self) -> None:
+        """A look was shown: without keys, the next table has its turn after a few."""
+        self._looks += 1
+        if not self._by_keys and self._looks % _LOOKS_BY_TURNS == 0:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """The next table."""
+        tables = list(Table)
+        self.table = tables[(tables.index(self.table) + 1) % len(tables)]
+
+    def obey(self, key: bytes) -> bool:
+        """Do what a key means; whether it means anything."""
+        number = key[0] - ord("1") if key else -1
+        if key in (b"\t", b" "):
+            self.go_on()
+        elif 0 <= number < len(Table):
+            self.table = list(Table)[number]
+        else:
+            return False
+        return True
 
 
 def view(before: Sample, after: Sample) -> dict[str, Any]:
@@ -106,6 +190,7 @@ def view(before: Sample, after: Sample) -> dict[str, Any]:
             row | _link_rates(row["link"], links.get(row["session"]), rate) for row in after.connections
         ],
         "principals": after.principals,
+        "hidden_queues": after.hidden_queues,
     }
 
 
@@ -128,27 +213,38 @@ def _link_rates(now: Mapping[str, Any], then: Mapping[str, Any] | None, rate: An
     }
 
 
-async def _pairs(client: Client, interval: float, limit: int) -> AsyncIterator[tuple[Sample, Sample]]:
+async def _pairs(client: Client, wanted: Wanted) -> AsyncIterator[tuple[Sample, Sample]]:
     """Two looks at a time, an interval apart, for ever."""
-    before = await _look(client, limit)
+    before = await _look(client, wanted)
     while True:
-        await anyio.sleep(interval)
-        after = await _look(client, limit)
+        await anyio.sleep(wanted.interval)
+        after = await _look(client, wanted)
         yield before, after
         before = after
 
 
-async def _look(client: Client, limit: int) -> Sample:
+async def _look(client: Client, wanted: Wanted) -> Sample:
+    limit = wanted.limit
     asking = client.with_options(timeout=_SLOWEST_ANSWER)
 
     async def ask(form: Any, verb: str, parameters: Any = None) -> Any:
         return checked(form, await asking.call(SERVICE, verb, parameters), SERVICE, verb)
 
     status = await ask(Status, "broker.status")
-    queues = await ask(Queues, "queues.list", {"order": "depth", "limit": limit})
+    queues = await ask(
+        Queues, "queues.list", {"order": "depth", "limit": limit, "internal": wanted.has_internal}
+    )
     connections = await ask(Connections, "connections.list", {"order": "traffic", "limit": limit})
     principals = await _principals(ask, limit)
-    return Sample(time.monotonic(), status, queues["rows"], connections["rows"], principals)
+    hidden = queues.get("hidden", 0)
+    return Sample(time.monotonic(), status, queues["rows"], connections["rows"], principals, hidden)
+
+
+_COLUMNS: Final = {
+    Table.QUEUES: _QUEUES,
+    Table.CONNECTIONS: _CONNECTIONS,
+    Table.PRINCIPALS: PRINCIPALS,
+}
 
 
 async def _principals(ask: Callable[..., Awaitable[Any]], limit: int) -> list[dict[str, Any]]:
@@ -163,15 +259,14 @@ async def _principals(ask: Callable[..., Awaitable[Any]], limit: int) -> list[di
     return rows
 
 
-def draw(shown: Mapping[str, Any]) -> Group:
-    """A view as people read it."""
-    return Group(
-        text("\n".join(_summary(shown))),
-        text(""),
-        table(_QUEUES, shown["queues"]),
-        text(""),
-        table(_CONNECTIONS, shown["connections"]),
-    )
+def draw(shown: Mapping[str, Any], tables: Sequence[Table], wanted: Wanted) -> Iterator[RenderableType]:
+    """A view as people read it: the broker in a few lines, and tables."""
+    yield Words(text("\n".join(_summary(shown))))
+    for one in tables:
+        yield text("")
+        yield table(_COLUMNS[one], shown[one], has_full_ids=wanted.has_full_ids)
+        if one is Table.QUEUES and (hidden := shown["hidden_queues"]):
+            yield text(f"internal ones that are hidden: {hidden:,}; --all shows them", "dim")
 
 
 def _summary(shown: Mapping[str, Any]) -> Iterator[str]:
@@ -211,12 +306,17 @@ def _shares(pools: Mapping[str, Any], principals: Sequence[Mapping[str, Any]]) -
     return f"shares: {'; '.join(parts)}" if parts else ""
 
 
-async def _leave_at_q(scope: anyio.CancelScope) -> None:
+async def _obey_keys(
+    scope: anyio.CancelScope, turns: Turns, show: Callable[[Mapping[str, Any]], None]
+) -> None:
     while True:
         await anyio.wait_readable(sys.stdin)
-        if os.read(sys.stdin.fileno(), 1) in (b"q", b"Q", b""):
+        key = os.read(sys.stdin.fileno(), 1)
+        if key in (b"q", b"Q", b""):
             scope.cancel()
             return
+        if turns.obey(key) and turns.shown is not None:
+            show(turns.shown)
 
 
 @contextlib.contextmanager

@@ -201,11 +201,12 @@ def _add_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
         kind: Literal["topic", "last-value"] | None = None,
         after: str = "",
         limit: Limit = 100,
+        internal: bool = True,
     ) -> Listing[TopicRow]:
         """Topics that are subscribed to, and last values, by name; `after` is that of the page before."""
         may_call(request, "topics.list")
         only = None if kind is None else Kind(kind)
-        selection = Selection(pattern, None, after, limit)
+        selection = Selection(pattern, None, after, limit, internal)
         return desk.walk(lambda: desk.administration.topics(selection, only, desk.now))
 
     @responder.verb(name="topic.show")
@@ -323,10 +324,11 @@ def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> Non
         order: Literal["name", "depth", "bytes", "taken"] = "name",
         after: str = "",
         limit: Limit = 100,
+        internal: bool = True,
     ) -> Listing[QueueRow]:
         """Queues by name (`after` is that of the page before), or the first by depth, bytes or what came."""
         may_call(request, "queues.list")
-        selection = Selection(pattern, order if order in QUEUE_RANKS else None, after, limit)
+        selection = Selection(pattern, order if order in QUEUE_RANKS else None, after, limit, internal)
         return desk.walk(lambda: desk.administration.queues(selection, desk.now))
 
     @responder.verb(name="queue.show")

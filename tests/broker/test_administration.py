@@ -98,6 +98,21 @@ def test_list_goes_on_behind_its_last_name_until_all_were_shown(broker: BrokerHa
     assert pages == [["/queue/0", "/queue/1"], ["/queue/2", "/queue/3"], ["/queue/4"]]
 
 
+def test_internal_queues_are_left_out_and_counted_where_they_are_not_wanted(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    for name in ("nebula.inbox.1", "nebula.inbox.2"):
+        alice.subscribe(f"/queue/{name}", "exclusive:true", id=name)
+    alice.publish("/queue/nebulae", "m")
+
+    asked = Selection("/queue/*", "depth", limit=1, has_internal=False)
+    some = result(administration.queues(asked, broker.now))
+    every = result(administration.queues(Selection("/queue/*"), broker.now))
+
+    assert [row.queue for row in some.rows] == ["/queue/nebulae"]
+    assert (some.matched, some.hidden, every.matched, every.hidden) == (1, 2, 3, 0)
+
+
 def test_queues_can_be_listed_by_depth(broker: BrokerHarness) -> None:
     administration = looking_at(broker)
     alice = broker.connect()

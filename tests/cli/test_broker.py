@@ -316,6 +316,17 @@ def test_log_is_json_on_stderr_and_stdout_has_its_line_alone() -> None:
     assert all("event" in json.loads(logged) for logged in err.splitlines())
 
 
+def test_commands_leave_no_line_in_the_log() -> None:
+    with running("broker", "--port", "0", "--store", "memory") as (process, line):
+        for words in (("pub", "orders", "1"), ("queues",), ("services",)):
+            assert nebula(*words, env={"NEBULA_BROKER": line["url"]}).returncode == 0
+        process.terminate()
+        _, err = process.communicate(timeout=20)
+
+    events = [json.loads(logged)["event"] for logged in err.splitlines()]
+    assert not [event for event in events if "session" in event], events
+
+
 def test_second_broker_on_one_port_says_so_and_exits_2() -> None:
     with running("broker", "--port", "0") as (_, line):
         port = str(urlsplit(line["url"]).port)

@@ -204,3 +204,35 @@ def test_job_is_shown_to_people_as_tables() -> None:
     assert shown.rstrip().endswith("begun")
     assert "owner" not in shown
     assert "seq" not in shown
+
+
+# --- ids in short ---
+
+
+def test_job_is_named_by_the_first_characters_of_its_id(ask: Ask) -> None:
+    job = ended(ask, "count", "items:=1")
+    short = job[: len("shop/") + 16].lower()
+
+    for words in (("show", short), ("watch", short), ("cancel", short), ("rerun", short)):
+        done = ask("job", *words)
+        (told,) = lines(done)[-1:]
+
+        assert done.returncode == 0, done.stderr
+        assert job in (told["job"], told.get("rerun_of"))
+    assert [line["text"] for line in lines(ask("job", "log", short))] == ["item 1"]
+    before = json.loads(ask("jobs", "shop", "--before", short[len("shop/") :]).stdout)
+    assert job not in {one["job"] for one in before}
+
+
+def test_short_id_of_several_jobs_is_refused_and_that_of_none_is_not_found(ask: Ask) -> None:
+    first, second = ended(ask, "count", "items:=1"), ended(ask, "count", "items:=1")
+
+    several = ask("job", "show", first[: len("shop/") + 4])
+    none = ask("job", "show", "shop/7ZZZ")
+    alone = ask("job", "show", first[len("shop/") :][:8])
+
+    assert several.returncode == 2
+    assert "is the beginning of more than one: shop/" in several.stderr
+    assert second[:12] in several.stderr
+    assert (none.returncode, "no job that begins with 7ZZZ" in none.stderr) == (1, True)
+    assert alone.returncode == 2

@@ -220,6 +220,69 @@ def test_connections_and_topics_and_sessions_are_listed(ask: Ask, url: str) -> N
     assert topic["summary"]["subscribers"] == 1
 
 
+def test_internal_queues_are_counted_and_shown_where_they_are_asked_for(ask: Ask, url: str) -> None:
+    own = "/queue/nebula.broker"
+    some, every = told(ask("queues")), told(ask("queues", "--all"))
+    named = told(ask("queues", "nebula.*"))
+    topics = told(ask("topics"))
+    terminal = Terminal(url, "queues")
+    text = terminal.read_until(r"hidden: \d+; --all shows them")
+
+    assert terminal.end() == 0
+    assert own not in {row["queue"] for row in some["rows"]}
+    assert some["hidden"] >= 1
+    assert own in {row["queue"] for row in every["rows"]}
+    assert "hidden" not in every
+    assert own in {row["queue"] for row in named["rows"]}
+    assert own not in text
+    assert not any(row["topic"].startswith("X/nebula.") for row in topics["rows"])
+
+
+def test_session_is_named_by_its_first_characters(ask: Ask, url: str) -> None:
+    with Client(url) as client:
+        # Who asks is there only once.
+        looks = [told(ask("connections"))["rows"] for _ in range(2)]
+        first, second = (
+            {row["session"] for row in rows if row["principal"] == "anonymous"} for rows in looks
+        )
+        (session,) = first & second
+        short = session[:8]
+        terminal = Terminal(url, "connections")
+        text = terminal.read_until(rf"{short}\s")
+        full = Terminal(url, "connections", "--full")
+        full.read_until(session)
+        shown = told(ask("connections", short))
+        ended = told(ask("disconnect", short, "--yes"))
+        del client
+
+    assert (terminal.end(), full.end()) == (0, 0)
+    assert session not in text
+    assert shown["summary"]["session"] == session
+    assert ended == {"ended": session}
+
+
+def test_name_that_a_client_has_chosen_is_given_as_a_whole(ask: Ask, url: str) -> None:
+    with Client(url, client_id="abcdef-till"), Client(url, client_id="abcdef"):
+        exact = told(ask("connections", "abcdef"))
+        unknown = ask("disconnect", "abcd", "--yes")
+
+    assert exact["summary"]["session"] == "abcdef"
+    assert unknown.returncode == 1
+    assert "not-found" in unknown.stderr
+
+
+def test_prefix_of_several_sessions_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rows = [{"session": "abcd" + end * 28} for end in "01"]
+    answerer = Answerer({"connections.list": {"rows": rows, "matched": 2}})
+    monkeypatch.setattr("nebula.cli.asking.ask", answerer.ask)
+    env = {"NEBULA_STATE": str(tmp_path), "NEBULA_BROKER": "", "NEBULA_CONTEXTS": str(tmp_path / "none")}
+
+    ended = run(monkeypatch, "disconnect", "abcd", "--yes", env=env)
+
+    assert ended.status == 2
+    assert f"abcd is the beginning of more than one: {rows[0]['session']}" in ended.err
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker with logins, each of which is its own passcode."""
@@ -542,7 +605,9 @@ def test_top_goes_without_principals_where_it_may_not_list_them(tmp_path: Path) 
 def test_top_draws_on_a_terminal_until_q_is_pressed(url: str, client: Client) -> None:
     client.publish("/queue/drawn", 1)
     terminal = Terminal(url, "top", "--interval", "0.2")
-    text = terminal.read_until(r"(?s)nebula \S+, ready.*queue\s+depth.*session\s+principal")
+    text = terminal.read_until(r"(?s)nebula \S+, ready.*queue\s+depth.*q quit")
+    terminal.press("2")
+    terminal.read_until(r"(?s)session\s+principal.*2 \[connections\]")
     assert "/queue/drawn" in text
 
     terminal.press("q")

@@ -14,6 +14,7 @@ FOLDERS = ("nebula", "pyspark_nebula")
 # What may write, and why.
 ALLOWED = {
     "nebula/cli/terminal.py": "it is the one that writes",
+    "nebula/cli/layout.py": "it arranges texts that were made visible",
     "nebula/logs.py": "the log, which makes its facts visible",
     "nebula/browser/__main__.py": "a path of this installation",
     "nebula/spark/host/__main__.py": "the engine host's pipes",

@@ -71,13 +71,23 @@ def test_connect_and_its_end(broker: Served, lines: list[Line]) -> None:
 
     opened = wait_for(broker, lines, "session opened")
     assert opened == {
-        "event": "session opened", "log_level": "info", "principal": "anonymous", "session": session,
+        "event": "session opened", "log_level": "debug", "principal": "anonymous", "session": session,
         "version": "1.2", "address": f"{host}:{port}",
     }  # fmt: skip
     assert wait_for(broker, lines, "session closed") == {
-        "event": "session closed", "log_level": "info", "principal": "anonymous", "session": session,
+        "event": "session closed", "log_level": "debug", "principal": "anonymous", "session": session,
         "reason": "disconnected",
     }  # fmt: skip
+
+
+def test_end_by_an_error_is_told_louder_than_a_leave(broker: Served, lines: list[Line]) -> None:
+    wire, session = connected(broker)
+    wire.say("COMMIT transaction:none")
+    wire.rest()
+    wire.close()
+
+    closed = wait_for(broker, lines, "session closed")
+    assert (closed["session"], closed["log_level"]) == (session, "info")
 
 
 def test_connection_too_many(broker: Served, lines: list[Line]) -> None:
@@ -202,6 +212,22 @@ def test_next_second_has_lines_of_its_own(lines: list[Line]) -> None:
         events.advance(float(now) + 10)
 
     assert [line["event"] for line in lines] == (["session opened"] * 5 + ["further events"]) * 3
+
+
+def test_clients_that_come_and_go_are_told_to_nobody_but_who_debugs(lines: list[Line]) -> None:
+    events = EventLog(Account(Limits()))
+    for _ in range(7):
+        events.debug("session closed", reason="disconnected")
+    events.info("session closed", reason="a bad frame")
+
+    events.flush()
+
+    assert [(line["event"], line["log_level"]) for line in lines] == [
+        *[("session closed", "debug")] * 5,
+        ("session closed", "info"),
+        ("further events", "debug"),
+    ]
+    assert events.counts["session closed"] == 8
 
 
 def test_name_of_a_peers_own_choice_is_cut(lines: list[Line]) -> None:

@@ -370,8 +370,10 @@ need a grant that names the dead letters: `subscribe` with the queue itself, or 
 with `dlq.`, such as `dlq.*`. A glob such as `*` or `*.show` is not enough.
 
 No answer grows with what the broker holds: lists are pages. `matched` says how many there are, and `after`
-is to be handed back for the next page, where the order is by name. A walk over all destinations pauses
-every thousand of them, so that nobody waits for it. Ages are seconds, at least, and known to a part in 256.
+is to be handed back for the next page, where the order is by name. With `internal=false`, queues and topics
+whose names begin with `nebula.`, such as inboxes, are counted as `hidden` and left out. A walk over all
+destinations pauses every thousand of them, so that nobody waits for it. Ages are seconds, at least, and known
+to a part in 256.
 
 Errors are `not-allowed`, `not-found`, `bad-parameters`, `bad-pattern` (a malformed glob), `bad-target` (no
 queue to put dead letters into), `hosted` (a service in the broker's own process is not to be ended),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["RANDOM_BYTES", "is_ulid", "new_ulid", "qualified", "unqualified"]
+__all__ = ["RANDOM_BYTES", "ULID_LENGTH", "is_ulid", "new_ulid", "qualified", "unqualified"]
 
 RANDOM_BYTES: Final = 10
+
+ULID_LENGTH: Final = 26
+"""Characters of a ULID."""
 
 # Crockford's base 32. The first character holds three bits only: 26 times 5 is two more than 128.
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

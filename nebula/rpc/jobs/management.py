@@ -31,6 +31,9 @@ __all__ = ["management_verbs"]
 _LONGEST_WAIT: Final = 25.0
 _MOST_LISTED: Final = 200
 
+# Of a ULID: see `identifiers`.
+_PREFIX: Final = "^[0-7][0-9A-HJKMNP-TV-Z]{0,25}$"
+
 _KEBAB_CASE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -93,6 +96,7 @@ class _JobVerbs:
         text: str | None = None,
         limit: Annotated[int, Field(ge=1, le=_MOST_LISTED)] = 50,
         before: str | None = None,
+        prefix: Annotated[str, Field(pattern=_PREFIX)] | None = None,
     ) -> dict[str, Any]:
         """List jobs, the last accepted first; `next`, if it is not null, as `before` gives the page after it.
 
@@ -105,9 +109,10 @@ class _JobVerbs:
             text: only those whose note or error, as they were written, have it; A to Z in either case.
             limit: how many at most.
             before: a job; only those accepted before it.
+            prefix: the first characters of their ULIDs.
         """
         states = tuple(state) if isinstance(state, list) else None if state is None else (state,)
-        chosen = JobFilter(states, verb, owner, since, until, text)
+        chosen = JobFilter(states, verb, owner, since, until, text, prefix)
         ulid = None if before is None else self._ulid(before)
         if ulid is not None:
             await self._service.inquiries.find(ulid)

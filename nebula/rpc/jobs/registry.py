@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from nebula.errors import NebulaError
 from nebula.rpc.jobs.counting import ENDED, HELD_BYTES, LINE_BYTES
+from nebula.rpc.jobs.identifiers import ULID_LENGTH
 from nebula.rpc.jobs.record import JobRecord, LogLine
 from nebula.rpc.jobs.rows import COLUMNS, octets, record_of, row_of, size_of
 from nebula.rpc.jobs.states import JobState, require_transition
@@ -63,6 +64,7 @@ class JobFilter(NamedTuple):
         since: accepted then or later.
         until: accepted before.
         text: is in their note or their error, in upper or lower case.
+        prefix: the first characters of their ULIDs.
     """
 
     states: tuple[JobState, ...] | None = None
@@ -71,6 +73,7 @@ class JobFilter(NamedTuple):
     since: float | None = None
     until: float | None = None
     text: str | None = None
+    prefix: str | None = None
 
 
 class OwnerBytes(NamedTuple):
@@ -425,9 +428,17 @@ class JobRegistry(ABC):
             ("accepted_at >= ?", (chosen.since,)),
             ("accepted_at < ?", (chosen.until,)),
             (f"(note {like} OR {self._message_of_error} {like})", (text, text)),
+            ("id BETWEEN ? AND ?", _range_of(chosen.prefix)),
         ]
         given = [(clause, values) for clause, values in wanted if values and values[0] is not None]
         return [clause for clause, _ in given], [value for _, values in given for value in values]
+
+
+def _range_of(prefix: str | None) -> tuple[str | None, str | None]:
+    """The first and the last ULID that begin so."""
+    if prefix is None:
+        return None, None
+    return prefix.ljust(ULID_LENGTH, "0"), prefix.ljust(ULID_LENGTH, "Z")
 
 
 def _held(record: JobRecord, size: int) -> int:

@@ -158,6 +158,19 @@ class RegistrySuite:
         assert registry.page(JobFilter(states=(JobState.DONE,)), 3) == []
         assert len(registry.page(JobFilter(verb="count"), 100)) == 7
 
+    def test_jobs_are_found_by_the_first_characters_of_their_ids(self, registry: JobRegistry) -> None:
+        ids = ["01JD3Z7VTP5W0Q4YH2X8K6M9NA", "01JD3Z7VTP5W0Q4YH2X8K6M9NB", "01JD3Z7VTZ5W0Q4YH2X8K6M9NB"]
+        for place, ulid in enumerate(ids):
+            registry.insert(job(place, id=ulid))
+
+        def found(prefix: str) -> list[str]:
+            return sorted(one.id for one in registry.page(JobFilter(prefix=prefix), 10))
+
+        assert found("01JD3Z7VT") == ids
+        assert found("01JD3Z7VTP") == ids[:2]
+        assert found(ids[1]) == ids[1:2]
+        assert found("01JD3Z7VTX") == []
+
     def test_jobs_that_were_taken_over_are_listed_by_when_they_were_accepted(
         self, registry: JobRegistry
     ) -> None:
