@@ -8,7 +8,14 @@ from functools import partial
 import anyio
 
 from nebula.rpc.jobs.board import JobBoard
-from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, JobRunner, Progress
+from nebula.rpc.jobs.runner import (
+    ENGINE_LOST,
+    JobFailure,
+    JobListener,
+    JobOutput,
+    JobRunner,
+    Progress,
+)
 from nebula.rpc.jobs.work import Moment
 
 __all__ = ["BoardListener"]
@@ -84,9 +91,9 @@ class BoardListener(JobListener):
         self._board.slots_free((job, attempt), self._now())
         self._settle()
 
-    def on_lost(self, job: str, attempt: int, reason: str) -> None:
+    def on_lost(self, job: str, attempt: int, reason: str, *, code: str = ENGINE_LOST) -> None:
         """See `JobListener`."""
-        self._board.lost((job, attempt), reason, self._now())
+        self._board.lost((job, attempt), reason, self._now(), code=code)
         self._settle()
 
     def on_log(self, job: str, attempt: int, text: str) -> None:
