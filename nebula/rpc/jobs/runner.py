@@ -12,8 +12,8 @@ import anyio
 from nebula.rpc.jobs.context import Job
 
 __all__ = [
-    "ENGINE_LOST", "OUT_OF_MEMORY", "JobFailure", "JobListener", "JobMiddleware", "JobOutput", "JobRunner", "JobTask", "Progress",
-    "TaskCounts",
+    "ENGINE_LOST", "OUT_OF_MEMORY", "JobFailure", "JobListener", "JobMiddleware", "JobOutput", "JobRunner",
+    "JobTask", "Progress", "TaskCounts",
 ]  # fmt: skip
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_jsonable_python
+from pyspark.sql.types import StructType
 
 from nebula.spark.host.footer import FooterError, add_metadata
+from nebula.spark.host.readable import readable
 
 # Under this key of a file's metadata stands the id of the job that wrote it.
 JOB_KEY = "nebula.job"
@@ -43,8 +45,13 @@ def sign(file: Path, job: str) -> int:
     return rows
 
 
-def first_rows(files: Sequence[Path]) -> list[dict[str, Any]] | None:
-    """The first rows in JSON, some kilobytes at most; None if not even one is that small."""
+def first_rows(files: Sequence[Path], table: StructType) -> list[dict[str, Any]] | None:
+    """The first rows in JSON, some kilobytes at most; None if not even one is that small.
+
+    Args:
+        files: of the table.
+        table: its columns: Parquet has no types for some of Spark's.
+    """
     from pyarrow import parquet
 
     rows: list[dict[str, Any]] = []
@@ -53,8 +60,12 @@ def first_rows(files: Sequence[Path]) -> list[dict[str, Any]] | None:
             for batch in opened.iter_batches(batch_size=_PREVIEW_ROWS):
                 rows += batch.to_pylist()
                 if len(rows) >= _PREVIEW_ROWS:
-                    return _bounded(rows[:_PREVIEW_ROWS])
-    return _bounded(rows)
+                    return _preview(rows[:_PREVIEW_ROWS], table)
+    return _preview(rows, table)
+
+
+def _preview(rows: list[dict[str, Any]], table: StructType) -> list[dict[str, Any]] | None:
+    return _bounded([readable(row, table) for row in rows])
 
 
 def _bounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:

@@ -209,7 +209,22 @@ def test_condition_on_what_is_no_folder_is_told(spark: Engine, data: Path) -> No
     failure = _run(spark, "rows", data, options={"where": "machine = 1"}).failure
 
     assert failure.code == "data"
+    assert "on the columns of folders (date, hour), and `machine` is none of them" in failure.message
+
+
+def test_condition_that_is_no_sql_is_told(spark: Engine, data: Path) -> None:
+    failure = _run(spark, "rows", data, options={"where": "hour ="}).failure
+
+    assert failure.code == "data"
     assert "where= is no condition on date, hour" in failure.message
+
+
+def test_refused_query_leaves_its_stack_in_the_engines_log_alone(spark: Engine, state: Path) -> None:
+    ended = _run(spark, "misspelt", "")
+
+    assert "`ids`" in ended.failure.message
+    assert not any("stacktrace" in line for line in ended.log)
+    assert "stacktrace" in next(state.rglob("engine.err")).read_text()
 
 
 @pytest.mark.parametrize("reader", READERS)
