@@ -36,7 +36,7 @@ def skipped(ctx: Job, path: str, options: dict[str, Any]) -> dict[str, Any]:
     return {"rows": count, "skipped": {each.path: each.problem for each in ctx.read.skipped}}
 
 
-def misspelt(ctx: Job, path: str, options: dict[str, Any]) -> int:
+def misspelt(ctx: Job) -> int:
     """A query that Spark refuses."""
     return ctx.spark.range(3).select("ids").count()
 

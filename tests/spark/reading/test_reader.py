@@ -220,7 +220,7 @@ def test_condition_that_is_no_sql_is_told(spark: Engine, data: Path) -> None:
 
 
 def test_refused_query_leaves_its_stack_in_the_engines_log_alone(spark: Engine, state: Path) -> None:
-    ended = _run(spark, "misspelt", "")
+    ended = Ended(spark, "misspelt", {})
 
     assert "`ids`" in ended.failure.message
     assert not any("stacktrace" in line for line in ended.log)
