@@ -146,7 +146,7 @@ def _add_schemas(responder: Responder, registry: Registry, may_call: Callable[[R
 def _refuse_schemas(responder: Responder) -> None:
     """Say what the verbs of schemas need, in a broker without a folder for them."""
     for verb in ("schema.list", "schema.get", "schema.register"):
-        responder.verb(_no_schemas, name=verb)
+        responder.verb(name=verb)(_no_schemas)
 
 
 def _no_schemas(definition: Any = None, fingerprint: str | None = None, name: str | None = None) -> None:  # noqa: ARG001

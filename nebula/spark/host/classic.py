@@ -157,7 +157,9 @@ class ClassicSession:
 
     def name_thread(self, name: str) -> None:
         """Say what the JVM's thread of the calling one is called: PySpark has one for each."""
-        self.context._jvm.java.lang.Thread.currentThread().setName(name)
+        jvm = self.context._jvm
+        assert jvm is not None  # a context of ours has one
+        jvm.java.lang.Thread.currentThread().setName(name)
 
     def place(self, group: str, priority: int) -> ClassicPlace:
         """See `Session`."""
@@ -214,7 +216,7 @@ class ClassicPlace:
         self._counter.count(self._java)
         self._rows = self._all_rows()
         self._stages |= self._counter.stages
-        self._tag = tag_of(self._group, self._steps)
+        self._tag = tag_of(self.group, self._steps)
         context.addJobTag(self._tag)
         self._counter = TaskCounter(self._tag)
 

@@ -30,7 +30,7 @@ ORDER: Final[tuple[Name, ...]] = ("spark-avro", "polars", "hive", "fastavro")
 # Of many small files the time that each one takes counts more than what is in it (decision 0054): from this
 # many on, and below these sizes on average, polars and fastavro take less of it than Spark does.
 _MANY: Final = 100
-_SMALL_BYTES: Final[Mapping[Name, int]] = {"polars": 64 << 10, "fastavro": 8 << 10}
+_SMALL_BYTES: Final[Mapping[Name, int]] = {"polars": 16 << 10, "fastavro": 4 << 10}
 
 # The class is in Spark's own jars; the name `avro` comes with the jar spark-avro, or from who sells Spark.
 _SPARKS_NAMES: Final = ("org.apache.spark.sql.avro.AvroFileFormat", "avro")
