@@ -86,6 +86,8 @@ def own_responder(assembly: Assembly) -> Responder:
     if assembly.registry is not None:
         _add_schemas(responder, assembly.registry, may_call)
         _add_bindings(responder, assembly)
+    else:
+        _refuse_schemas(responder)
     return responder
 
 
@@ -139,6 +141,21 @@ def _add_schemas(responder: Responder, registry: Registry, may_call: Callable[[R
             return _entry(registry.register(definition))
         except AvroError as error:
             raise VerbError("bad-schema", str(error)) from error
+
+
+def _refuse_schemas(responder: Responder) -> None:
+    """Say what the verbs of schemas need, in a broker without a folder for them."""
+    for verb in ("schema.list", "schema.get", "schema.register"):
+        responder.verb(name=verb)(_no_schemas)
+
+
+def _no_schemas(definition: Any = None, fingerprint: str | None = None, name: str | None = None) -> None:  # noqa: ARG001
+    """Not to be had here: this broker was started without `--schemas`."""
+    # The code of a verb that is not there: readers of Avro go by it.
+    raise VerbError(
+        "unknown-verb",
+        'this broker keeps no schemas: start it with --schemas DIR, or with schemas = "DIR" in its settings',
+    )
 
 
 def _add_bindings(responder: Responder, assembly: Assembly) -> None:

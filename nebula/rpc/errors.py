@@ -74,8 +74,16 @@ _TABLE: Final = (
     ErrorCode(
         "result-too-large", "The result is larger than a reply may be, or than the engine may collect."
     ),
-    ErrorCode("out-of-memory", "The engine ran out of memory.", is_retryable=True),
-    ErrorCode("engine-lost", "The engine died under the job.", is_retryable=True),
+    ErrorCode(
+        "out-of-memory",
+        "The job ran out of memory, or its engine did and this job took it.",
+        is_retryable=True,
+    ),
+    ErrorCode(
+        "engine-lost",
+        "The engine died under the job, be it that another job took its memory.",
+        is_retryable=True,
+    ),
     ErrorCode("job", "The job's own code raised an exception."),
 )
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nebula.rpc.jobs.runner import (
+    ENGINE_LOST,
+    OUT_OF_MEMORY,
     JobFailure,
     JobListener,
     JobOutput,
@@ -24,6 +26,7 @@ Key = tuple[str, int]
 class _Open:
     task: JobTask
     is_cancelling: bool = False
+    has_starved: bool = False
 
 
 class JobBook:
@@ -120,7 +123,7 @@ class JobBook:
             if job.is_cancelling:
                 self._listener.on_cancelled(*key, slots_free=True)
             else:
-                self._listener.on_lost(*key, reason)
+                self._listener.on_lost(*key, reason, code=OUT_OF_MEMORY if job.has_starved else ENGINE_LOST)
         for key in settling:
             self._listener.on_slots_free(*key)
 
@@ -132,6 +135,9 @@ class JobBook:
             case lines.Stuck():
                 self._stuck.add((line.job, line.attempt))
                 self._listener.on_log(line.job, line.attempt, "cancelled, but its code does not stop")
+            case lines.Starved():
+                if (starved := self._open.get((line.job, line.attempt))) is not None:
+                    starved.has_starved = True
             case lines.Started() | lines.Progressed() | lines.Logged():
                 if (line.job, line.attempt) in self._open:
                     self._hear_running(line)

@@ -220,6 +220,14 @@ class Stuck:
 
 
 @dataclass(frozen=True, slots=True)
+class Starved:
+    """The engine ran out of memory, and this job is the one that wanted it: `Bye` follows."""
+
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Bye:
     """The host's last line: it ends on purpose, for this reason."""
 
@@ -240,6 +248,7 @@ Event = (
     | Cancelled
     | SlotsFree
     | Stuck
+    | Starved
     | Bye
 )
 Line = Command | Event
@@ -248,7 +257,7 @@ _KINDS: dict[str, type[Any]] = {
     kind.__name__.lower(): kind
     for kind in (
         *(Configure, Submit, Cancel, Stop, Hello, Ready, Broken, Beat, Started),
-        *(Progressed, Logged, Done, Failed, Cancelled, SlotsFree, Stuck, Bye),
+        *(Progressed, Logged, Done, Failed, Cancelled, SlotsFree, Stuck, Starved, Bye),
     )
 }
 _FIELDS = {kind: [field.name for field in dataclasses.fields(kind)] for kind in _KINDS.values()}

@@ -35,7 +35,7 @@ def main() -> int:
     """Run the demo; the result is the exit status."""
     end_in_order()
     console = Console(highlight=False)
-    with tempfile.TemporaryDirectory(prefix="nebula-cluster-") as name:
+    with tempfile.TemporaryDirectory(prefix="nebula-cluster-", ignore_cleanup_errors=True) as name:
         try:
             is_equal = Demo(console, Path(name)).play()
         except (JavaNotFound, DemoFailed, NebulaError) as error:
@@ -57,9 +57,11 @@ class Demo:
         self._answers: dict[str, dict[str, Any]] = {}
         self._seconds: dict[str, dict[str, float]] = {}
         self._url = ""
+        self._began = time.perf_counter()
 
     def play(self) -> bool:
         """Run all acts; whether the answers were equal."""
+        self._say("writing readings, starting a broker and a service with Spark on this machine")
         ledger = write_readings(self._folder / "readings")
         with program("broker", ["broker", "--port", "0"], dict(os.environ), self._folder) as [broker]:
             self._url = broker["url"]
@@ -70,7 +72,12 @@ class Demo:
         self._console.print("[dim]broker, services, cluster and Connect server have ended[/]")
         return self._show(ledger)
 
+    def _say(self, text: str) -> None:
+        """Tell what takes its time from here on."""
+        self._console.print(f"[dim]{time.perf_counter() - self._began:3.0f} s[/] {text} …")
+
     def _play_on_cluster(self) -> None:
+        self._say("starting a master and two workers, and the service on them")
         with cluster(self._made("machines")) as machines:
             self._console.print(f"[dim]a master and two workers:[/] {machines.master}")
             with self._service("cluster", machines.master, machines.conf) as client:
@@ -78,6 +85,7 @@ class Demo:
                 self._kill_a_worker(client, machines)
 
     def _play_through_connect(self) -> None:
+        self._say("starting a Connect server, and the service at it")
         with connect_server(self._made("server")) as server:
             remote = f"sc://{server.address}"
             self._console.print(f"[dim]a Connect server:[/] {remote}")
@@ -116,6 +124,7 @@ class Demo:
             "busy_hours": {},
             "hourly_turnover": {"path": str(self._folder / "readings")},
         }
+        self._say(f"{place}: a first job, which waits until Spark is up")
         # The first job of an engine waits for its start, and for Java to warm up.
         client.start("cluster", "slow_sum", {"tasks": 2, "seconds": 0.0}).result()
         for verb, parameters in jobs.items():
@@ -123,9 +132,10 @@ class Demo:
             answer = client.start("cluster", verb, parameters).result()
             self._answers.setdefault(verb, {})[place] = answer
             self._seconds.setdefault(verb, {})[place] = time.perf_counter() - began
-            self._console.print(f"  {place}: {verb} is done")
+            self._console.print(f"  {place}: {verb} is done in {self._seconds[verb][place]:.1f} s")
 
     def _kill_a_worker(self, client: Client, machines: Cluster) -> None:
+        self._say("a job of some seconds, under which a worker is killed")
         job = client.start("cluster", "slow_sum", progress_every=0.1)
         _watch_until(job, 0.2)
         machines.workers[-1].kill()
@@ -135,6 +145,7 @@ class Demo:
         self._console.print("a worker was killed under a job, and the job is [bold]done[/]")
 
     def _cancel_one(self, client: Client) -> None:
+        self._say("a long job, which is cancelled")
         job = client.start("cluster", "slow_sum", {"tasks": 1000}, progress_every=0.1)
         _watch_until(job, 0.0)
         job.cancel()

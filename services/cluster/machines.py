@@ -192,9 +192,16 @@ def _home() -> Path:
 def _environment(folder: Path) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
     java = {name: value for name, value in find_java(folder / "java").environment().items() if value}
+    scratch = folder / "scratch"
+    scratch.mkdir(exist_ok=True)
+    # What is killed leaves its files: they go with the folder. Java, which they all are, asks for no TMPDIR.
+    options = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={scratch} -XX:-UsePerfData"
     return {
         **inherited,
         **java,
+        "TMPDIR": str(scratch),
+        "SPARK_LOCAL_DIRS": str(scratch),
+        "JAVA_TOOL_OPTIONS": options.strip(),
         "SPARK_HOME": str(_home()),
         # Web pages and all other ports would listen on every interface.
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -47,6 +47,14 @@ def schemas(tmp_path: Path) -> Path:
     return folder
 
 
+def test_broker_without_schemas_says_what_to_do() -> None:
+    with asking() as ask, pytest.raises(RemoteError) as caught:
+        ask("schema.register", definition=READING)
+
+    assert caught.value.code == "unknown-verb"
+    assert "start it with --schemas DIR" in str(caught.value)
+
+
 def code_of(ask: Ask, verb: str, **parameters: Any) -> str:
     with pytest.raises(RemoteError) as caught:
         ask(verb, **parameters)

@@ -246,3 +246,26 @@ def ignores_cancel(ctx: Job, began: str | None = None) -> None:
     if began is not None:
         Path(began).touch()
     time.sleep(3600)
+
+
+def count_for_ever(ctx: Job) -> NoReturn:
+    """Small queries, which take little memory, one after another."""
+    while True:
+        ctx.spark.range(1000).count()
+        time.sleep(0.05)
+
+
+def gather(ctx: Job) -> int:
+    """An array that is larger than a small heap, in a task that has run for two seconds."""
+    slept = "reflect('java.lang.Thread', 'sleep', id + 2000L)"
+    row = ctx.spark.range(0, 1, 1, 1).selectExpr(f"array_repeat({slept}, 500000000) AS all")
+    counted: int = row.selectExpr("size(all)").collect()[0][0]
+    return counted
+
+
+def hoard(ctx: Job) -> int:
+    """As much in the thread that speaks for the job in the JVM, outside of any task."""
+    jvm = ctx.spark.sparkContext._jvm
+    assert jvm is not None
+    counted: int = jvm.java.util.Collections.nCopies(500_000_000, "x").toArray().length
+    return counted

@@ -39,6 +39,15 @@ def odd_values(ctx: Job) -> Any:
     )
 
 
+def intervals_and_variants(ctx: Job) -> Any:
+    return ctx.spark.sql(
+        "SELECT make_ym_interval(1, 2) AS months, -make_ym_interval(0, 3) AS ago,"
+        ' make_dt_interval(1, 2, 3, 4.5) AS time, parse_json(\'{"a": [1, "b"]}\') AS value,'
+        " array(make_ym_interval(2, 0)) AS several, named_struct('v', parse_json('7')) AS inside,"
+        " map('k', make_dt_interval(0, 1)) AS by_name"
+    )
+
+
 def huge_rows(ctx: Job) -> Any:
     return ctx.spark.sql("SELECT repeat('x', 100000) AS text FROM range(3)")
 

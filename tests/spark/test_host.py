@@ -41,7 +41,7 @@ def test_users_settings_win_over_ours(tmp_path: Path) -> None:
     conf = spark_conf(configure(tmp_path, conf=theirs))
 
     assert conf["spark.scheduler.mode"] == "FIFO"
-    assert conf["spark.driver.extraJavaOptions"].startswith("-XX:+ExitOnOutOfMemoryError ")
+    assert conf["spark.driver.extraJavaOptions"].startswith("-XX:+CrashOnOutOfMemoryError ")
     assert conf["spark.driver.extraJavaOptions"].endswith(" -Dtheirs=1")
 
 

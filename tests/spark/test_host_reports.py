@@ -81,6 +81,22 @@ def test_preview_has_the_values_that_json_lacks_as_text_and_is_left_out_when_row
     assert spark.told.all("H", "done")[-1].preview is None
 
 
+def test_preview_has_intervals_and_variants_as_people_read_them(spark: Engine) -> None:
+    run(spark, "I", "intervals_and_variants")
+
+    assert spark.told.all("I", "done")[-1].preview == [
+        {
+            "months": "P1Y2M",
+            "ago": "-P3M",
+            "time": "P1DT2H3M4.5S",
+            "value": {"a": [1, "b"]},
+            "several": ["P2Y"],
+            "inside": {"v": 7},
+            "by_name": [["k", "PT1H"]],
+        }
+    ]
+
+
 def test_output_at_a_place_of_the_jobs_own_is_signed_and_told_in_its_log(
     spark: Engine, tmp_path: Path
 ) -> None:

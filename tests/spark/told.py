@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from nebula.rpc.jobs.runner import JobFailure, JobOutput, JobRunner, JobTask, Progress
+from nebula.rpc.jobs.runner import ENGINE_LOST, JobFailure, JobOutput, JobRunner, JobTask, Progress
 
 
 class Told:
@@ -17,6 +17,7 @@ class Told:
 
     def __init__(self) -> None:
         self.of: dict[str, list[tuple[str, Any]]] = {}
+        self.codes: dict[str, str] = {}  # of jobs that were lost
         self._changed = anyio.Event()
 
     def on_starting(self, job: str, attempt: int, incarnation: str) -> None:
@@ -40,7 +41,8 @@ class Told:
     def on_slots_free(self, job: str, attempt: int) -> None:
         self._tell(job, "slots_free", attempt)
 
-    def on_lost(self, job: str, attempt: int, reason: str) -> None:
+    def on_lost(self, job: str, attempt: int, reason: str, *, code: str = ENGINE_LOST) -> None:
+        self.codes[job] = code
         self._tell(job, "lost", reason)
 
     def on_log(self, job: str, attempt: int, text: str) -> None:

@@ -13,11 +13,11 @@ from typing import Any, Final, Literal, NamedTuple
 
 from nebula.rpc.jobs.open_job import UNRUN, Key, OpenJob, short
 from nebula.rpc.jobs.record import JobRecord
-from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress
+from nebula.rpc.jobs.runner import ENGINE_LOST, JobFailure, JobOutput, Progress
 from nebula.rpc.jobs.states import JobState
 from nebula.rpc.jobs.steps import with_steps_over
 from nebula.rpc.jobs.turns import Turns
-from nebula.rpc.jobs.verb import ENGINE_LOST, JobVerb
+from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.jobs.waiting import Standing
 from nebula.rpc.jobs.work import Cancel, Effect, Ended, Keep, Moment, Submit, Work
 
@@ -316,10 +316,10 @@ class JobBoard:
         job = self._find(key)
         return None if job is None else job.record
 
-    def lost(self, key: Key, reason: str, now: Moment) -> None:
+    def lost(self, key: Key, reason: str, now: Moment, *, code: str = ENGINE_LOST) -> None:
         """What ran it is gone."""
         if (job := self._take_back(key)) is not None:
-            self._lose(job, reason, now)
+            self._lose(job, reason, now, code)
         self.dispatch(now)
 
     def log(self, key: Key, text: str, now: Moment) -> None:
@@ -390,16 +390,16 @@ class JobBoard:
             case _:
                 self._cancel(job, JobState.TIMED_OUT, now)
 
-    def _lose(self, job: OpenJob, reason: str, now: Moment) -> None:
+    def _lose(self, job: OpenJob, reason: str, now: Moment, code: str = ENGINE_LOST) -> None:
         record = job.record
         self._note_line(job, f"attempt {record.attempt} was lost: {reason}", now)
         if record.state is JobState.CANCELLING:
             # Whoever wanted it to end has that: it runs no more.
             self._end_as_wanted(job, now)
             return
-        delay = None if job.verb is None else job.verb.retry_after(ENGINE_LOST, record.attempt)
+        delay = None if job.verb is None else job.verb.retry_after(code, record.attempt, is_lost=True)
         if delay is None:
-            self._end(job, JobState.LOST, now, error=JobFailure(ENGINE_LOST, short(reason)))
+            self._end(job, JobState.LOST, now, error=JobFailure(code, short(reason)))
         else:
             self._run_again(job, reason, now, delay)
 

@@ -10,7 +10,14 @@ import anyio
 from nebula.logs import get_logger
 from nebula.rpc.jobs.board import JobBoard
 from nebula.rpc.jobs.record import whose
-from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, JobRunner, Progress
+from nebula.rpc.jobs.runner import (
+    ENGINE_LOST,
+    JobFailure,
+    JobListener,
+    JobOutput,
+    JobRunner,
+    Progress,
+)
 from nebula.rpc.jobs.work import Moment
 
 __all__ = ["BoardListener"]
@@ -88,14 +95,20 @@ class BoardListener(JobListener):
         self._board.slots_free((job, attempt), self._now())
         self._settle()
 
-    def on_lost(self, job: str, attempt: int, reason: str) -> None:
+    def on_lost(self, job: str, attempt: int, reason: str, *, code: str = ENGINE_LOST) -> None:
         """See `JobListener`."""
         record = self._board.running((job, attempt))
         if record is not None:
             _log.warning(
-                "job lost", job=job, verb=record.verb, attempt=attempt, reason=reason, **whose(record)
+                "job lost",
+                job=job,
+                verb=record.verb,
+                attempt=attempt,
+                code=code,
+                reason=reason,
+                **whose(record),
             )
-        self._board.lost((job, attempt), reason, self._now())
+        self._board.lost((job, attempt), reason, self._now(), code=code)
         self._settle()
 
     def on_log(self, job: str, attempt: int, text: str) -> None:

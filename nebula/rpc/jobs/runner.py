@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import anyio
 
 from nebula.rpc.jobs.context import Job
 
 __all__ = [
-    "JobFailure", "JobListener", "JobMiddleware", "JobOutput", "JobRunner", "JobTask", "Progress",
-    "TaskCounts",
+    "ENGINE_LOST", "OUT_OF_MEMORY", "JobFailure", "JobListener", "JobMiddleware", "JobOutput", "JobRunner",
+    "JobTask", "Progress", "TaskCounts",
 ]  # fmt: skip
+
+
+ENGINE_LOST: Final = "engine-lost"
+"""The code of a job whose run died with what ran it."""
+
+OUT_OF_MEMORY: Final = "out-of-memory"
+"""The code of a job that had no memory left, whether what ran it died of that or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +141,8 @@ class JobListener(Protocol):
     def on_slots_free(self, job: str, attempt: int) -> None:
         """What a cancelled job still held is free now."""
 
-    def on_lost(self, job: str, attempt: int, reason: str) -> None:
-        """Whatever ran it is gone."""
+    def on_lost(self, job: str, attempt: int, reason: str, *, code: str = ENGINE_LOST) -> None:
+        """Whatever ran it is gone; with `OUT_OF_MEMORY` this job has taken what memory there was."""
 
     def on_log(self, job: str, attempt: int, text: str) -> None:
         """A line for the job's log."""

@@ -18,6 +18,7 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.finite import check_finite
 from nebula.rpc.hints import name_of
 from nebula.rpc.jobs.context import Job
+from nebula.rpc.jobs.runner import ENGINE_LOST, OUT_OF_MEMORY
 from nebula.rpc.signature import (
     Arguments,
     Signature,
@@ -28,10 +29,10 @@ from nebula.rpc.signature import (
     refuse_unannotated,
 )
 
-__all__ = ["ENGINE_LOST", "JobVerb"]
+__all__ = ["JobVerb"]
 
-# The code of a job whose run died with what ran it.
-ENGINE_LOST: Final = "engine-lost"
+# By the death of an engine one of its jobs may be at fault, and not always is it known which.
+_DEATHS: Final = frozenset({ENGINE_LOST, OUT_OF_MEMORY})
 
 _LONGEST_DELAY: Final = 600.0
 _MAX_KEY_LENGTH: Final = 256
@@ -50,7 +51,9 @@ class JobVerb:
             that it returns refuses the request, in these words. Quick and without side effects.
         on_lost: what happens when whatever ran it dies: `rerun` only if it may run twice.
         retry_on: codes of failures after which it is run again, only if it may run twice: `worker-crashed`,
-            `out-of-memory`, those of its own `JobError`s; with `engine-lost` a lost run waits likewise.
+            `out-of-memory`, those of its own `JobError`s. A run that is lost with its engine is run again
+            with `engine-lost` as well as with `out-of-memory`: an engine that has no memory left takes all
+            its jobs with it, and which of them took the memory is not always known.
         retry_delay: seconds between a failure of `retry_on` and the second attempt; for each further one
             twice as long, 600 at most. What `on_lost` runs again does not wait.
         retries: how often it is run again, at most.
@@ -136,14 +139,22 @@ class JobVerb:
         """Whether its code is a coroutine function."""
         return inspect.iscoroutinefunction(self.function)
 
-    def retry_after(self, code: str, attempt: int) -> float | None:
-        """Seconds after which a job whose attempt of this number ended so gets another one, or None."""
+    def retry_after(self, code: str, attempt: int, *, is_lost: bool = False) -> float | None:
+        """Seconds after which a job whose attempt of this number ended so gets another one, or None.
+
+        Args:
+            code: it failed with, or was lost with.
+            attempt: its number, from 1 on.
+            is_lost: what ran it is gone.
+        """
         if attempt > self.retries:
             return None
-        if code in self.retry_on:
+        is_lost = is_lost or code == ENGINE_LOST
+        codes = _DEATHS if is_lost else {code}
+        if not codes.isdisjoint(self.retry_on):
             # Two to the power of some thousands is no float any more.
             return min(self.retry_delay * 2.0 ** min(attempt - 1, 50), _LONGEST_DELAY)
-        return 0.0 if code == ENGINE_LOST and self.on_lost == "rerun" else None
+        return 0.0 if is_lost and self.on_lost == "rerun" else None
 
     def exclusive_key(self, arguments: Arguments) -> str | None:
         """The key of the jobs that must not run beside one with these arguments.

@@ -10,7 +10,14 @@ import anyio
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, JobRunner, JobTask
+from nebula.rpc.jobs.runner import (
+    ENGINE_LOST,
+    JobFailure,
+    JobListener,
+    JobOutput,
+    JobRunner,
+    JobTask,
+)
 
 __all__ = ["W3C", "TracedRunner", "fail", "job_facts"]
 
@@ -118,7 +125,7 @@ class _EndsSpans:
         self._end(job, attempt, "cancelled")
         self._inner.on_cancelled(job, attempt, slots_free=slots_free)
 
-    def on_lost(self, job: str, attempt: int, reason: str) -> None:
+    def on_lost(self, job: str, attempt: int, reason: str, *, code: str = ENGINE_LOST) -> None:
         """See `JobListener`."""
         self._end(job, attempt, "lost")
-        self._inner.on_lost(job, attempt, reason)
+        self._inner.on_lost(job, attempt, reason, code=code)

@@ -113,9 +113,17 @@ class Host:
         traceback.print_exception(error)
         self.leave(None, _STATUS_FAULT)
 
-    def leave(self, reason: str | None, status: int) -> NoReturn:
-        """Say why, end every process of this engine, and exit. The first reason counts."""
+    def leave(self, reason: str | None, status: int, died: Session | None = None) -> NoReturn:
+        """Say why, end every process of this engine, and exit. The first reason counts.
+
+        Args:
+            reason: for people; None: a fault that was printed.
+            status: of the exit.
+            died: the session whose death is the reason.
+        """
         self._leaving.acquire()  # never released: another thread waits here for its end
+        if died is not None:
+            self._say_who_starved(died)
         if reason is not None:
             self._speaker.say(lines.Bye(reason))
         if self._session is not None:
@@ -127,6 +135,13 @@ class Host:
             job.discard()
         # Not sys.exit: job threads may be anywhere, and nothing of them must delay the end.
         os._exit(status)
+
+    def _say_who_starved(self, session: Session) -> None:
+        with suppress(Exception):  # it only says more of an end that is told all the same
+            jobs = {group: job for group, job in list(self._jobs.items()) if not job.is_over}
+            group = session.starved(jobs)
+            if group is not None:
+                self._speaker.say(lines.Starved(*jobs[group].key))
 
     def leave_if_orphaned(self, *_: object) -> None:
         """For the signal of a parent's end. It also comes when only the thread ended that started us."""
@@ -201,7 +216,7 @@ class Host:
         """Leave when Spark has died; do nothing if it has not within this time."""
         why = session.await_death(seconds)
         if why is not None:
-            self.leave(why, lines.STATUS_SPARK_DIED)
+            self.leave(why, lines.STATUS_SPARK_DIED, session)
 
     def _report(self) -> None:
         """Tell each job's progress, and forget jobs that hold nothing any more."""

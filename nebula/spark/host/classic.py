@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from nebula.spark.host.archives import Archive
+from nebula.spark.host.crash_report import REPORT, stage_of, starved_thread
 from nebula.spark.host.home import settle_home
 from nebula.spark.host.launching import launch
 from nebula.spark.host.pools import POOLS_FILE, Pools
@@ -52,6 +54,9 @@ logger.pools.name = org.apache.spark.scheduler.FairSchedulableBuilder
 logger.pools.level = error
 """
 
+# What ExitOnOutOfMemoryError has a JVM exit with.
+_STATUS_NO_MEMORY = 3
+
 # It does not exist, by an old convention.
 _NO_FOLDER = "/nonexistent/nebula"
 
@@ -81,6 +86,10 @@ class ClassicSession:
         from pyspark.sql import SparkSession
 
         self._pools = Pools()
+        self._places = WeakSet[ClassicPlace]()
+        self._report = Path(config.folder) / REPORT
+        if self._report.exists():  # what the JVM before this one has died of
+            self._report.replace(self._report.with_name(f"{REPORT}.1"))
         # Of each thread, the session that was made for what it will do.
         self._prepared = threading.local()
         (Path(config.folder) / POOLS_FILE).write_text(self._pools.as_xml())
@@ -113,9 +122,22 @@ class ClassicSession:
             status = self.jvm.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
-        # That is what ExitOnOutOfMemoryError makes of it.
-        why = "it ran out of memory" if status == 3 else f"exit status {status}"
+        why = "it ran out of memory" if self._has_starved(status) else f"exit status {status}"
         return f"Spark's JVM died ({why})"
+
+    def _has_starved(self, status: int | None) -> bool:
+        # With the user's own ExitOnOutOfMemoryError there is no report.
+        return status == _STATUS_NO_MEMORY or starved_thread(self._report) is not None
+
+    def starved(self, groups: Collection[str]) -> str | None:
+        """See `Session`: the only one there was, or the one in whose thread or task an allocation failed."""
+        if not self._has_starved(self.jvm.poll()):
+            return None
+        if len(groups) == 1:
+            return next(iter(groups))
+        thread = starved_thread(self._report) or ""
+        places = [place for place in list(self._places) if place.group in groups]
+        return next((place.group for place in places if place.has_thread(thread)), None)
 
     def prepare(self) -> None:
         """See `Session`: a session, and with it the thread's connection to the JVM."""
@@ -133,9 +155,17 @@ class ClassicSession:
         use_in_thread(session)
         return session
 
+    def name_thread(self, name: str) -> None:
+        """Say what the JVM's thread of the calling one is called: PySpark has one for each."""
+        jvm = self.context._jvm
+        assert jvm is not None  # a context of ours has one
+        jvm.java.lang.Thread.currentThread().setName(name)
+
     def place(self, group: str, priority: int) -> ClassicPlace:
         """See `Session`."""
-        return ClassicPlace(self, group, self._pools.take(priority) or group, self._pools.give_back)
+        place = ClassicPlace(self, group, self._pools.take(priority) or group, self._pools.give_back)
+        self._places.add(place)
+        return place
 
     def stop(self) -> None:
         """Stop Spark cleanly and end the JVM. May hang where the JVM does."""
@@ -155,8 +185,9 @@ class ClassicPlace:
     def __init__(
         self, session: ClassicSession, group: str, pool: str, give_back: Callable[[str], None]
     ) -> None:
-        self._session, self._group, self._pool, self._give_back = session, group, pool, give_back
+        self._session, self.group, self._pool, self._give_back = session, group, pool, give_back
         self._steps = 0
+        self._stages = set[int]()  # of the steps before the present one
         self._tag = tag_of(group, 0)
         self._counter = TaskCounter(self._tag)
         self._rows = (0, 0)  # of the steps before the present one
@@ -172,7 +203,8 @@ class ClassicPlace:
         """See `Place`. Threads of the job's own are not marked, unless they are `InheritableThread`s."""
         self._spark = self._session.take_session()
         context = self._session.context
-        context.setJobGroup(self._group, verb)
+        self._session.name_thread(_thread_of(self.group))
+        context.setJobGroup(self.group, verb)
         context.setLocalProperty("spark.scheduler.pool", self._pool)
         context.addJobTag(self._tag)
 
@@ -183,7 +215,8 @@ class ClassicPlace:
         context.removeJobTag(self._tag)
         self._counter.count(self._java)
         self._rows = self._all_rows()
-        self._tag = tag_of(self._group, self._steps)
+        self._stages |= self._counter.stages
+        self._tag = tag_of(self.group, self._steps)
         context.addJobTag(self._tag)
         self._counter = TaskCounter(self._tag)
 
@@ -202,13 +235,18 @@ class ClassicPlace:
         read, written = self._counter.rows
         return self._rows[0] + read, self._rows[1] + written
 
+    def has_thread(self, name: str) -> bool:
+        """Whether a thread of the JVM was this attempt's: its own, or one of a task that was seen."""
+        stage = stage_of(name)
+        return name == _thread_of(self.group) or stage in self._stages or stage in self._counter.stages
+
     def active(self) -> int:
         """See `Place`."""
-        return active_tasks(self._java, self._group)
+        return active_tasks(self._java, self.group)
 
     def cancel(self) -> None:
         """See `Place`."""
-        cancel_group(self._java, self._group)
+        cancel_group(self._java, self.group)
 
     def close(self) -> None:
         """See `Place`: another job may have the pool."""
@@ -264,9 +302,10 @@ def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
         # Spark's ports would bind to the machine's outer address.
         ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
     theirs = dict(config.conf)
-    # A JVM that has run out of memory answers some calls and hangs in others: better none at all.
+    # A JVM that has run out of memory answers some calls and hangs in others: better none at all. By a crash
+    # and not by an exit, as its report says in which thread it was.
     options = (
-        f'-XX:+ExitOnOutOfMemoryError "-XX:ErrorFile={folder / "jvm-crash.log"}" '
+        f'-XX:+CrashOnOutOfMemoryError -XX:-CreateCoredumpOnCrash "-XX:ErrorFile={folder / REPORT}" '
         # Where an engine has Hive, its Derby would leave a log wherever the service was started.
         f'"-Djava.io.tmpdir={folder / "scratch"}" "-Dderby.system.home={folder / "scratch"}" '
         f"{java_options}".strip()
@@ -275,6 +314,11 @@ def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
         f"{options} {theirs.get('spark.driver.extraJavaOptions', '')}".strip()
     )
     return ours | theirs
+
+
+def _thread_of(group: str) -> str:
+    """What a job's thread is called in the JVM."""
+    return f"nebula job {group}"
 
 
 def _have_rdds_use_the_threads_session(root: SparkSession) -> None:

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -96,6 +96,10 @@ class ConnectSession:
     def is_alive(self) -> bool:
         """Whether the server was not found dead."""
         return not self._death.is_set()
+
+    def starved(self, groups: Collection[str]) -> str | None:  # noqa: ARG002  a server says nothing of it
+        """See `Session`."""
+        return None
 
     def await_death(self, seconds: float | None = None) -> str | None:
         """See `Session`."""

@@ -41,6 +41,9 @@ class RunningJob:
 
     Exactly one of `Done`, `Failed` and `Cancelled` is said of it, by whoever comes first: its own thread
     or a cancel. A thread that finds itself cancelled drops what it has.
+
+    Attributes:
+        key: the job's id and the attempt's number.
     """
 
     def __init__(
@@ -53,12 +56,12 @@ class RunningJob:
         when_over: Callable[[], None],
     ) -> None:
         self._submit, self._session, self._say, self._when_over = submit, session, say, when_over
-        self._key = (submit.job, submit.attempt)
-        self._group = group_of(*self._key)
+        self.key = (submit.job, submit.attempt)
+        self._group = group_of(*self.key)
         self._cancel_grace = config.cancel_grace
         self._results = Results(
             Path(config.results),
-            *self._key,
+            *self.key,
             max_rows=config.max_rows,
             max_bytes=config.max_result_bytes,
             notes=Path(config.notes or config.folder),
@@ -115,7 +118,7 @@ class RunningJob:
             return is_first
 
     def _run(self) -> None:
-        self._say(lines.Started(*self._key))
+        self._say(lines.Started(*self.key))
         if self._session.ui is not None:
             self._log(f"Spark shows its work at {self._session.ui}/jobs/")
         try:
@@ -152,14 +155,14 @@ class RunningJob:
         with suppress(Exception):  # counts are told, not owed
             self._context.report_last()
         done = lines.Done(
-            *self._key, output.value, output.path, output.rows, output.bytes, output.schema, output.preview
+            *self.key, output.value, output.path, output.rows, output.bytes, output.schema, output.preview
         )
         # Here it still can fail: what is published stays.
         lines.check(done)
         return done
 
     def _log(self, text: str) -> None:
-        self._say(lines.Logged.of(*self._key, text))
+        self._say(lines.Logged.of(*self.key, text))
 
     def _fail(self, error: BaseException) -> None:
         if self._cancelled.is_set() and not self._has_ended:
@@ -171,7 +174,7 @@ class RunningJob:
         else:
             failure = describe(error)
         self._claim_end()
-        self._say(lines.Failed(*self._key, failure.code, failure.message, failure.sqlstate, failure.trace))
+        self._say(lines.Failed(*self.key, failure.code, failure.message, failure.sqlstate, failure.trace))
 
     def _has_lost_spark(self, error: BaseException) -> bool:
         if may_be_server_loss(error):
@@ -190,7 +193,7 @@ class RunningJob:
             self._hearer.flush()
             if self._claim_end():
                 is_free = self._holds_nothing()
-                self._say(lines.Cancelled(*self._key, is_free))
+                self._say(lines.Cancelled(*self.key, is_free))
                 if not is_free:
                     self._await_free()
         self._finish()
@@ -209,9 +212,9 @@ class RunningJob:
                 asked = now
             if not is_stuck and self._thread.is_alive() and now - began > self._cancel_grace:
                 is_stuck = True
-                self._say(lines.Stuck(*self._key))
+                self._say(lines.Stuck(*self.key))
             time.sleep(_SETTLE_SECONDS)
-        self._say(lines.SlotsFree(*self._key))
+        self._say(lines.SlotsFree(*self.key))
 
     def _finish(self) -> None:
         self._results.discard()

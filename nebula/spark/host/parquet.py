@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_jsonable_python
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from nebula.spark.host.footer import FooterError, add_metadata
+from nebula.spark.host.readable import holds_variants, readable
 
 # Under this key of a file's metadata stands the id of the job that wrote it.
 JOB_KEY = "nebula.job"
@@ -43,18 +46,46 @@ def sign(file: Path, job: str) -> int:
     return rows
 
 
-def first_rows(files: Sequence[Path]) -> list[dict[str, Any]] | None:
-    """The first rows in JSON, some kilobytes at most; None if not even one is that small."""
-    from pyarrow import parquet
+def first_rows(files: Sequence[Path], table: DataFrame) -> list[dict[str, Any]] | None:
+    """The first rows in JSON, some kilobytes at most; None if not even one is that small.
 
+    Args:
+        files: of the table.
+        table: what was written to them: Parquet has no types for some of Spark's.
+    """
     rows: list[dict[str, Any]] = []
     for file in files:
-        with parquet.ParquetFile(file) as opened:
-            for batch in opened.iter_batches(batch_size=_PREVIEW_ROWS):
-                rows += batch.to_pylist()
-                if len(rows) >= _PREVIEW_ROWS:
-                    return _bounded(rows[:_PREVIEW_ROWS])
+        rows += _head(file, table, _PREVIEW_ROWS - len(rows))
+        if len(rows) == _PREVIEW_ROWS:
+            break
     return _bounded(rows)
+
+
+def _head(file: Path, table: DataFrame, most: int) -> list[dict[str, Any]]:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(file) as opened:
+        batch = next(opened.iter_batches(batch_size=most), None)
+    rows = [] if batch is None else batch.to_pylist()
+    variants = {field.name for field in table.schema.fields if holds_variants(field.dataType)}
+    plain = StructType([field for field in table.schema.fields if field.name not in variants])
+    read = [readable({name: row[name] for name in plain.names}, plain) for row in rows]
+    if not (rows and variants):
+        return read
+    told = _variants(file, table, variants, len(rows))
+    return [
+        {name: (values if name in variants else row).get(name) for name in table.columns}
+        for row, values in zip(read, told, strict=True)
+    ]
+
+
+def _variants(file: Path, table: DataFrame, columns: Set[str], count: int) -> list[dict[str, Any]]:
+    """The first values of these columns, by Spark: it takes variants to pieces when it writes them."""
+    from pyspark.sql import functions
+
+    read = table.sparkSession.read.schema(table.schema).parquet(file.as_uri()).limit(count)
+    texts = read.select(functions.to_json(functions.struct(*(read[f"`{name}`"] for name in columns))))
+    return [json.loads(row[0]) for row in texts.collect()]
 
 
 def _bounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:

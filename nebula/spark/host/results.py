@@ -167,7 +167,7 @@ class Results:
             rows=sum([sign(part, self._job) for part in parts]),
             bytes=sum(part.stat().st_size for part in parts),
             schema={field.name: field.dataType.simpleString() for field in table.schema.fields},
-            preview=first_rows(parts),
+            preview=first_rows(parts, table),
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from nebula.spark.progress import Counted
@@ -83,6 +83,15 @@ class Session(Protocol):
 
     def await_death(self, seconds: float | None = None) -> str | None:
         """Wait until Spark has died, and say why; None if it has not within this time."""
+
+    def starved(self, groups: Collection[str]) -> str | None:
+        """After its death: the attempt whose need for memory Spark has died of.
+
+        None: it has died of something else, or it cannot be known which of them it was.
+
+        Args:
+            groups: the attempts that it had.
+        """
 
     def prepare(self) -> None:
         """Make in this thread, in advance, what an attempt in it will need. It does not raise."""

@@ -5,7 +5,7 @@ They were the same from PySpark 4.0 to 4.3; a test goes red when one is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from typing import Any
 
@@ -50,6 +50,7 @@ class TaskCounter:
         self._tag = tag
         self._ended: set[int] = set()
         self._done = 0
+        self._stages: set[int] = set()
         # By stage: several Spark jobs may list one and the same.
         self._rows: dict[int, tuple[int, int]] = {}
 
@@ -68,13 +69,20 @@ class TaskCounter:
         return total
 
     @property
+    def stages(self) -> Set[int]:
+        """The numbers of the stages that had begun by the last count."""
+        return self._stages
+
+    @property
     def rows(self) -> tuple[int, int]:
         """Records that were read from sources and written to outputs, as of the last count."""
         read, written = zip(*self._rows.values(), strict=True) if self._rows else ((), ())
         return sum(read), sum(written)
 
     def _read_rows(self, store: Any, jobs: Iterable[SparkJobSeen]) -> None:
-        for stage in {stage.id for job in jobs for stage in job.stages if stage.is_submitted}:
+        begun = {stage.id for job in jobs for stage in job.stages if stage.is_submitted}
+        self._stages |= begun
+        for stage in begun:
             # The store keeps a bounded number of stages, and raises for what it has dropped.
             with suppress(Exception):
                 data = store.lastStageAttempt(stage)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,6 +35,12 @@ _MOST_HERE_BYTES = 64 << 20
 
 # Spark takes every path for a glob.
 _IN_GLOBS, _ESCAPED = re.compile(r"[{}\[\]*?\\]"), r"\\\g<0>"
+
+# From how many paths on Spark looks at files by a job of its own.
+_LISTING_CONF = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_MOST_LISTED_HERE = (1 << 31) - 1
+
+_NO_SUCH_COLUMN = ("UNRESOLVED_COLUMN.WITH_SUGGESTION", "UNRESOLVED_COLUMN.WITHOUT_SUGGESTION")
 
 # A name that no column has.
 _NUMBER = "nebula number"
@@ -146,6 +153,12 @@ class Reader:
         try:
             kept = {row[_NUMBER] for row in table.where(where).select(_NUMBER).collect()}
         except AnalysisException as error:
+            if error.getCondition() in _NO_SUCH_COLUMN:
+                told = (error.getMessageParameters() or {}).get("objectName", "a column")
+                raise DataError(
+                    f"where= takes conditions on the columns of folders ({', '.join(types)}), and {told} is "
+                    "none of them: filter the table, .where(…), for what is in the files"
+                ) from error
             said = str(error).partition("\n")[0]
             raise DataError(f"where= is no condition on {', '.join(types)}: {said}") from error
         wanted = {parts for at, parts in enumerate(kinds) if at in kept}
@@ -219,8 +232,23 @@ class Reader:
         root = root_of(plan.files[0])
         if root is not None:
             source = source.option("basePath", f"file://{root}")
-        table = source.load([f"file://{_IN_GLOBS.sub(_ESCAPED, file.path)}" for file in plan.files])
+        paths = [f"file://{_IN_GLOBS.sub(_ESCAPED, file.path)}" for file in plan.files]
+        with self._listed_here():
+            table = source.load(paths)
         return table.select(*(f"`{name}`" for name in plan.columns))
+
+    @contextmanager
+    def _listed_here(self) -> Iterator[None]:
+        """Have Spark look at files in the driver: else it is a job with a task for each, of milliseconds."""
+        before = self._spark.conf.get(_LISTING_CONF, None)
+        self._spark.conf.set(_LISTING_CONF, str(_MOST_LISTED_HERE))
+        try:
+            yield
+        finally:
+            if before is None:
+                self._spark.conf.unset(_LISTING_CONF)
+            else:
+                self._spark.conf.set(_LISTING_CONF, before)
 
 
 def _check(name: str, value: str, choices: Sequence[str]) -> None:

@@ -515,6 +515,30 @@ def test_loss_that_is_to_be_retried_waits_as_a_failure_does() -> None:
     assert table.begun() == ["j1", "j1"]
 
 
+@pytest.mark.parametrize("named", ["engine-lost", "out-of-memory"])
+@pytest.mark.parametrize("code", ["engine-lost", "out-of-memory"])
+def test_retry_on_either_code_of_a_dead_engine_is_one_policy_for_both(named: str, code: str) -> None:
+    table = Table(retry_on=(named,), retry_delay=5.0)
+    key = table.run()
+    table.board.lost(key, "the JVM died", table.now, code=code)
+    table.work()
+    assert table.last().state is JobState.QUEUED
+    table.later(5.0)
+    table.board.lost(("j1", 2), "the JVM died", table.now, code=code)
+    table.work()
+
+    assert (table.last().state, table.last().error) == (JobState.LOST, JobFailure(code, "the JVM died"))
+
+
+def test_job_whose_own_code_ran_out_of_memory_is_not_retried_as_one_whose_engine_was_lost() -> None:
+    table = Table(retry_on=("engine-lost",), on_lost="rerun")
+    key = table.run()
+    table.board.failed(key, JobFailure("out-of-memory", "the engine ran out of memory"), table.now)
+    table.work()
+
+    assert table.last().state is JobState.FAILED
+
+
 def test_delay_between_attempts_has_a_limit() -> None:
     verb = JobVerb("count", count, retry_on=("x",), retry_delay=5.0, retries=2000)
 

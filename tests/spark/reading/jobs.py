@@ -36,6 +36,11 @@ def skipped(ctx: Job, path: str, options: dict[str, Any]) -> dict[str, Any]:
     return {"rows": count, "skipped": {each.path: each.problem for each in ctx.read.skipped}}
 
 
+def misspelt(ctx: Job) -> int:
+    """A query that Spark refuses."""
+    return ctx.spark.range(3).select("ids").count()
+
+
 def twice(ctx: Job, path: str) -> list[int]:
     """Two sessions in one job, as of two jobs whose threads Spark takes for one another."""
     from nebula.spark.reading import Reader

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 
 from nebula.avro import Registry, encode, tombstone
@@ -205,11 +206,46 @@ def test_choice_that_there_is_none_of_is_told(name: str, value: str, spark: Engi
     assert f"{name}='{value}' is not one of" in failure.message
 
 
+def test_many_small_files_give_what_fastavro_finds_in_them_whichever_reader_it_is(
+    spark: Engine, tmp_path: Path
+) -> None:
+    for at in range(120):
+        write(tmp_path / f"hour={at % 5}" / f"{at:03}.avro", READING, readings(5, 5 * at))
+    found = []
+    for file in tmp_path.rglob("*.avro"):
+        with file.open("rb") as opened:
+            found += [*fastavro.reader(opened)]
+
+    by_default = Ended(spark, "sums", {"path": str(tmp_path), "options": {}})
+    by_spark = Ended(spark, "sums", {"path": str(tmp_path), "options": {"reader": "spark-avro"}})
+
+    assert "120 Avro files are read by polars (many small files, of " in by_default.log[0]
+    assert by_default.value == by_spark.value
+    assert by_default.value["rows"] == len(found) == 600
+    for name in ("value", "machine", "quality"):
+        assert by_default.value[name] == sum(row[name] for row in found)
+
+
 def test_condition_on_what_is_no_folder_is_told(spark: Engine, data: Path) -> None:
     failure = _run(spark, "rows", data, options={"where": "machine = 1"}).failure
 
     assert failure.code == "data"
+    assert "on the columns of folders (date, hour), and `machine` is none of them" in failure.message
+
+
+def test_condition_that_is_no_sql_is_told(spark: Engine, data: Path) -> None:
+    failure = _run(spark, "rows", data, options={"where": "hour ="}).failure
+
+    assert failure.code == "data"
     assert "where= is no condition on date, hour" in failure.message
+
+
+def test_refused_query_leaves_its_stack_in_the_engines_log_alone(spark: Engine, state: Path) -> None:
+    ended = Ended(spark, "misspelt", {})
+
+    assert "`ids`" in ended.failure.message
+    assert not any("stacktrace" in line for line in ended.log)
+    assert "stacktrace" in next(state.rglob("engine.err")).read_text()
 
 
 @pytest.mark.parametrize("reader", READERS)

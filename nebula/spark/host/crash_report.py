@@ -1,0 +1,40 @@
+"""The report of a JVM that ran out of memory: in which thread it did."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+__all__ = ["REPORT", "stage_of", "starved_thread"]
+
+REPORT = "jvm-crash.log"
+"""The name of the file that a JVM writes when it crashes, in its engine's folder."""
+
+# What is looked for is at the beginning; a whole report is some hundred kilobytes.
+_HEAD_BYTES = 16 * 1024
+
+_NO_MEMORY = re.compile(r"^#\s+fatal error: OutOfMemory encountered", re.MULTILINE)
+_THREAD = re.compile(r'^Current thread \(.*?\):\s+\w+ "(.+?)"', re.MULTILINE)
+_STAGE = re.compile(r"^Executor task launch worker for task \S+ in stage (\d+)\.\d+ ")
+
+
+def starved_thread(report: Path) -> str | None:
+    """The name of the thread that got no memory, "" where the report does not say it.
+
+    None: there is no report, or the JVM has died of something else.
+    """
+    try:
+        with report.open("rb") as file:
+            head = file.read(_HEAD_BYTES).decode(errors="replace")
+    except OSError:
+        return None
+    if not _NO_MEMORY.search(head):
+        return None
+    named = _THREAD.search(head)
+    return named[1] if named else ""
+
+
+def stage_of(thread: str) -> int | None:
+    """The number of the stage whose task this thread of Spark's runs; None: it runs none."""
+    named = _STAGE.match(thread)
+    return int(named[1]) if named else None
