@@ -36,6 +36,7 @@ from nebula.rpc.jobs.other_instances import OtherInstances
 from nebula.rpc.jobs.postgres import Database
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry, RegistryFull
+from nebula.rpc.jobs.results.pages import ResultPages
 from nebula.rpc.jobs.room import NoRoom, Room
 from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.jobs.sharing import Sharing
@@ -116,6 +117,7 @@ class JobService:
             is_shared=database is not None,
         )
         self._accepting = 0
+        self.pages = ResultPages()
         self.inquiries = Inquiries(
             service, self.read, self._board.open_record, self._flush, self._others, self.limits
         )
@@ -353,6 +355,7 @@ class JobService:
             tasks.start_soon(run, name="job runners")
             tasks.start_soon(self.housekeeping.run, name="job housekeeping")
             tasks.start_soon(notices.run, name="job notices")
+            tasks.start_soon(self.pages.run, name="pages of results")
             if self._sharing is not None:
                 tasks.start_soon(self._sharing.run, name="shared jobs")
             try:
