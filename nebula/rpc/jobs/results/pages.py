@@ -166,9 +166,7 @@ def _read(
 
 def _page_of_list(value: Any, place: Place, rows: int, form: Form) -> dict[str, Any]:
     if not isinstance(value, list):
-        raise VerbError(
-            "no-rows", "the result is neither a table nor a list: ask without rows and page"
-        )
+        raise VerbError("no-rows", "the result is neither a table nor a list: ask without rows and page")
     if form != "json":
         raise VerbError("no-rows", "the result is a list and no table: it is told as JSON")
     if place.file or place.row > len(value):

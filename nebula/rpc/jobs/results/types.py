@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime, time, timezone, UTC
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final, TypeAlias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -74,3 +75,14 @@ def write(folder: Path, files: int, rows: int, group: int = 40) -> list[dict[str
 def _pairs(value: Any) -> Any:
     is_map = isinstance(value, dict) and set(value) != {"at", "raw"}
     return list(value.items()) if is_map else value
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are equal and of one type; NaN is NaN."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(is_same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, float) and math.isnan(one):
+        return isinstance(other, float) and math.isnan(other)
+    return type(one) is type(other) and bool(one == other)

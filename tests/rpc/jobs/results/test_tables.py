@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +14,7 @@ from pyarrow import parquet
 
 from nebula.rpc.jobs.results.fetching import batches_of, rows_of
 from nebula.rpc.jobs.results.tables import Form, Place, TableError, TableReader, files_of
-from tests.rpc.jobs.results.tables import write
+from tests.rpc.jobs.results.tables import is_same, write
 
 
 def _page(reader: TableReader, rows: int, size: int = 1 << 20, form: Form = "json") -> dict[str, Any]:
@@ -27,18 +25,6 @@ def _page(reader: TableReader, rows: int, size: int = 1 << 20, form: Form = "jso
     return page
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return list(one) == list(other) and all(_is_same(one[name], other[name]) for name in one)
-    if isinstance(one, float) and math.isnan(one):
-        return isinstance(other, float) and math.isnan(other)
-    return type(one) is type(other) and bool(one == other)
-
-
-def _same(ones: list[Any], others: list[Any]) -> bool:
-    return len(ones) == len(others) and all(map(_is_same, ones, others))
-
-
 @pytest.mark.parametrize("at_once", [1, 7, 40, 1000])
 def test_rows_come_back_as_they_were_written(tmp_path: Path, at_once: int) -> None:
     written = write(tmp_path / "t.parquet", files=3, rows=50)
@@ -47,7 +33,7 @@ def test_rows_come_back_as_they_were_written(tmp_path: Path, at_once: int) -> No
         read += rows_of(_page(reader, at_once))
     reader.close()
 
-    assert _same(read, written)
+    assert is_same(read, written)
 
 
 def test_rows_are_read_on_from_any_place(tmp_path: Path) -> None:
@@ -57,7 +43,7 @@ def test_rows_are_read_on_from_any_place(tmp_path: Path) -> None:
         reader = TableReader(files, Place(0, row))
         read = rows_of(_page(reader, 1000))
 
-        assert _same(read, written[row:])
+        assert is_same(read, written[row:])
         assert reader.is_over
 
 
@@ -69,7 +55,7 @@ def test_page_has_the_rows_that_fit_and_one_at_least(tmp_path: Path) -> None:
 
     assert 2 < len(few["data"]) < 20
     assert len(json.dumps(few["data"])) < 2500
-    assert _same(rows_of(one), [written[len(few["data"])]])
+    assert is_same(rows_of(one), [written[len(few["data"])]])
 
 
 def test_arrow_has_the_same_rows(tmp_path: Path) -> None:
@@ -82,7 +68,7 @@ def test_arrow_has_the_same_rows(tmp_path: Path) -> None:
     read = pa.concat_tables(pages)
     # NaN equals nothing.
     assert read.drop_columns(["ratio"]).equals(foreign.drop_columns(["ratio"]))
-    assert _same(read["ratio"].to_pylist(), foreign["ratio"].to_pylist())
+    assert is_same(read["ratio"].to_pylist(), foreign["ratio"].to_pylist())
 
 
 def test_instants_of_old_timestamps_are_in_utc(tmp_path: Path) -> None:
