@@ -31,6 +31,7 @@ from nebula.broker.http_posts import (
     too_large,
     value_of,
 )
+from nebula.broker.http_streams import Outflow, ReadTooSlowly, Streamed
 from nebula.broker.parting import Farewell
 from nebula.broker.websocket import WebSocketTransport, shake_hands
 from nebula.headers import TIMEOUT
@@ -70,6 +71,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_resting = False
         self._has_all = False
         self._farewell: Farewell | None = None
+        self._outflow: Outflow | None = None
 
     # --- asyncio.Protocol ---
 
@@ -101,13 +103,15 @@ class HttpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The transport has something to write."""
-        if self._farewell is not None:
-            self._farewell.pause()
+        for way in (self._farewell, self._outflow):
+            if way is not None:
+                way.pause()
 
     def resume_writing(self) -> None:
         """It has written all."""
-        if self._farewell is not None:
-            self._farewell.resume()
+        for way in (self._farewell, self._outflow):
+            if way is not None:
+                way.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The transport's last call, unless it became a WebSocket's."""
@@ -123,8 +127,8 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """The size of the answer, until the peer has read it to its end."""
-        return 0 if self._farewell is None else self._farewell.unread_bytes
+        """The size of the answer, or of its piece, until the peer has read it to its end."""
+        return sum(way.unread_bytes for way in (self._farewell, self._outflow) if way is not None)
 
     def answer(self, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:
         """Answer with a short text, and end."""
@@ -188,9 +192,12 @@ class HttpConnection(asyncio.Protocol):
         rules = self._listener.listener
         page = self._listener.pages.get(path)
         post = self._listener.post_at(path)
+        read = self._listener.read_at(path)
         allowed = ["GET"] if page is None else ["GET", "HEAD"]
         if post is not None:
             self._begin_post(request, path, post)
+        elif read is not None:
+            self._begin_post(request, path, read, "GET")
         elif page is None and self._listener.make_connection is None:
             self.answer(404, "nothing is here")
         elif page is None and path != WEBSOCKET_PATH:
@@ -217,9 +224,9 @@ class HttpConnection(asyncio.Protocol):
 
     # --- what is posted ---
 
-    def _begin_post(self, request: h11.Request, path: str, post: Post) -> None:
+    def _begin_post(self, request: h11.Request, path: str, post: Post, method: str = "POST") -> None:
         listener = self._listener
-        refusal = refusal_of(request, listener.listener, listener.max_posted_bytes)
+        refusal = refusal_of(request, listener.listener, listener.max_posted_bytes, method)
         if refusal is None and not self._is_trusted(request):
             refusal = problem(HTTPStatus.FORBIDDEN, "wrong-origin", "pages of this origin may not post")
         if refusal is None and listener.is_stopping:
@@ -260,16 +267,48 @@ class HttpConnection(asyncio.Protocol):
                 return
             query = request.target.partition(b"?")[2].decode("latin-1")
             timeout = value_of(request, TIMEOUT.encode())
-            answer = await post(Posted(identity.principal, path, query, timeout, octets))
+            accept = value_of(request, b"accept")
+            answer = await post(Posted(identity.principal, path, query, timeout, octets, accept))
         except Exception:
             listener.log.exception("post failed")
             answer = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the log says why")
-        self._answer(answer)
+        if isinstance(answer, Streamed):
+            await self._stream(answer)
+        else:
+            self._answer(answer)
+
+    async def _stream(self, answer: Streamed) -> None:
+        """Write an answer as it comes. What goes wrong now cannot be told but by an end before its end."""
+        self._forget_body()
+        seconds = self._listener.limits.connect_timeout
+        self._outflow = Outflow(self._transport, seconds, self._listener.relieve)
+        try:
+            headers = [
+                *answer.headers,
+                ("content-type", answer.content_type),
+                ("cache-control", "no-store"),
+                ("connection", "close"),
+            ]
+            head = h11.Response(status_code=HTTPStatus.OK, reason=HTTPStatus.OK.phrase, headers=headers)
+            await self._outflow.write(self._http.send(head) or b"")
+            while (piece := await answer.next_piece()) is not None:
+                await self._outflow.write(self._http.send(h11.Data(data=piece)) or b"")
+            self._end_with(self._http.send(h11.EndOfMessage()) or b"")
+        except ReadTooSlowly:
+            self.abort()
+        except Exception as error:
+            self._listener.log.warning("answer cut off", reason=str(error))
+            self.abort()
+        finally:
+            answer.close()
 
     def end_for(self, reason: str) -> None:  # noqa: ARG002  # the status says that it is its fault
         """Refuse the request in progress, because its sender is no longer valid. A call is cancelled."""
         self._stop_post()
-        self._answer(NOT_ADMITTED)
+        if self._outflow is None:
+            self._answer(NOT_ADMITTED)
+        else:
+            self.abort()
 
     def _rest(self) -> None:
         self._is_resting = True

@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 
 import h11
 
+from nebula.broker.http_streams import Streamed
 from nebula.broker.link import Link
 from nebula.broker.listeners import Identity, Listener, host_name
 from nebula.errors import Refused
@@ -49,6 +50,7 @@ class Posted:
         query: what follows the `?`.
         timeout: the header `Neb-Timeout`, or an empty text.
         body: JSON, not looked at yet.
+        accept: the header `Accept`, or an empty text.
     """
 
     principal: str
@@ -56,6 +58,7 @@ class Posted:
     query: str
     timeout: str
     body: bytes
+    accept: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,8 @@ class Asked:
 Page: TypeAlias = Callable[[Asked], Awaitable[Answer]]
 """Answers a GET."""
 
-Post: TypeAlias = Callable[[Posted], Awaitable[Answer]]
-"""Answers a POST."""
+Post: TypeAlias = Callable[[Posted], Awaitable[Answer | Streamed]]
+"""Answers a POST, or a GET that needs to know who asks."""
 
 
 def problem(
@@ -128,17 +131,19 @@ class Body:
         self._octets.clear()
 
 
-def refusal_of(request: h11.Request, listener: Listener, max_bytes: int) -> Answer | None:
-    """Why a request may not be posted, as far as its head tells; None: it may.
+def refusal_of(
+    request: h11.Request, listener: Listener, max_bytes: int, method: str = "POST"
+) -> Answer | None:
+    """Why a request may not be posted, or something not be got, as far as its head tells; None: it may.
 
     Whether its page may post is asked beside this, as it is of WebSockets.
     """
-    if request.method != b"POST":
-        message = "only POST is answered here"
-        return problem(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", message, (("allow", "POST"),))
+    if request.method != method.encode():
+        message = f"only {method} is answered here"
+        return problem(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", message, (("allow", method),))
     if not is_ours(value_of(request, b"host"), listener):
         return problem(HTTPStatus.MISDIRECTED_REQUEST, "wrong-host", WRONG_HOST)
-    if not is_json(value_of(request, b"content-type")):
+    if method == "POST" and not is_json(value_of(request, b"content-type")):
         message = f"the body is JSON, and the request says so: `Content-Type: {JSON_TYPE}`"
         return problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-json", message)
     length = value_of(request, b"content-length")
