@@ -28,7 +28,7 @@ from nebula.cli.supervising import Supervisor
 from nebula.cli.terminal import flush_all
 from nebula.errors import SettingsError
 from nebula.host.apps import App, hosting
-from nebula.host.http_calls import http_calls
+from nebula.host.http_results import calls_and_results
 from nebula.host.own_verbs import own_responder
 from nebula.host.service_pages import pages_served
 from nebula.logs import Level, get_logger
@@ -165,7 +165,7 @@ async def _serve_broker(
     view = StartView()
     assembly = Assembly(settings, failure.set, view.tell)
     server = assembly.server
-    hosted: list[App] = [*apps, own_responder(assembly), *http_calls(assembly)]
+    hosted: list[App] = [*apps, own_responder(assembly), *calls_and_results(assembly)]
     half = settings.limits.drain_seconds / 2
     try:
         with view.shown():

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qs, unquote
 
 import anyio
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 PATH: Final = "/call/"
 
+_T = TypeVar("_T")
+
 _log = get_logger("nebula.host")
 
 # The link is given: an address from the environment, which may be another broker's, is not asked for.
@@ -55,7 +58,7 @@ _PARTING_SECONDS: Final = 0.5
 
 # What stands around the parameters in the body of a request, beside the verb.
 _ENVELOPE_BYTES: Final = 64
-_MOST_FIELDS: Final = 20
+MOST_FIELDS: Final = 20
 
 STATUSES: Final[Mapping[str, HTTPStatus]] = {
     "bad-request": HTTPStatus.BAD_REQUEST,
@@ -72,6 +75,10 @@ STATUSES: Final[Mapping[str, HTTPStatus]] = {
     "upstream-error": HTTPStatus.BAD_GATEWAY,
     "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
     "too-many-attempts": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "not-ended": HTTPStatus.CONFLICT,
+    "no-rows": HTTPStatus.NOT_ACCEPTABLE,
+    "result-gone": HTTPStatus.GONE,
+    "result-unreadable": HTTPStatus.INTERNAL_SERVER_ERROR,
     "result-too-large": HTTPStatus.INTERNAL_SERVER_ERROR,
     "error": HTTPStatus.INTERNAL_SERVER_ERROR,
 }
@@ -103,8 +110,12 @@ class Call:
     seconds: float
 
 
-class _BadCall(Exception):
+class BadCall(Exception):
     """It cannot be read; says why."""
+
+
+class Stopping(Exception):
+    """Calls are not taken now."""
 
 
 def http_calls(assembly: Assembly) -> list[HttpCalls]:
@@ -167,10 +178,20 @@ class HttpCalls:
 
     async def answer(self, posted: Posted) -> Answer:
         """Answer a request. On the broker's loop; who is cancelled takes its call back."""
-        if self._loop is None or self._is_stopping:
+        try:
+            return await self.on_loop(partial(self._answer, posted, self._reloads))
+        except Stopping:
             return problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "calls are not taken now")
-        working = asyncio.run_coroutine_threadsafe(self._answer(posted, self._reloads), self._loop)
-        return await asyncio.wrap_future(working)
+
+    async def on_loop(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Have some work done on the loop of the calls, by the broker's; who is cancelled ends it.
+
+        Raises:
+            Stopping: calls are not taken now.
+        """
+        if self._loop is None or self._is_stopping:
+            raise Stopping
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
 
     def renew(self) -> None:
         """Files were read again: drop the clients, because their principals may no longer be valid.
@@ -195,7 +216,7 @@ class HttpCalls:
                 return too_large(self._server.limits.max_body_bytes)
             value = await self._ask(posted.principal, call, reloads)
             return Answer(HTTPStatus.OK, dump_json(value) + b"\n", JSON_TYPE)
-        except _BadCall as error:
+        except BadCall as error:
             return problem(HTTPStatus.BAD_REQUEST, "bad-request", str(error))
         except NebulaError as error:
             return answer_to(error)
@@ -208,6 +229,20 @@ class HttpCalls:
         """Whether the broker would end the connection, which others share, over its body."""
         most = self._server.limits.max_body_bytes - _ENVELOPE_BYTES - 6 * len(call.verb)
         return call.parameters is not None and len(call.parameters) > most
+
+    async def ask(self, principal: str, call: Call) -> Any:
+        """Ask in the name of a principal, on the loop of the calls; it counts as a call under way.
+
+        Raises:
+            NebulaError: as `Client.call`.
+        """
+        self._calls += 1
+        try:
+            return await self._ask(principal, call, self._reloads)
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
 
     async def _ask(self, principal: str, call: Call, reloads: int) -> Any:
         caller = self._caller_of(principal)
@@ -323,12 +358,12 @@ def read_call(posted: Posted) -> Call:
     """What a request asks for.
 
     Raises:
-        _BadCall: it cannot be read.
+        BadCall: it cannot be read.
     """
     names = [unquote(name) for name in posted.path.removeprefix(PATH).split("/")]
-    if len(names) != 2 or not all(_is_name(name) for name in names):
-        raise _BadCall(f"post to {PATH}SERVICE/VERB")
-    return Call(names[0], names[1], _parameters_of(posted.body), _seconds_of(posted))
+    if len(names) != 2 or not all(is_name(name) for name in names):
+        raise BadCall(f"post to {PATH}SERVICE/VERB")
+    return Call(names[0], names[1], _parameters_of(posted.body), seconds_of(posted))
 
 
 def _parameters_of(body: bytes) -> bytes | None:
@@ -338,26 +373,26 @@ def _parameters_of(body: bytes) -> bytes | None:
         # To be judged, not kept: a tree of small lists is 25 times as large as its octets.
         from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise _BadCall(f"the body is not JSON: {error}") from error
+        raise BadCall(f"the body is not JSON: {error}") from error
     return ascii_json(body)
 
 
-def _is_name(text: str) -> bool:
+def is_name(text: str) -> bool:
     return 0 < len(text) <= _MOST_CHARACTERS and text.isprintable() and "/" not in text
 
 
-def _seconds_of(posted: Posted) -> float:
+def seconds_of(posted: Posted) -> float:
     """What a call may take: the header, else the query, in milliseconds as on STOMP's wire."""
     text = posted.timeout
     try:
-        text = text or parse_qs(posted.query, max_num_fields=_MOST_FIELDS).get(TIMEOUT, [""])[-1]
+        text = text or parse_qs(posted.query, max_num_fields=MOST_FIELDS).get(TIMEOUT, [""])[-1]
     except ValueError as error:
-        raise _BadCall(f"a query may have {_MOST_FIELDS} fields") from error
+        raise BadCall(f"a query may have {MOST_FIELDS} fields") from error
     if not text:
         return _DEFAULT_SECONDS
     is_number = text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS
     if not (is_number and 0 < int(text) <= _MOST_SECONDS * 1000):
-        raise _BadCall(f"{TIMEOUT} is a number of milliseconds, {_MOST_SECONDS * 1000:g} at most")
+        raise BadCall(f"{TIMEOUT} is a number of milliseconds, {_MOST_SECONDS * 1000:g} at most")
     return int(text) / 1000
 
 
