@@ -31,10 +31,10 @@ from nebula.rpc.envelope import dump_json
 from nebula.rpc.jobs.results.formats import (
     CONTENT_TYPES,
     NotRows,
-    ResultFormat,
     form_of,
     writer_of,
 )
+from nebula.rpc.jobs.results.types import ResultFormat
 
 if TYPE_CHECKING:
     from nebula.broker.assembly import Assembly

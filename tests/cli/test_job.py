@@ -204,3 +204,28 @@ def test_job_is_shown_to_people_as_tables() -> None:
     assert shown.rstrip().endswith("begun")
     assert "owner" not in shown
     assert "seq" not in shown
+
+
+def test_result_is_written_row_by_row_in_a_format_of_choice(ask: Ask) -> None:
+    job = start(ask, "stock", "items:=2")
+    items, table = ask("job", "result", job), ask("job", "result", job, "--format", "csv")
+
+    assert (items.returncode, items.stdout) == (0, '{"item":0}\n{"item":1}\n')
+    # Python's text mode reads \r\n as \n.
+    assert (table.returncode, table.stdout) == (0, "item\n0\n1\n")
+
+
+def test_result_that_is_no_table_is_told_as_json_alone(ask: Ask) -> None:
+    job = start(ask, "stock", "items:=2")
+    failed = ask("job", "result", job, "--format", "parquet")
+
+    assert failed.returncode == 1
+    assert "no-rows" in failed.stderr
+    assert failed.stdout == ""
+
+
+def test_result_of_a_failed_job_is_its_error(ask: Ask) -> None:
+    ended = ask("job", "result", start(ask, "stock", "items:=0"))
+
+    assert ended.returncode == 1
+    assert "nothing in stock" in ended.stderr

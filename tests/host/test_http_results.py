@@ -17,7 +17,8 @@ import pytest
 from pyarrow import parquet
 
 from nebula.host.http_results import NotAcceptable, format_of
-from nebula.rpc.jobs.results.formats import NotRows, ResultFormat, writer_of
+from nebula.rpc.jobs.results.formats import NotRows, writer_of
+from nebula.rpc.jobs.results.types import ResultFormat
 from nebula.sync import Client
 from tests.cli.programs import running
 from tests.host.http_house import DEADLINE, basic

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame
 from nebula import Job, Responder
 from nebula.spark import Spark
 
-app = Responder("odd", spark=Spark(master="local[2]", memory="512m", conf={"spark.sql.shuffle.partitions": "2"}))
+app = Responder("odd", spark=Spark(master="local[2]", memory="512m"))
 
 SQL = '''
 SELECT id, cast(id AS decimal(20, 4)) / 10 AS price, cast(cast(id AS string) AS binary) AS raw,

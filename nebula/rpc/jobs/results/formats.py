@@ -8,24 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from nebula.rpc.jobs.results.fetching import batches_of, require
 from nebula.rpc.jobs.results.tables import Form
+from nebula.rpc.jobs.results.types import ResultFormat
 
 if TYPE_CHECKING:
     from pyarrow import parquet  # type: ignore[import-untyped]  # it ships no types
 
-__all__ = ["CONTENT_TYPES", "NotRows", "ResultFormat", "RowWriter", "form_of", "writer_of"]
-
-
-class ResultFormat(StrEnum):
-    """How rows are written."""
-
-    NDJSON = "ndjson"
-    CSV = "csv"
-    PARQUET = "parquet"
+__all__ = ["CONTENT_TYPES", "NotRows", "RowWriter", "form_of", "writer_of"]
 
 
 CONTENT_TYPES: Final[Mapping[ResultFormat, str]] = {

@@ -18,10 +18,20 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from enum import StrEnum
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Convert", "Schema", "from_wire", "row_converter", "to_wire"]
+__all__ = ["Convert", "ResultFormat", "Schema", "from_wire", "row_converter", "to_wire"]
+
+
+class ResultFormat(StrEnum):
+    """How rows are written for other programs."""
+
+    NDJSON = "ndjson"
+    CSV = "csv"
+    PARQUET = "parquet"
+
 
 Schema: TypeAlias = list[dict[str, Any]]
 """Columns in their order, each with `name` and `type`."""
