@@ -14,6 +14,7 @@ from nebula.rpc.answers import Answer, success
 from nebula.rpc.context import Request, Surroundings
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.jobs.engine_verbs import SERVICE_ENGINE
+from nebula.rpc.jobs.job_statistics import JobStatistics
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.postgres import Database, database_of_environment
@@ -153,6 +154,10 @@ class JobEntries:
         """What takes the jobs. While the responder runs."""
         assert self._service is not None
         return self._service
+
+    def statistics(self) -> JobStatistics | None:
+        """See `JobService.statistics`; None before the responder ever ran, and without jobs."""
+        return None if self._service is None else self._service.statistics()
 
     def declare(self, job: JobVerb, allow: frozenset[str] | None) -> JobEntry:
         """Add one.

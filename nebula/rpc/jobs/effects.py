@@ -13,6 +13,7 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.board import JobBoard
 from nebula.rpc.jobs.callers import Callers, News
 from nebula.rpc.jobs.notices import Notices
+from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry, Superseded
 from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.jobs.status_messages import Teller
@@ -38,6 +39,7 @@ class Effects:
     Attributes:
         writer: of the registry, while the service runs.
         notices: sends the ends that are owed.
+        on_end: hears of each job that has ended here.
         refused: gets work that was not done, as another instance has changed the job.
         moved: set when the board has decided: what time alone will change may be something else now.
     """
@@ -48,6 +50,7 @@ class Effects:
         self._board, self.runners, self.callers, self.teller = board, runners, callers, teller
         self.writer: RegistryWriter | None = None
         self.notices: Notices | None = None
+        self.on_end: Callable[[JobRecord], None] = lambda _record: None
         self.refused: Callable[[Work], None] = lambda _work: None
         self.moved = anyio.Event()
 
@@ -97,6 +100,7 @@ class Effects:
             self.callers.tell(record.id, News.LINES)
         match work.then:
             case Ended(job):
+                self.on_end(record)
                 _log.info("job ended", job=job, verb=record.verb, state=str(record.state))
                 self.callers.tell(job, News.END, record)
                 self.callers.tell(job, News.LINES)

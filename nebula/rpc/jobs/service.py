@@ -27,6 +27,7 @@ from nebula.rpc.jobs.effects import Effects
 from nebula.rpc.jobs.housekeeping import Housekeeping
 from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
 from nebula.rpc.jobs.inquiries import Inquiries
+from nebula.rpc.jobs.job_statistics import EndedJobs, JobStatistics
 from nebula.rpc.jobs.limits import Clock, JobLimits
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.management import management_verbs
@@ -123,6 +124,8 @@ class JobService:
         )
         teller = Teller(service, self.via, nobody_listens)
         self._effects = Effects(self._board, self.runners, self.inquiries.callers, teller)
+        self._ended = EndedJobs(self._verbs)
+        self._effects.on_end = self._ended.add
         room = Room(service, self.limits)
         self._admission = Admission(self._board, self._effects, self._clock, room)
         self.housekeeping = Housekeeping(
@@ -390,6 +393,11 @@ class JobService:
         self._effects.tell_owed()
         for record in self._board.open_records():
             self._effects.teller.tell(record, self._board.standing(record.id))
+
+    def statistics(self) -> JobStatistics:
+        """What became of its jobs since the start, and how its engines are."""
+        engines = {name: runner.status() for name, runner in self.runners.items() if name is not None}
+        return self._ended.statistics(self._board.open_records(), engines)
 
     # --- for the management verbs ---
 
