@@ -29,7 +29,7 @@ _BATCH_BYTES: Final = 1024 * 1024
 _MOST_ROWS: Final = 2048
 
 # Rows are measured so many at a time.
-_STEP: Final = 128
+_STEP: Final = 512
 
 _BUFFER_BYTES: Final = 64 * 1024
 
@@ -123,7 +123,12 @@ class TableReader:
                 raise TableError(f"there is no page {begin}")
             self._arrow_schema = _shown_schema(self._file)
             self.schema = _told_schema(self._arrow_schema)
-            self._encode = row_converter(self.schema, to_wire)
+            # Arrow writes these as text, whole columns, many times as fast as Python.
+            self._written = [
+                number for number, one in enumerate(self.schema) if _is_written_by_arrow(one["type"])
+            ]
+            others = [one for number, one in enumerate(self.schema) if number not in self._written]
+            self._encode = row_converter(others, to_wire)
             self._batches = self._batches_of(self._file)
             self._rest: pa.RecordBatch | None = None
             self._pass_over(begin.row, on_wait)
@@ -161,7 +166,7 @@ class TableReader:
         size, step = 0, _STEP
         while len(rows) < most_rows and (batch := self._peek()) is not None:
             some = batch.slice(0, min(step, most_rows - len(rows)))
-            encoded = [self._encode(row) for row in some.to_pylist(maps_as_pydicts=None)]
+            encoded = [self._encode(row) for row in self._with_texts(some).to_pylist()]
             size_of_some = len(to_json(encoded))
             if size + size_of_some > most_bytes and not (len(encoded) == 1 and not rows):
                 if len(encoded) == 1:
@@ -172,6 +177,14 @@ class TableReader:
             size += size_of_some
             self._drop(len(encoded))
         return Taken(rows, len(rows))
+
+    def _with_texts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        columns = batch.columns
+        for number in self._written:
+            columns[number] = _as_text(columns[number])
+        return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
     def _take_arrow(self, most_rows: int, most_bytes: int) -> Taken:
         import pyarrow as pa
@@ -287,6 +300,43 @@ def _shown_type(kind: pa.DataType, leaves: Iterator[str]) -> pa.DataType:
 
 def _shown_field(field: pa.Field, leaves: Iterator[str]) -> pa.Field:
     return field.with_type(_shown_type(field.type, leaves))
+
+
+# The widths of what ISO 8601 has, for the years that Python has.
+_WIDTHS: Final = {"date": 10, "timestamp": 26, "timestamp_ntz": 26}
+
+
+def _is_written_by_arrow(kind: Any) -> bool:
+    return kind in _WIDTHS if isinstance(kind, str) else "decimal" in kind
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    """A column of dates, timestamps or decimals, as they are told.
+
+    Raises:
+        ValueError: Python has no such year.
+    """
+    import pyarrow as pa
+    from pyarrow import compute
+
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        return column.cast(pa.string())
+    if pa.types.is_date(kind):
+        return _of_width(column.cast(pa.string()), _WIDTHS["date"])
+    # As an instant is counted, so is its time in UTC.
+    told = _of_width(column.cast(pa.timestamp("us")).cast(pa.string()), _WIDTHS["timestamp"])
+    told = compute.replace_substring(told, " ", "T", max_replacements=1)
+    return told if kind.tz is None else compute.binary_join_element_wise(told, "Z", "")
+
+
+def _of_width(texts: pa.Array, width: int) -> pa.Array:
+    from pyarrow import compute
+
+    bounds = compute.min_max(compute.binary_length(texts)).as_py()
+    if texts.null_count < len(texts) and set(bounds.values()) != {width}:
+        raise ValueError("its year is not one of 1 to 9999")
+    return texts
 
 
 def _told_schema(schema: pa.Schema) -> Schema:
