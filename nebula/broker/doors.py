@@ -35,6 +35,7 @@ class Doors:
         limits: what peers may use.
         pages: what HTTP listeners answer, by path.
         posts: what answers a POST where a listener says that it takes calls, by the begin of the path.
+        reads: what answers a GET there whose sender it has to know, likewise.
         lifetimes: ends requests whose sender is no longer valid.
     """
 
@@ -45,13 +46,14 @@ class Doors:
         limits: Limits,
         pages: dict[str, Page],
         posts: dict[str, Post],
+        reads: dict[str, Post],
         lifetimes: Lifetimes,
     ) -> None:
         self._make_connection = make_connection
         self._doorway = doorway
         self._limits = limits
         self._pages = pages
-        self._posts = posts
+        self._posts, self._reads = posts, reads
         self._lifetimes = lifetimes
         self._log = PacedLog("nebula.broker")
         self._servers: list[asyncio.Server] = []
@@ -172,6 +174,7 @@ class Doors:
                 limits=self._limits,
                 pages=self._pages,
                 posts=self._posts if listener.calls else None,
+                reads=self._reads if listener.calls else None,
                 listener=listener,
                 lifetimes=self._lifetimes,
             )

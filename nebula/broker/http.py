@@ -40,6 +40,7 @@ class HttpListener:
         limits: what peers may use.
         pages: what is answered, by path.
         posts: what answers a POST, by what its path begins with.
+        reads: what answers a GET whose sender it has to know, likewise.
         listener: has the rules for authentication, and the host names that are served.
         lifetimes: ends a request in progress when its sender is no longer valid.
 
@@ -59,6 +60,7 @@ class HttpListener:
         limits: Limits | None = None,
         pages: Mapping[str, Page] | None = None,
         posts: Mapping[str, Post] | None = None,
+        reads: Mapping[str, Post] | None = None,
         listener: Listener = _NO_RULES,
         lifetimes: Lifetimes | None = None,
     ) -> None:
@@ -66,6 +68,7 @@ class HttpListener:
         self.limits = limits or Limits()
         self.pages = pages or {}
         self.posts = posts or {}
+        self.reads = reads or {}
         self.listener = listener
         self.lifetimes = Lifetimes() if lifetimes is None else lifetimes
         self.max_posted_bytes = min(self.limits.max_http_body_bytes, self.limits.max_body_bytes)
@@ -136,6 +139,10 @@ class HttpListener:
     def post_at(self, path: str) -> Post | None:
         """What answers a POST there."""
         return next((post for prefix, post in self.posts.items() if path.startswith(prefix)), None)
+
+    def read_at(self, path: str) -> Post | None:
+        """What answers a GET there whose sender it has to know."""
+        return next((read for prefix, read in self.reads.items() if path.startswith(prefix)), None)
 
     def take_posted(self, size: int, payer: str) -> bool:
         """Take so many bytes of a body in, if there is room: half of it is for others."""

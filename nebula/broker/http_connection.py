@@ -20,6 +20,7 @@ from nebula.broker.http_posts import (
     Answer,
     Asked,
     Body,
+    CutOff,
     Page,
     Post,
     Posted,
@@ -200,9 +201,12 @@ class HttpConnection(asyncio.Protocol):
         rules = self._listener.listener
         page = self._listener.pages.get(path)
         post = self._listener.post_at(path)
+        read = self._listener.read_at(path)
         allowed = ["GET"] if page is None else ["GET", "HEAD"]
         if post is not None:
             self._begin_post(request, path, post)
+        elif read is not None:
+            self._begin_post(request, path, read, "GET")
         elif page is None and self._listener.make_connection is None:
             self.answer(404, "nothing is here")
         elif page is None and path != WEBSOCKET_PATH:
@@ -229,9 +233,9 @@ class HttpConnection(asyncio.Protocol):
 
     # --- what is posted ---
 
-    def _begin_post(self, request: h11.Request, path: str, post: Post) -> None:
+    def _begin_post(self, request: h11.Request, path: str, post: Post, method: str = "POST") -> None:
         listener = self._listener
-        refusal = refusal_of(request, listener.listener, listener.max_posted_bytes)
+        refusal = refusal_of(request, listener.listener, listener.max_posted_bytes, method)
         if refusal is None and not self._is_trusted(request):
             refusal = problem(HTTPStatus.FORBIDDEN, "wrong-origin", "pages of this origin may not post")
         if refusal is None and listener.is_stopping:
@@ -287,9 +291,9 @@ class HttpConnection(asyncio.Protocol):
         self._forget_body()
         self._streamed = streamed
         self._outpour = outpour = Outpour(self._http, self._transport, self._listener.limits.connect_timeout)
-        last = b""
+        last: bytes | None = b""
         try:
-            outpour.begin(streamed.content_type)
+            outpour.begin(streamed)
             while piece := await streamed.pieces.next():
                 outpour.load(piece)
                 self._listener.relieve()
@@ -298,12 +302,23 @@ class HttpConnection(asyncio.Protocol):
             self._listener.log.info("reader cut off", reason="it reads nothing")
             self.abort()
             return
+        except CutOff as error:
+            self._listener.log.warning("answer cut off", reason=str(error))
+            self.abort()
+            return
         except Exception:
             self._listener.log.exception("stream failed")
             last = streamed.pieces.failed(_INTERNAL)
         finally:
             streamed.pieces.close()
-        self._end_with(outpour.end(last))
+        self._end_stream(outpour, last)
+
+    def _end_stream(self, outpour: Outpour, last: bytes | None) -> None:
+        """End a body with its last piece; None: its reader has to see that it is not complete."""
+        if last is None:
+            self.abort()
+        else:
+            self._end_with(outpour.end(last))
 
     def end_for(self, reason: str) -> None:  # noqa: ARG002  # the status says that it is its fault
         """Refuse the request in progress, because its sender is no longer valid. A call is cancelled."""
@@ -311,7 +326,7 @@ class HttpConnection(asyncio.Protocol):
         if self._outpour is None or self._streamed is None:
             self._answer(NOT_ADMITTED)
         elif self._farewell is None:
-            self._end_with(self._outpour.end(self._streamed.pieces.failed(NOT_ADMITTED)))
+            self._end_stream(self._outpour, self._streamed.pieces.failed(NOT_ADMITTED))
 
     def _rest(self) -> None:
         self._is_resting = True

@@ -25,6 +25,8 @@ from nebula.errors import Refused
 
 JSON_TYPE: Final = "application/json"
 
+_MOST_TYPES: Final = 20
+
 # RFC 9110, 11.6.1: both are taken.
 _CHALLENGE: Final = (("www-authenticate", 'Basic realm="nebula", charset="UTF-8", Bearer'),)
 
@@ -39,14 +41,22 @@ class Answer:
     headers: Collection[tuple[str, str]] = ()
 
 
+class CutOff(Exception):
+    """The rest of an answer cannot be had, and its form has no way to say so; says why."""
+
+
 class Pieces(Protocol):
     """The body of an answer that comes piece by piece. Called on the broker's loop."""
 
     async def next(self) -> bytes:
-        """The next piece, once it is there. Empty: there are no more."""
+        """The next piece, once it is there. Empty: there are no more.
 
-    def failed(self, error: Answer) -> bytes:
-        """The last piece of a body that this error ends."""
+        Raises:
+            CutOff: the answer ends before its end.
+        """
+
+    def failed(self, error: Answer) -> bytes | None:
+        """The last piece of a body that this error ends; None: its form has none, and it is cut off."""
 
     def close(self) -> None:
         """Nobody reads any further. Idempotent, and safe at any time."""
@@ -58,6 +68,7 @@ class Streamed:
 
     content_type: str
     pieces: Pieces
+    headers: Collection[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +81,7 @@ class Posted:
         query: what follows the `?`.
         timeout: the header `Neb-Timeout`, or an empty text.
         body: JSON, not looked at yet.
-        accept: the header of that name, or an empty text.
+        accept: the header `Accept`, or an empty text.
     """
 
     principal: str
@@ -98,7 +109,7 @@ Page: TypeAlias = Callable[[Asked], Awaitable[Answer]]
 """Answers a GET."""
 
 Post: TypeAlias = Callable[[Posted], Awaitable[Answer | Streamed]]
-"""Answers a POST."""
+"""Answers a POST, or a GET that needs to know who asks."""
 
 
 def problem(
@@ -151,17 +162,19 @@ class Body:
         self._octets.clear()
 
 
-def refusal_of(request: h11.Request, listener: Listener, max_bytes: int) -> Answer | None:
-    """Why a request may not be posted, as far as its head tells; None: it may.
+def refusal_of(
+    request: h11.Request, listener: Listener, max_bytes: int, method: str = "POST"
+) -> Answer | None:
+    """Why a request may not be posted, or something not be got, as far as its head tells; None: it may.
 
     Whether its page may post is asked beside this, as it is of WebSockets.
     """
-    if request.method != b"POST":
-        message = "only POST is answered here"
-        return problem(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", message, (("allow", "POST"),))
+    if request.method != method.encode():
+        message = f"only {method} is answered here"
+        return problem(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", message, (("allow", method),))
     if not is_ours(value_of(request, b"host"), listener):
         return problem(HTTPStatus.MISDIRECTED_REQUEST, "wrong-host", WRONG_HOST)
-    if not is_json(value_of(request, b"content-type")):
+    if method == "POST" and not is_json(value_of(request, b"content-type")):
         message = f"the body is JSON, and the request says so: `Content-Type: {JSON_TYPE}`"
         return problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-json", message)
     length = value_of(request, b"content-length")
@@ -216,6 +229,28 @@ def is_json(content_type: str) -> bool:
     """Whether a content type is JSON's, which is always UTF-8."""
     essence, _, parameters = content_type.lower().partition(";")
     return essence.strip() == JSON_TYPE and parameters.strip().replace('"', "") in ("", "charset=utf-8")
+
+
+def preferences(accept: str) -> list[str]:
+    """The media types of an `Accept`, what is wanted most first (RFC 9110, 12.5.1), then what is named first.
+
+    Lower case, without parameters. What is not wanted (`q=0`) or has a weight that cannot be read is left
+    out, and so is what follows the twentieth.
+    """
+    named = [part.strip().lower().partition(";") for part in accept.split(",", _MOST_TYPES)[:_MOST_TYPES]]
+    weighed = [(_weight_of(words), name.strip()) for name, _, words in named]
+    return [name for weight, name in sorted(weighed, key=lambda each: -each[0]) if weight > 0 and name]
+
+
+def _weight_of(words: str) -> float:
+    for word in words.split(";"):
+        name, _, value = word.partition("=")
+        if name.strip() == "q":
+            try:
+                return min(1.0, float(value))
+            except ValueError:
+                return 0.0
+    return 1.0
 
 
 def value_of(request: h11.Request, name: bytes) -> str:

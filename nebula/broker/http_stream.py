@@ -7,6 +7,8 @@ from http import HTTPStatus
 
 import h11
 
+from nebula.broker.http_posts import Streamed
+
 # Of a piece, what is handed to the transport at once, and has to be read in its time.
 _PORTION_BYTES = 64 * 1024
 
@@ -42,7 +44,7 @@ class Outpour:
         """The transport has more than the system takes."""
         return not self._has_room.is_set()
 
-    def begin(self, content_type: str) -> None:
+    def begin(self, streamed: Streamed) -> None:
         """Write the head."""
         # To be told of each octet that waits: a reader is slow as soon as the system takes no more.
         self._transport.set_write_buffer_limits(1)
@@ -50,7 +52,8 @@ class Outpour:
             status_code=HTTPStatus.OK,
             reason=HTTPStatus.OK.phrase,
             headers=[
-                ("content-type", content_type),
+                *streamed.headers,
+                ("content-type", streamed.content_type),
                 ("cache-control", "no-store"),
                 # Proxies that collect answers, nginx for one, would hand on nothing until the end.
                 ("x-accel-buffering", "no"),

@@ -87,6 +87,7 @@ class Server:
         ended: peers that were ended for what lies outside their frames, by why ("too slow").
         pages: what its HTTP listeners answer, by path. Filled before `start`.
         posts: what answers a POST, by the begin of its path, on listeners that take calls. Likewise.
+        reads: what answers a GET there whose sender it has to know. Likewise.
         renewals: what reads files again at a reload, beside those of the listeners.
         administration: what operators do to the core, from `start` on; then it has `started_at` too.
         one_walk: held by who walks over all destinations: one at a time, however many ask.
@@ -113,6 +114,7 @@ class Server:
         self.limits = limits or Limits()
         self.pages: dict[str, Page] = {}
         self.posts: dict[str, Post] = {}
+        self.reads: dict[str, Post] = {}
         self.renewals: list[Callable[[], None]] = []
         self._listeners = tuple(listeners)
         self._policies = PolicyTable(policies)
@@ -134,6 +136,7 @@ class Server:
             self.limits,
             self.pages,
             self.posts,
+            self.reads,
             self.lifetimes,
         )
         self._connections: set[Connection] = set()

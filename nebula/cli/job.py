@@ -1,4 +1,4 @@
-"""`nebula job list|show|log|watch|cancel|rerun`: the jobs of a service, and one of them."""
+"""`nebula job list|show|result|log|watch|cancel|rerun`: the jobs of a service, and one of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from nebula.cli.ids import find_job
 from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, JobId, Timeout, Url
 from nebula.cli.render import Output
-from nebula.cli.results import show_preview
+from nebula.cli.results import show_preview, show_result
 from nebula.cli.starting import NotBefore, Notify, Priority, start_options
 from nebula.cli.tables import Column, date, duration, moment, number, table
 from nebula.cli.terminal import text
+from nebula.rpc.jobs.results.types import ResultFormat
 from nebula.rpc.jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -76,6 +77,42 @@ def show(
         _show(output, known)
     else:
         output.json_line(known)
+
+
+@job.command()
+def result(
+    job: JobId,
+    *,
+    to: Annotated[
+        ResultFormat | None,
+        Option("--format", help="All rows in this format; by default ndjson off a terminal."),
+    ] = None,
+    broker: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Show what a job returned, once it has ended; a table or a list row by row, from wherever it is kept.
+
+    On a terminal, without --format, the value, or where the table is kept and its first rows. Rows are got
+    as they are written out, a page at a time.
+
+    \b
+    Examples:
+      nebula job result reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
+      nebula job result reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB --format csv > delays.csv
+    """
+    from nebula.cli.asking import ask
+    from nebula.cli.result_rows import write_rows
+
+    output = Output()
+
+    async def read(client: Client) -> None:
+        handle = client.with_options(timeout=timeout).job(job)
+        if to is None and output.is_for_people:
+            show_result(output, await handle.result())
+        else:
+            await write_rows(handle, to or ResultFormat.NDJSON)
+
+    ask(broker, read)
 
 
 @job.command()

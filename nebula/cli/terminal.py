@@ -178,6 +178,20 @@ def write_redirectable(written: str) -> None:
     _write(sys.stdout, written)
 
 
+def write_octets(octets: bytes) -> None:
+    """Write what is meant to be redirected: unchanged to a file or a pipe; on a terminal text, escaped."""
+    if is_redirected():
+        sys.stdout.buffer.write(octets)
+        sys.stdout.flush()
+    else:
+        write_redirectable(octets.decode(errors="replace"))
+
+
+def is_redirected() -> bool:
+    """Whether standard output is a file or a pipe."""
+    return not sys.stdout.isatty()
+
+
 def write_json_octets(line: bytes) -> None:
     """Write a line of JSON that is meant to be redirected; escaped on a terminal."""
     if sys.stdout.isatty():

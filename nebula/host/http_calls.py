@@ -11,12 +11,12 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qs, unquote
 
 import anyio
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 PATH: Final = "/call/"
 
+_T = TypeVar("_T")
+
 _log = get_logger("nebula.host")
 
 # The link is given: an address from the environment, which may be another broker's, is not asked for.
@@ -65,7 +67,7 @@ _PARTING_SECONDS: Final = 0.5
 
 # What stands around the parameters in the body of a request, beside the verb.
 _ENVELOPE_BYTES: Final = 64
-_MOST_FIELDS: Final = 20
+MOST_FIELDS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +87,16 @@ class Call:
     seconds: float
 
 
-class _BadCall(Exception):
+class BadCall(Exception):
     """It cannot be read; says why."""
 
 
 class _TooLarge(Exception):
     """The broker would end the connection, which others share, over its body."""
+
+
+class Stopping(Exception):
+    """Calls are not taken now."""
 
 
 def http_calls(assembly: Assembly) -> list[HttpCalls]:
@@ -156,16 +162,31 @@ class HttpCalls:
 
     async def answer(self, posted: Posted) -> Answer | Streamed:
         """Answer a request. On the broker's loop; who is cancelled takes its call back."""
-        if self._loop is None or self._is_stopping:
-            return _STOPPING
         form = form_of(posted.accept)
-        if form is not None:
-            return await self._stream_of(posted, form, self._loop).begin()
-        working = asyncio.run_coroutine_threadsafe(self._answer(posted, self._reloads), self._loop)
-        return await asyncio.wrap_future(working)
+        try:
+            if form is None:
+                return await self.on_loop(partial(self._answer, posted, self._reloads))
+            return await self._stream_of(posted, form).begin()
+        except Stopping:
+            return _STOPPING
 
-    def _stream_of(self, posted: Posted, form: Form, loop: asyncio.AbstractEventLoop) -> HttpStream:
-        return HttpStream(loop, form, partial(self._opened, posted, self._reloads), self._problem_of)
+    async def on_loop(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Have some work done on the loop of the calls, by the broker's; who is cancelled ends it.
+
+        Raises:
+            Stopping: calls are not taken now.
+        """
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._running_loop()))
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None or self._is_stopping:
+            raise Stopping
+        return self._loop
+
+    def _stream_of(self, posted: Posted, form: Form) -> HttpStream:
+        return HttpStream(
+            self._running_loop(), form, partial(self._opened, posted, self._reloads), self._problem_of
+        )
 
     def renew(self) -> None:
         """Files were read again: drop the clients, because their principals may no longer be valid.
@@ -189,7 +210,7 @@ class HttpCalls:
                 async with self._asking(posted.principal, reloads) as client:
                     value = await client.ask(call)
                 return Answer(HTTPStatus.OK, dump_json(value) + b"\n", JSON_TYPE)
-        except (_BadCall, _TooLarge, NebulaError) as error:
+        except (BadCall, _TooLarge, NebulaError) as error:
             return self._problem_of(error)
 
     @asynccontextmanager
@@ -209,7 +230,7 @@ class HttpCalls:
 
     def _problem_of(self, error: Exception) -> Answer:
         match error:
-            case _BadCall():
+            case BadCall():
                 return problem(HTTPStatus.BAD_REQUEST, "bad-request", str(error))
             case _TooLarge():
                 return too_large(self._server.limits.max_body_bytes)
@@ -236,6 +257,16 @@ class HttpCalls:
         if call.parameters is not None and len(call.parameters) > most:
             raise _TooLarge
         return call
+
+    async def ask(self, principal: str, call: Call) -> Any:
+        """Ask in the name of a principal, on the loop of the calls; it counts as a call under way.
+
+        Raises:
+            NebulaError: as `Client.call`.
+        """
+        with self._counted():
+            async with self._asking(principal, self._reloads) as client:
+                return await client.ask(call)
 
     @asynccontextmanager
     async def _asking(self, principal: str, reloads: int) -> AsyncIterator[_Client]:
@@ -364,12 +395,12 @@ def read_call(posted: Posted, seconds: float = _DEFAULT_SECONDS) -> Call:
         seconds: that it may take if it does not say so.
 
     Raises:
-        _BadCall: it cannot be read.
+        BadCall: it cannot be read.
     """
     names = [unquote(name) for name in posted.path.removeprefix(PATH).split("/")]
-    if len(names) != 2 or not all(_is_name(name) for name in names):
-        raise _BadCall(f"post to {PATH}SERVICE/VERB")
-    return Call(names[0], names[1], _parameters_of(posted.body), _seconds_of(posted, seconds))
+    if len(names) != 2 or not all(is_name(name) for name in names):
+        raise BadCall(f"post to {PATH}SERVICE/VERB")
+    return Call(names[0], names[1], _parameters_of(posted.body), seconds_of(posted, seconds))
 
 
 def _parameters_of(body: bytes) -> bytes | None:
@@ -379,26 +410,26 @@ def _parameters_of(body: bytes) -> bytes | None:
         # To be judged, not kept: a tree of small lists is 25 times as large as its octets.
         from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise _BadCall(f"the body is not JSON: {error}") from error
+        raise BadCall(f"the body is not JSON: {error}") from error
     return ascii_json(body)
 
 
-def _is_name(text: str) -> bool:
+def is_name(text: str) -> bool:
     return 0 < len(text) <= _MOST_CHARACTERS and text.isprintable() and "/" not in text
 
 
-def _seconds_of(posted: Posted, default: float) -> float:
+def seconds_of(posted: Posted, default: float = _DEFAULT_SECONDS) -> float:
     """What a call may take: the header, else the query, in milliseconds as on STOMP's wire."""
     text = posted.timeout
     try:
-        text = text or parse_qs(posted.query, max_num_fields=_MOST_FIELDS).get(TIMEOUT, [""])[-1]
+        text = text or parse_qs(posted.query, max_num_fields=MOST_FIELDS).get(TIMEOUT, [""])[-1]
     except ValueError as error:
-        raise _BadCall(f"a query may have {_MOST_FIELDS} fields") from error
+        raise BadCall(f"a query may have {MOST_FIELDS} fields") from error
     if not text:
         return default
     is_number = text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS
     if not (is_number and 0 < int(text) <= _MOST_SECONDS * 1000):
-        raise _BadCall(f"{TIMEOUT} is a number of milliseconds, {_MOST_SECONDS * 1000:g} at most")
+        raise BadCall(f"{TIMEOUT} is a number of milliseconds, {_MOST_SECONDS * 1000:g} at most")
     return int(text) / 1000
 
 

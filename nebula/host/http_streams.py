@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
-from nebula.broker.http_posts import JSON_TYPE, Answer, Streamed
+from nebula.broker.http_posts import JSON_TYPE, Answer, Streamed, preferences
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.errors import NotAStream
 from nebula.rpc.streams.reading import Stream
@@ -34,8 +34,6 @@ _STATUS_SECONDS: Final = 5.0
 
 # As WHATWG recommends: proxies close what is silent for longer.
 _BEAT_SECONDS: Final = 15.0
-
-_MOST_QUALITIES: Final = 20
 
 
 class Form(Protocol):
@@ -104,28 +102,9 @@ _FORMS: Final[dict[str, Form | None]] = {
 def form_of(accept: str) -> Form | None:
     """The form of a stream that a request asks for; None: it wants the one answer of a call.
 
-    What is wanted most counts (RFC 9110, 12.5.1), then what is named first. What nobody here can make is
-    left out, and so is what cannot be read.
+    What nobody here can make is left out, and so is what cannot be read.
     """
-    wanted = [(-_quality_of(words), name) for name, words in _named(accept) if name in _FORMS]
-    best = min((each for each in wanted if each[0] < 0), key=lambda each: each[0], default=None)
-    return None if best is None else _FORMS[best[1]]
-
-
-def _named(accept: str) -> list[tuple[str, str]]:
-    parts = [part.partition(";") for part in accept.split(",", _MOST_QUALITIES)[:_MOST_QUALITIES]]
-    return [(name.strip().lower(), words) for name, _, words in parts]
-
-
-def _quality_of(words: str) -> float:
-    for word in words.split(";"):
-        name, _, value = word.partition("=")
-        if name.strip().lower() == "q":
-            try:
-                return min(1.0, float(value))
-            except ValueError:
-                return 0.0
-    return 1.0
+    return next((_FORMS[name] for name in preferences(accept) if name in _FORMS), None)
 
 
 class HttpStream:

@@ -1,7 +1,7 @@
 """A service's metrics, as Prometheus scrapes them.
 
-Read off when somebody asks. Labels of ours are the service and its verbs, which its owner chose: whatever
-callers do, there are as many series. What the program counts itself is shown with them.
+Read off when somebody asks. Labels of ours are the service, its verbs and its engines, which its owner
+chose: whatever callers do, there are as many series. What the program counts itself is shown with them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, ProcessCollector, gen
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from nebula.host.job_metrics import job_metrics
 from nebula.rpc.responder import Responder
 from nebula.rpc.statistics import Tally
 
@@ -60,6 +61,9 @@ class ServiceCollector(Collector):
             unanswered.add_metric([service, reason], count)
         yield unanswered
         yield from _of_verbs(service, stats.tallies)
+        jobs = self._app.job_statistics()
+        if jobs is not None:
+            yield from job_metrics(service, jobs)
 
 
 class _ProgramCollector(Collector):

@@ -14,6 +14,7 @@ from nebula.rpc.answers import Answer, success
 from nebula.rpc.context import Request, Surroundings
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.jobs.engine_verbs import SERVICE_ENGINE
+from nebula.rpc.jobs.job_statistics import JobStatistics
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.postgres import Database, database_of_environment
@@ -159,6 +160,10 @@ class JobEntries:
         """The engines, while the responder runs, that could run nothing when they last tried."""
         runners = {} if self._service is None else self._service.runners
         return [f"engine {name}" for name, runner in runners.items() if runner.failing]
+
+    def statistics(self) -> JobStatistics | None:
+        """See `JobService.statistics`; None before the responder ever ran, and without jobs."""
+        return None if self._service is None else self._service.statistics()
 
     def declare(self, job: JobVerb, allow: frozenset[str] | None) -> JobEntry:
         """Add one.

@@ -28,6 +28,10 @@ _STATUSES: Final[Mapping[str, HTTPStatus]] = {
     "upstream-error": HTTPStatus.BAD_GATEWAY,
     "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
     "too-many-attempts": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "not-ended": HTTPStatus.CONFLICT,
+    "no-rows": HTTPStatus.NOT_ACCEPTABLE,
+    "result-gone": HTTPStatus.GONE,
+    "result-unreadable": HTTPStatus.INTERNAL_SERVER_ERROR,
     "result-too-large": HTTPStatus.INTERNAL_SERVER_ERROR,
     "error": HTTPStatus.INTERNAL_SERVER_ERROR,
     # Ends of jobs.

@@ -19,6 +19,7 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency import IdempotencyStore, MemoryStore
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.job_entries import DEFAULT_ENGINE, Engine, JobEntries, engines_of
+from nebula.rpc.jobs.job_statistics import JobStatistics
 from nebula.rpc.jobs.limits import JobLimits
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.lifespan import opened_by
@@ -365,6 +366,10 @@ class Responder(TypedCalls, Listens):
     def statistics(self) -> Statistics | None:
         """What its verbs did since it started, as `stats` tells callers; None before it ever ran."""
         return None if self._serving is None else self._serving.statistics()
+
+    def job_statistics(self) -> JobStatistics | None:
+        """What became of its jobs since it started, and how its engines are; None where it has no jobs."""
+        return None if self._serving is None else self._jobs.statistics()
 
     # --- serving ---
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
 from typing_extensions import TypeVar as DefaultTypeVar
 
 from nebula.rpc.jobs.handle import JobHandle as AsyncJobHandle
 from nebula.rpc.jobs.record import LogLine
+from nebula.rpc.jobs.results.fetching import rows_of
 from nebula.rpc.jobs.states import JobStatus
 from nebula.rpc.start_options import StartOptions
 from nebula.sync.loop import Loop
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # nor does it
+    import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 __all__ = ["JobHandle"]
 
@@ -51,6 +56,20 @@ class JobHandle(Generic[T]):
     def result(self, as_: Any = None) -> Any:
         """What the job returned, once it has ended: as its function says, or as the type that is given."""
         return self._loop.do(partial(self._job.result, as_))
+
+    def rows(self) -> Generator[dict[str, Any]]:
+        """The rows of the table that the job returned, once it has ended; or the items of its list."""
+        # A page at a time: a row for itself takes longer to hand over than to read.
+        for page in self._loop.each(self._job.pages):
+            yield from rows_of(page)
+
+    def to_arrow(self) -> pa.Table:
+        """The table that the job returned, once it has ended, as one of Arrow."""
+        return self._loop.do(self._job.to_arrow)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The table that the job returned, once it has ended, as pandas has it."""
+        return self._loop.do(self._job.to_pandas)
 
     def cancel(self) -> JobStatus:
         """End the job. Returns at once."""

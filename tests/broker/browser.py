@@ -74,6 +74,7 @@ def serve_http(
     *,
     origins: tuple[str, ...] = (),
     posts: Mapping[str, Post] | None = None,
+    reads: Mapping[str, Post] | None = None,
     tls: ssl.SSLContext | None = None,
     authenticator: Authenticator | None = None,
     run_loop: Callable[[Coroutine[Any, Any, None]], None] = uvloop.run,
@@ -86,6 +87,7 @@ def serve_http(
             origins=origins,
             limits=limits,
             posts=posts,
+            reads=reads,
             listener=Listener(http=True, authenticator=authenticator),
         )
         listening = asyncio.run_coroutine_threadsafe(

@@ -236,3 +236,28 @@ def test_short_id_of_several_jobs_is_refused_and_that_of_none_is_not_found(ask: 
     assert second[:12] in several.stderr
     assert (none.returncode, "no job that begins with 7ZZZ" in none.stderr) == (1, True)
     assert alone.returncode == 2
+
+
+def test_result_is_written_row_by_row_in_a_format_of_choice(ask: Ask) -> None:
+    job = start(ask, "stock", "items:=2")
+    items, table = ask("job", "result", job), ask("job", "result", job, "--format", "csv")
+
+    assert (items.returncode, items.stdout) == (0, '{"item":0}\n{"item":1}\n')
+    # Python's text mode reads \r\n as \n.
+    assert (table.returncode, table.stdout) == (0, "item\n0\n1\n")
+
+
+def test_result_that_is_no_table_is_told_as_json_alone(ask: Ask) -> None:
+    job = start(ask, "stock", "items:=2")
+    failed = ask("job", "result", job, "--format", "parquet")
+
+    assert failed.returncode == 1
+    assert "no-rows" in failed.stderr
+    assert failed.stdout == ""
+
+
+def test_result_of_a_failed_job_is_its_error(ask: Ask) -> None:
+    ended = ask("job", "result", start(ask, "stock", "items:=0"))
+
+    assert ended.returncode == 1
+    assert "nothing in stock" in ended.stderr

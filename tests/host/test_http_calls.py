@@ -21,7 +21,7 @@ from nebula.errors import (
     Rejected,
     RemoteError,
 )
-from nebula.host.http_calls import _BadCall, answer_to, read_call
+from nebula.host.http_calls import BadCall, answer_to, read_call
 from nebula.rpc.errors import CODES
 from nebula.rpc.problems import status_of
 from nebula.sync import Client
@@ -215,7 +215,7 @@ def test_header_says_how_long_before_the_query_does() -> None:
 
 @pytest.mark.parametrize("timeout", ["0", "-1", "1.5", "300001", "²", "9" * 5000])
 def test_timeout_that_cannot_be_is_refused(timeout: str) -> None:
-    with pytest.raises(_BadCall):
+    with pytest.raises(BadCall):
         read_call(posted(timeout=timeout))
 
 

@@ -6,6 +6,7 @@ import re
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -151,8 +152,73 @@ async def test_port_that_is_taken_is_a_wrong_setting() -> None:
                 pass
 
 
-async def test_page_lists_what_is_shown(broker_url: str) -> None:  # noqa: F811
-    app = Responder("listed")
+async def test_metrics_of_jobs_are_by_verb_and_state(tmp_path: Path, broker_url: str) -> None:  # noqa: F811
+    app, may_end = Responder("measuring", state=tmp_path), anyio.Event()
+
+    @app.job(engine=None)
+    async def add(first: int) -> int:
+        return 1 // first
+
+    @app.job(engine=None, max_running=1)
+    async def wait() -> None:
+        await may_end.wait()
+
+    async with pages_served(app, "127.0.0.1", 0) as url, anyio.create_task_group() as tasks:
+        assert "nebula_service_jobs" not in (await ask(f"{url}/metrics"))[1]
+        started = anyio.Event()
+        tasks.start_soon(partial(app.run, broker_url, started=started))
+        await started.wait()
+        before = (await ask(f"{url}/metrics"))[1]
+        async with Client(broker_url) as client:
+            for first in (1, 2, 0):
+                await (await client.start(add, first)).wait()
+            waiting = [await client.start(wait) for _ in range(2)]
+            text = (await ask(f"{url}/metrics"))[1]
+            may_end.set()
+            for job in waiting:
+                await job.wait()
+            after = (await ask(f"{url}/metrics"))[1]
+        tasks.cancel_scope.cancel()
+
+    def of(state: str, verb: str = "add") -> str:
+        return f'{{service="measuring",state="{state}",verb="{verb}"}}'
+
+    assert f"nebula_service_jobs_ended_total{of('done')} 2.0" in text
+    assert f"nebula_service_jobs_ended_total{of('failed')} 1.0" in text
+    assert f"nebula_service_jobs_open{of('queued', 'wait')} 1.0" in text
+    assert f"nebula_service_jobs_open{of('queued', 'wait')} 0.0" in after
+    assert f"nebula_service_jobs_ended_total{of('done', 'wait')} 2.0" in after
+    assert 'nebula_service_job_run_seconds_count{service="measuring",verb="add"} 3.0' in text
+    assert 'nebula_service_job_wait_seconds_bucket{le="86400.0",service="measuring",verb="add"} 3.0' in text
+    # Whatever happens, there are as many series.
+    series = [one.count("\nnebula_service_job") for one in (before, text, after)]
+    assert len(set(series)) == 1
+
+
+class _FakeEngine:
+    """An engine that says how it is, and runs nothing."""
+
+    operators, can_isolate, is_broken, max_running = None, False, None, 1
+
+    def runner(self, state: Path, service: str, name: str, *, is_shared: bool) -> Any:
+        return self
+
+    def status(self) -> dict[str, Any]:
+        isolated = [{"rss_bytes": 5}, {"rss_bytes": None}]
+        return {"state": "ready", "starts": 4, "rss_bytes": 100, "isolated": isolated}
+
+    async def run(self, listener: Any, *, started: anyio.Event) -> None:
+        started.set()
+        await anyio.sleep_forever()
+
+
+async def test_page_lists_what_is_shown(tmp_path: Path, broker_url: str) -> None:  # noqa: F811
+    engine: Any = _FakeEngine()
+    app = Responder("listed", state=tmp_path, spark=engine)
+
+    @app.job
+    def report() -> None: ...
+
     async with pages_served(app, "127.0.0.1", 0) as url, anyio.create_task_group() as tasks:
         started = anyio.Event()
         tasks.start_soon(partial(app.run, broker_url, started=started))
@@ -160,6 +226,10 @@ async def test_page_lists_what_is_shown(broker_url: str) -> None:  # noqa: F811
         text = (await ask(f"{url}/metrics"))[1]
         tasks.cancel_scope.cancel()
 
+    of_engine = '{engine="default",service="listed"}'
+    assert f"nebula_service_engine_ready{of_engine} 1.0" in text
+    assert f"nebula_service_engine_restarts_total{of_engine} 3.0" in text
+    assert f"nebula_service_engine_memory_bytes{of_engine} 105.0" in text
     shown = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP nebula_service_")}
     page = Path(__file__).parents[2] / "docs" / "reference" / "service-metrics.md"
     assert shown == set(re.findall(r"^\| `(nebula_\w+)`", page.read_text(), re.MULTILINE))

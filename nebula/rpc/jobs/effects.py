@@ -49,6 +49,7 @@ class Effects:
     Attributes:
         writer: of the registry, while the service runs.
         notices: sends the ends that are owed.
+        on_end: hears of each job that has ended here.
         refused: gets work that was not done, as another instance has changed the job.
         moved: set when the board has decided: what time alone will change may be something else now.
     """
@@ -59,6 +60,7 @@ class Effects:
         self._board, self.runners, self.callers, self.teller = board, runners, callers, teller
         self.writer: RegistryWriter | None = None
         self.notices: Notices | None = None
+        self.on_end: Callable[[JobRecord], None] = lambda _record: None
         self.refused: Callable[[Work], None] = lambda _work: None
         self.moved = anyio.Event()
 
@@ -108,6 +110,7 @@ class Effects:
             self.callers.tell(record.id, News.LINES)
         match work.then:
             case Ended(job):
+                self.on_end(record)
                 _log_end(record)
                 self.callers.tell(job, News.END, record)
                 self.callers.tell(job, News.LINES)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import fields as dataclass_fields
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar, Unpack, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, Unpack, overload
 
 import anyio
 from pydantic import ValidationError
@@ -15,14 +16,20 @@ from typing_extensions import TypeVar as DefaultTypeVar
 from nebula.errors import CallTimeout, JobEnded, NebulaError, NoResponder, RemoteError
 from nebula.rpc.brokers import brand_of
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.jobs.identifiers import unqualified
+from nebula.rpc.jobs.identifiers import own_queue, unqualified
 from nebula.rpc.jobs.record import LogLine
+from nebula.rpc.jobs.results.fetching import arrow_of, each_page, require, rows_of
+from nebula.rpc.jobs.results.tables import Form
 from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.states import JobState, JobStatus
 from nebula.rpc.jobs.status_messages import status_destination
 from nebula.rpc.replies import reader_of, reading
 from nebula.rpc.start_options import StartOptions
 from nebula.stomp.client import AckMode
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # nor does it
+    import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 __all__ = ["JobClient", "JobHandle"]
 
@@ -141,16 +148,7 @@ class JobHandle(Generic[_T]):
         self._pause = min(_PAUSE_SECONDS, ask_after)
         self._service, self._ulid = service, ulid
         self._home = f"/queue/{service}"
-        self._queue = self._own_queue(via) if via else self._home
-
-    def _own_queue(self, via: str) -> str:
-        """`via`, if the service or one of its instances has it.
-
-        What a service says must not make its caller send to queues of others in the caller's name.
-        """
-        if via != self._home and not via.startswith(f"{self._home}."):
-            raise ValueError(f"{via!r} is no queue of the service {self._service!r}")
-        return via
+        self._queue = own_queue(service, via) if via else self._home
 
     async def status(self) -> JobStatus:
         """How the job is now."""
@@ -248,6 +246,60 @@ class JobHandle(Generic[_T]):
             return read(output.value)
         except ValidationError as error:
             raise UnexpectedReply(f"the result of {self.id} is not what was asked for: {error}") from None
+
+    async def rows(self) -> AsyncGenerator[dict[str, Any]]:
+        """The rows of the table that the job returned, once it has ended; or the items of its list.
+
+        `async for row in job.rows()`: dicts with Python's values (dates, timestamps, Decimals, bytes), in the
+        order of the table. They are fetched a page at a time, as they are read, and over restarts of the
+        service. For the job's owner alone.
+
+        Raises:
+            JobEnded: it ended otherwise than done.
+            RemoteError: `result-gone`, its files are not there (any more); `result-unreadable`, the service
+                has no pyarrow; `no-rows`, the result is neither a table nor a list.
+        """
+        pages = self.pages()
+        async with aclosing(pages):
+            async for page in pages:
+                for row in rows_of(page):
+                    yield row
+
+    async def to_arrow(self) -> pa.Table:
+        """The table that the job returned, once it has ended, as one of Arrow: all of it, in memory.
+
+        Raises:
+            SettingsError: pyarrow is not installed here.
+            JobEnded, RemoteError: as `rows`.
+        """
+        require("pyarrow", "to_arrow()")
+        return await arrow_of(self.pages("arrow"))
+
+    async def to_pandas(self) -> pd.DataFrame:
+        """The table that the job returned, once it has ended, as pandas has it. Raises as `to_arrow`."""
+        for package in ("pandas", "pyarrow"):
+            require(package, "to_pandas()")
+        return (await self.to_arrow()).to_pandas()
+
+    def pages(self, form: Form = "json") -> AsyncGenerator[dict[str, Any]]:
+        """What `job.result` answers for each page of the table, once the job has ended. Raises as `rows`.
+
+        Args:
+            form: of each page's `data`.
+        """
+        return each_page(self._first_page, partial(self._ask_again, "job.result"), form=form)
+
+    async def _first_page(self, wanted: Mapping[str, Any]) -> Any:
+        answer = await self._ask("job.result", {**wanted, "timeout": 0.0})
+        with reading(f"the result of {self.id}"):
+            if "state" not in answer:
+                return answer
+        status = self._read(answer)
+        if not status.is_final:
+            status = await self._wait(is_known=True)
+        if status.state != JobState.DONE:
+            raise self._ended(status)
+        return await self._ask_again("job.result", wanted)
 
     async def _result_of_short_job(self) -> tuple[Any, bool]:
         """What it returned, if it does so soon, or None; and whether the service knew it."""
@@ -409,7 +461,7 @@ class JobHandle(Generic[_T]):
                 raise
             # Once: two instances that send us to each other must not keep us busy.
             with reading(f"where {self.id} is"):
-                self._queue = self._own_queue(str(error.details["via"]))
+                self._queue = own_queue(self._service, str(error.details["via"]))
         return await self._client.call_queue(self._queue, verb, parameters, timeout=timeout)
 
     def _ended(self, status: JobStatus) -> JobEnded:

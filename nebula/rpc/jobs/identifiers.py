@@ -50,3 +50,17 @@ def unqualified(job: str) -> tuple[str | None, str]:
     if not is_ulid(ulid) or (slash and not service):
         raise ValueError(f"{job!r} is no job's id, which looks like reports/01JDB3QK6M0000000000000000")
     return service or None, ulid
+
+
+def own_queue(service: str, via: str) -> str:
+    """`via`, if it is the queue of the service or of one of its instances.
+
+    What a service says must not make its caller send to queues of others in the caller's name.
+
+    Raises:
+        ValueError: it is not.
+    """
+    home = f"/queue/{service}"
+    if via != home and not via.startswith(f"{home}."):
+        raise ValueError(f"{via!r} is no queue of the service {service!r}")
+    return via

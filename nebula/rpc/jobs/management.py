@@ -20,6 +20,8 @@ from nebula.rpc.jobs.job_json import listed_job, result_of, shown
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import MAX_LOG_LINES, JobFilter
 from nebula.rpc.jobs.rerunning import rerun
+from nebula.rpc.jobs.results.pages import MOST_ROWS
+from nebula.rpc.jobs.results.tables import Form
 from nebula.rpc.jobs.states import JobState
 from nebula.rpc.verbs import Verb, VerbOptions
 
@@ -30,6 +32,7 @@ __all__ = ["management_verbs"]
 
 _LONGEST_WAIT: Final = 25.0
 _MOST_LISTED: Final = 200
+_PAGE_ROWS: Final = 1000
 
 # Of a ULID: see `identifiers`.
 _PREFIX: Final = "^[0-7][0-9A-HJKMNP-TV-Z]{0,25}$"
@@ -138,14 +141,24 @@ class _JobVerbs:
         return {"stored_bytes": stored, "max_stored_bytes": most, "owners": told}
 
     async def result(
-        self, job: str, request: Request, timeout: Annotated[float, Field(ge=0)] | None = None
+        self,
+        job: str,
+        request: Request,
+        timeout: Annotated[float, Field(ge=0)] | None = None,
+        rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None,
+        page: str | None = None,
+        form: Form = "json",
     ) -> dict[str, Any]:
-        """Give what a job returned: `value`, or `path` with what is known of what is there.
+        """Give what a job returned: `value`, or `path` with what is known of what is there; or its rows.
 
         Args:
             job: its id.
             timeout: seconds to wait for its end, 25 at most. With it a job without a result, or none yet, is
                 answered with its status, which has a `state`; without it that is an error.
+            rows: of a table or a list, so many at most: `data`, their `schema`, the `total` number of rows,
+                and `next`. Fewer, where they are large.
+            page: `next` of the answer before, for the rows that follow; it is null where there are none.
+            form: of `data`: `json`, or `arrow`, base64 of an IPC stream of Arrow.
         """
         record = await self._service.inquiries.ended(
             self._ulid(job),
@@ -155,7 +168,9 @@ class _JobVerbs:
         )
         _require_open(record, request)
         if record.output is not None:
-            return result_of(record.output)
+            if rows is None and page is None:
+                return result_of(record.output)
+            return await self._service.pages.page(record.output, page, rows or _PAGE_ROWS, form)
         if timeout is not None:
             return self._service.status(record).to_json()
         details = {"state": str(record.state)}

@@ -27,6 +27,7 @@ from nebula.rpc.jobs.effects import Effects
 from nebula.rpc.jobs.housekeeping import Housekeeping
 from nebula.rpc.jobs.identifiers import RANDOM_BYTES, new_ulid, qualified
 from nebula.rpc.jobs.inquiries import Inquiries
+from nebula.rpc.jobs.job_statistics import EndedJobs, JobStatistics
 from nebula.rpc.jobs.limits import Clock, JobLimits
 from nebula.rpc.jobs.local import LocalRunner
 from nebula.rpc.jobs.management import management_verbs
@@ -36,6 +37,7 @@ from nebula.rpc.jobs.other_instances import OtherInstances
 from nebula.rpc.jobs.postgres import Database
 from nebula.rpc.jobs.record import JobRecord
 from nebula.rpc.jobs.registry import JobRegistry, RegistryFull
+from nebula.rpc.jobs.results.pages import ResultPages
 from nebula.rpc.jobs.room import NoRoom, Room
 from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.jobs.sharing import Sharing
@@ -116,11 +118,14 @@ class JobService:
             is_shared=database is not None,
         )
         self._accepting = 0
+        self.pages = ResultPages()
         self.inquiries = Inquiries(
             service, self.read, self._board.open_record, self._flush, self._others, self.limits
         )
         teller = Teller(service, self.via, nobody_listens)
         self._effects = Effects(self._board, self.runners, self.inquiries.callers, teller)
+        self._ended = EndedJobs(self._verbs)
+        self._effects.on_end = self._ended.add
         room = Room(service, self.limits)
         self._admission = Admission(self._board, self._effects, self._clock, room)
         self.housekeeping = Housekeeping(
@@ -359,6 +364,7 @@ class JobService:
             tasks.start_soon(run, name="job runners")
             tasks.start_soon(self.housekeeping.run, name="job housekeeping")
             tasks.start_soon(notices.run, name="job notices")
+            tasks.start_soon(self.pages.run, name="pages of results")
             if self._sharing is not None:
                 tasks.start_soon(self._sharing.run, name="shared jobs")
             try:
@@ -393,6 +399,11 @@ class JobService:
         self._effects.tell_owed()
         for record in self._board.open_records():
             self._effects.teller.tell(record, self._board.standing(record.id))
+
+    def statistics(self) -> JobStatistics:
+        """What became of its jobs since the start, and how its engines are."""
+        engines = {name: runner.status() for name, runner in self.runners.items() if name is not None}
+        return self._ended.statistics(self._board.open_records(), engines)
 
     # --- for the management verbs ---
 

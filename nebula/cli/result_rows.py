@@ -1,0 +1,35 @@
+"""The rows of a job's result, written to standard output as they come."""
+
+from __future__ import annotations
+
+from nebula.cli.terminal import is_redirected, write_octets
+from nebula.errors import RemoteError, SettingsError
+from nebula.rpc.envelope import dump_json
+from nebula.rpc.jobs.handle import JobHandle
+from nebula.rpc.jobs.results.formats import NotRows, form_of, writer_of
+from nebula.rpc.jobs.results.types import ResultFormat
+
+__all__ = ["write_rows"]
+
+
+async def write_rows(job: JobHandle, to: ResultFormat) -> None:
+    """Write all rows of a result, a page at a time; a value that has none is one line of JSON.
+
+    Raises:
+        SettingsError: it cannot be written so, or not here.
+        NebulaError: as `JobHandle.rows`.
+    """
+    if to is ResultFormat.PARQUET and not is_redirected():
+        raise SettingsError("Parquet is nothing for a terminal: add > FILE")
+    writer = writer_of(to)
+    try:
+        async for page in job.pages(form_of(to)):
+            write_octets(writer.add(page))
+    except NotRows as error:
+        raise SettingsError(f"{job.id}: {error}") from error
+    except RemoteError as error:
+        if error.code != "no-rows" or to is not ResultFormat.NDJSON:
+            raise
+        write_octets(dump_json(await job.result()) + b"\n")
+    else:
+        write_octets(writer.end())

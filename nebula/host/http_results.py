@@ -1,0 +1,235 @@
+"""`GET /jobs/SERVICE/ID/result`: what a job returned, for who has nothing but HTTP.
+
+It is asked for by `job.result`, in the name of who asks here, and so with that principal's rights: page by
+page, each when the one before has been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, unquote
+
+import anyio.to_thread
+
+from nebula.broker.http_posts import Answer, CutOff, Posted, Streamed, preferences, problem
+from nebula.errors import NebulaError, RemoteError, SettingsError
+from nebula.host.http_calls import (
+    MOST_FIELDS,
+    BadCall,
+    Call,
+    HttpCalls,
+    Stopping,
+    answer_to,
+    http_calls,
+    is_name,
+    seconds_of,
+)
+from nebula.rpc.envelope import dump_json
+from nebula.rpc.jobs.identifiers import own_queue
+from nebula.rpc.jobs.results.formats import (
+    CONTENT_TYPES,
+    NotRows,
+    form_of,
+    writer_of,
+)
+from nebula.rpc.jobs.results.types import ResultFormat
+from nebula.rpc.replies import reading
+
+if TYPE_CHECKING:
+    from nebula.broker.assembly import Assembly
+
+__all__ = ["PATH", "HttpResults", "calls_and_results", "format_of"]
+
+PATH: Final = "/jobs/"
+
+_ROWS: Final = 5000
+
+# Each holds some megabytes.
+_MOST_PARQUET: Final = 8
+
+_BY_TYPE: Final[Mapping[str, ResultFormat]] = {
+    "application/x-ndjson": ResultFormat.NDJSON,
+    "application/ndjson": ResultFormat.NDJSON,
+    "application/jsonl": ResultFormat.NDJSON,
+    "text/csv": ResultFormat.CSV,
+    "application/vnd.apache.parquet": ResultFormat.PARQUET,
+    "application/x-parquet": ResultFormat.PARQUET,
+    "application/*": ResultFormat.NDJSON,
+    "text/*": ResultFormat.CSV,
+    "*/*": ResultFormat.NDJSON,
+}
+
+
+def calls_and_results(assembly: Assembly) -> list[HttpCalls]:
+    """What answers calls over HTTP and who wants results: to be hosted. Ask before the broker starts."""
+    hosted = http_calls(assembly)
+    for calls in hosted:
+        assembly.server.reads[PATH] = HttpResults(calls).answer
+    return hosted
+
+
+class NotAcceptable(Exception):
+    """Nothing that is wanted can be given; says why."""
+
+
+class HttpResults:
+    """Answers who wants results, beside the calls of the same listener.
+
+    Args:
+        calls: ask services, on the loop of theirs.
+    """
+
+    def __init__(self, calls: HttpCalls) -> None:
+        self._calls = calls
+        self._parquet = 0
+
+    async def answer(self, posted: Posted) -> Answer | Streamed:
+        """Answer a request. On the broker's loop; who is cancelled takes it back."""
+        try:
+            to = format_of(posted.accept, posted.query)
+            if to is ResultFormat.PARQUET and self._parquet >= _MOST_PARQUET:
+                return problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "many results go out as Parquet now")
+            result = _Result(self._calls, posted, to)
+            first = await self._calls.on_loop(result.begin)
+        except BadCall as error:
+            return problem(HTTPStatus.BAD_REQUEST, "bad-request", str(error))
+        except (NotAcceptable, NotRows, SettingsError) as error:
+            return problem(HTTPStatus.NOT_ACCEPTABLE, "not-acceptable", str(error))
+        except Stopping:
+            return problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "calls are not taken now")
+        except NebulaError as error:
+            return answer_to(error)
+        return self._streamed(result, first)
+
+    def _streamed(self, result: _Result, first: bytes) -> Streamed:
+        self._parquet += result.to is ResultFormat.PARQUET
+        name = f'attachment; filename="{result.job}.{result.to}"'
+        pieces = _Pieces(self._calls, result, first, self._ended)
+        return Streamed(CONTENT_TYPES[result.to], pieces, [("content-disposition", name)])
+
+    def _ended(self, to: ResultFormat) -> None:
+        self._parquet -= to is ResultFormat.PARQUET
+
+
+class _Pieces:
+    """The pieces of a result. No form of ours can tell an error after its beginning."""
+
+    def __init__(
+        self, calls: HttpCalls, result: _Result, first: bytes, on_end: Callable[[ResultFormat], None]
+    ) -> None:
+        self._calls, self._result, self._ahead = calls, result, first
+        self._on_end: Callable[[ResultFormat], None] | None = on_end
+
+    async def next(self) -> bytes:
+        ahead, self._ahead = self._ahead, b""
+        try:
+            return ahead or await self._calls.on_loop(self._result.more)
+        except Stopping:
+            raise CutOff("the broker is shutting down") from None
+        except NebulaError as error:
+            raise CutOff(str(error)) from error
+
+    def failed(self, error: Answer) -> None:
+        pass
+
+    def close(self) -> None:
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(self._result.to)
+
+
+class _Result:
+    """One result on its way.
+
+    Raises:
+        BadCall: its path or time cannot be read.
+        SettingsError: what writes it is not installed.
+    """
+
+    def __init__(self, calls: HttpCalls, posted: Posted, to: ResultFormat) -> None:
+        self._calls, self._principal, self._seconds = calls, posted.principal, seconds_of(posted)
+        self._service, ulid = _job_of(posted.path)
+        self.job, self.to = ulid, to
+        self._writer = writer_of(to)
+        self._id = f"{self._service}/{ulid}"
+        self._wanted = {"job": self._id, "rows": _ROWS, "form": form_of(to)}
+        self._next: str | None = None
+        self._is_over = False
+
+    async def begin(self) -> bytes:
+        """What comes of the first page. Raises what tells why there is none."""
+        try:
+            page = await self._ask(self._wanted)
+        except RemoteError as error:
+            if error.code != "no-rows" or self.to is not ResultFormat.NDJSON:
+                raise
+            return await self._whole()
+        return await self._written(page)
+
+    async def more(self) -> bytes:
+        """What comes of the next pages, until it is something; empty: that was all."""
+        while not self._is_over:
+            if self._next is None:
+                self._is_over = True
+                return await anyio.to_thread.run_sync(self._writer.end)
+            octets = await self._written(await self._ask({**self._wanted, "page": self._next}))
+            if octets:
+                return octets
+        return b""
+
+    async def _whole(self) -> bytes:
+        """A value that has no rows is one."""
+        told = await self._ask({"job": self._id})
+        return dump_json(told.get("value")) + b"\n"
+
+    async def _written(self, page: Any) -> bytes:
+        self._next = page["next"]
+        return await anyio.to_thread.run_sync(self._writer.add, page)
+
+    async def _ask(self, parameters: Mapping[str, Any]) -> Any:
+        body = dump_json(parameters)
+        try:
+            return await self._calls.ask(self._principal, self._call(body))
+        except RemoteError as error:
+            if error.code != "elsewhere" or not isinstance(error.details, Mapping):
+                raise
+            # The instance that holds it. Once: two that send us to each other must not keep us busy.
+            with reading(f"where {self._id} is"):
+                via = own_queue(self._service, str(error.details["via"]))
+            self._service = via.removeprefix("/queue/")
+        return await self._calls.ask(self._principal, self._call(body))
+
+    def _call(self, body: bytes) -> Call:
+        return Call(self._service, "job.result", body, self._seconds)
+
+
+def _job_of(path: str) -> tuple[str, str]:
+    """Service and job of a path. Raises BadCall."""
+    names = [unquote(name) for name in path.removeprefix(PATH).split("/")]
+    if len(names) != 3 or names[2] != "result" or not all(is_name(name) for name in names):
+        raise BadCall(f"get {PATH}SERVICE/ID/result")
+    return names[0], names[1]
+
+
+def format_of(accept: str, query: str) -> ResultFormat:
+    """What is wanted: the query's `format`, else the best of what `Accept` names.
+
+    Raises:
+        BadCall: the query cannot be read.
+        NotAcceptable: it is none of ours.
+    """
+    try:
+        named = parse_qs(query, max_num_fields=MOST_FIELDS).get("format", [""])[-1]
+    except ValueError as error:
+        raise BadCall(f"a query may have {MOST_FIELDS} fields") from error
+    if named:
+        try:
+            return ResultFormat(named)
+        except ValueError:
+            raise NotAcceptable(f"format is one of {', '.join(ResultFormat)}") from None
+    for kind in preferences(accept) if accept.strip() else ["*/*"]:
+        if kind in _BY_TYPE:
+            return _BY_TYPE[kind]
+    raise NotAcceptable("there is application/x-ndjson, text/csv and application/vnd.apache.parquet")

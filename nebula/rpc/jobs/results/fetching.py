@@ -1,0 +1,96 @@
+"""Results of jobs as their callers get them: rows with Python's types, tables of Arrow, frames of pandas."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from nebula.errors import SettingsError
+from nebula.rpc.errors import UnexpectedReply
+from nebula.rpc.jobs.results.tables import Form
+from nebula.rpc.jobs.results.types import from_wire, row_converter
+from nebula.rpc.replies import reading
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+
+__all__ = ["Ask", "arrow_of", "batches_of", "each_page", "require", "rows_of"]
+
+Ask = Callable[[Mapping[str, Any]], Awaitable[Any]]
+"""Asks `job.result` with these parameters beside the job's id: the answer's."""
+
+_PAGE_ROWS: Final = 5000
+
+_EXTRAS: Final = {"pyarrow": "arrow", "pandas": "pandas"}
+
+
+def require(package: str, what: str) -> None:
+    """See that a package is installed.
+
+    Raises:
+        SettingsError: it is not; says which extra has it.
+    """
+    if find_spec(package) is None:
+        raise SettingsError(f"{what} needs {package}: pip install 'nebula-rpc[{_EXTRAS[package]}]'")
+
+
+async def each_page(
+    first: Ask, others: Ask, rows: int | None = None, form: Form = "json"
+) -> AsyncGenerator[dict[str, Any]]:
+    """The pages of a result, each asked for when the one before is dealt with.
+
+    Args:
+        first: asks for the first one.
+        others: ask for the others.
+        rows: of a page at most; by default the service decides.
+        form: of their data.
+
+    Raises:
+        UnexpectedReply: what came is no page.
+    """
+    wanted = {"rows": rows or _PAGE_ROWS, "form": form}
+    answer = await first(wanted)
+    while True:
+        with reading("a page of a result"):
+            following = answer["next"]
+        yield answer
+        if following is None:
+            return
+        answer = await others({**wanted, "page": str(following)})
+
+
+def rows_of(page: Mapping[str, Any]) -> list[Any]:
+    """The rows of a page in JSON as Python's values: dicts; of a list what it has.
+
+    Raises:
+        UnexpectedReply: they are not what their schema says.
+    """
+    with reading("a page of a result"):
+        schema, data = page["schema"], list(page["data"])
+        if schema is None:
+            return data
+        convert = row_converter(schema, from_wire)
+        return [convert(row) for row in data]
+
+
+def batches_of(page: Mapping[str, Any]) -> pa.Table:
+    """The rows of a page in Arrow. Raises as `rows_of`."""
+    import pyarrow as pa
+
+    try:
+        with (
+            reading("a page of a result"),
+            pa.ipc.open_stream(base64.b64decode(str(page["data"]), validate=True)) as stream,
+        ):
+            return stream.read_all()
+    except pa.ArrowException as error:
+        raise UnexpectedReply(f"a page of a result is not of Arrow: {error}") from error
+
+
+async def arrow_of(pages: AsyncGenerator[dict[str, Any]]) -> pa.Table:
+    """All of them, as one table."""
+    import pyarrow as pa
+
+    return pa.concat_tables([batches_of(page) async for page in pages])

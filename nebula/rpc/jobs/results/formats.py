@@ -1,0 +1,213 @@
+"""Pages of results as octets that other programs read: lines of JSON, CSV, Parquet.
+
+A writer gets the pages in their order, `add` by `add`, and gives what can be written by then; `end` gives the
+rest. It holds a page, and of Parquet some megabytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from nebula.rpc.jobs.results.fetching import batches_of, require
+from nebula.rpc.jobs.results.tables import Form
+from nebula.rpc.jobs.results.types import ResultFormat
+
+if TYPE_CHECKING:
+    from pyarrow import parquet  # type: ignore[import-untyped]  # it ships no types
+
+__all__ = ["CONTENT_TYPES", "NotRows", "RowWriter", "form_of", "writer_of"]
+
+
+CONTENT_TYPES: Final[Mapping[ResultFormat, str]] = {
+    ResultFormat.NDJSON: "application/x-ndjson",
+    ResultFormat.CSV: "text/csv; charset=utf-8; header=present",
+    ResultFormat.PARQUET: "application/vnd.apache.parquet",
+}
+
+# Of rows in one group of a Parquet file, about, before they are compressed.
+_GROUP_BYTES: Final = 8 * 1024 * 1024
+
+_QUOTED: Final = frozenset(',"\r\n')
+
+
+class NotRows(Exception):
+    """That result cannot be written so; says why."""
+
+
+class RowWriter(Protocol):
+    """Writes the pages of one result."""
+
+    def add(self, page: Mapping[str, Any]) -> bytes:
+        """What is written once this page is there, which may be nothing yet.
+
+        Raises:
+            NotRows: only of the first page.
+            UnexpectedReply: it is no page.
+        """
+        ...
+
+    def end(self) -> bytes:
+        """What is still to be written."""
+        ...
+
+
+def form_of(to: ResultFormat) -> Form:
+    """How the pages are to be asked for."""
+    return "arrow" if to is ResultFormat.PARQUET else "json"
+
+
+def writer_of(to: ResultFormat) -> RowWriter:
+    """What writes a result.
+
+    Raises:
+        SettingsError: it needs a package that is not installed.
+    """
+    if to is ResultFormat.NDJSON:
+        return _Lines()
+    return _Csv() if to is ResultFormat.CSV else _Parquet()
+
+
+class _Lines:
+    """A line of JSON for each row, as `job.result` has it."""
+
+    def add(self, page: Mapping[str, Any]) -> bytes:
+        return b"".join(_json(row).encode() + b"\n" for row in page["data"])
+
+    def end(self) -> bytes:
+        return b""
+
+
+class _Csv:
+    """RFC 4180, in UTF-8, with a line of names. Null is nothing, the empty string is `""`."""
+
+    def __init__(self) -> None:
+        self._names: list[str] | None = None
+
+    def add(self, page: Mapping[str, Any]) -> bytes:
+        lines = []
+        if self._names is None:
+            self._names = _names_of(page)
+            lines.append(_line(map(_quoted, self._names)))
+        names = self._names
+        for row in page["data"]:
+            if not (isinstance(row, dict) and row.keys() <= set(names)):
+                raise NotRows("the items of the list have not the same fields: take NDJSON")
+            lines.append(_line(_cell(row.get(name)) for name in names))
+        return "".join(lines).encode()
+
+    def end(self) -> bytes:
+        return b""
+
+
+def _names_of(page: Mapping[str, Any]) -> list[str]:
+    if page["schema"] is not None:
+        return [str(column["name"]) for column in page["schema"]]
+    # Of a list, which has no schema.
+    if not all(isinstance(row, dict) for row in page["data"]):
+        raise NotRows("the result is a list of other things than objects: take NDJSON")
+    return list(dict.fromkeys(name for row in page["data"] for name in row))
+
+
+def _line(cells: Iterable[str]) -> str:
+    # A line of nothing is none to most readers.
+    return (",".join(cells) or '""') + "\r\n"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, int | float):
+        return repr(value)
+    return _quoted(_json(value))
+
+
+def _quoted(text: str) -> str:
+    if text and _QUOTED.isdisjoint(text) and text == text.strip():
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+class _Parquet:
+    """One file, in groups of some megabytes."""
+
+    def __init__(self) -> None:
+        require("pyarrow", "Parquet")
+        self._sink = _Sink()
+        self._writer: parquet.ParquetWriter | None = None
+        self._group: list[Any] = []
+        self._size = 0
+
+    def add(self, page: Mapping[str, Any]) -> bytes:
+        from pyarrow import parquet
+
+        table = batches_of(page)
+        if self._writer is None:
+            self._writer = parquet.ParquetWriter(self._sink, table.schema, compression="zstd")
+        self._group.append(table)
+        self._size += table.nbytes
+        if self._size >= _GROUP_BYTES:
+            self._write_group(self._writer)
+        return self._sink.taken()
+
+    def end(self) -> bytes:
+        if self._writer is not None:
+            if self._group:
+                self._write_group(self._writer)
+            self._writer.close()
+        return self._sink.taken()
+
+    def _write_group(self, writer: parquet.ParquetWriter) -> None:
+        import pyarrow as pa
+
+        whole = pa.concat_tables(self._group)
+        self._group, self._size = [], 0
+        if whole.num_rows:
+            writer.write_table(whole, row_group_size=whole.num_rows)
+
+
+class _Sink:
+    """A file whose octets are taken away as they come."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._octets = bytearray()
+        self._written = 0
+
+    def write(self, octets: Any) -> int:
+        self._octets += memoryview(octets)
+        self._written += len(octets)
+        return len(octets)
+
+    def taken(self) -> bytes:
+        octets = bytes(self._octets)
+        self._octets.clear()
+        return octets
+
+    def tell(self) -> int:
+        return self._written
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
