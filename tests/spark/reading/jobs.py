@@ -38,7 +38,7 @@ def skipped(ctx: Job, path: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def misspelt(ctx: Job) -> int:
     """A query that Spark refuses."""
-    return ctx.spark.range(3).select("ids").count()
+    return int(ctx.spark.range(3).select("ids").count())
 
 
 def twice(ctx: Job, path: str) -> list[int]:
