@@ -41,6 +41,9 @@ async def embedded(
     `Client()` without an address means this broker, in the block and in the apps, whatever `NEBULA_BROKER`
     says; connecting to another one raises `OutsideBroker` unless it is allowed.
 
+    Broker and apps keep nothing after the block: jobs are in a temporary folder, whatever `NEBULA_STATE` and
+    `NEBULA_JOBS` say, unless their responder names a place with `state=` or `jobs=`.
+
     When the block ends, requests under way are answered first. An app that fails while the block
     runs is logged, and the others go on; its callers get `NoResponder`.
 

@@ -26,6 +26,7 @@ from nebula.rpc.jobs.unfinished import notes_of
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.signature import Arguments
 from nebula.rpc.verbs import is_open_to
+from nebula.stomp.ambient import ambient_broker
 
 DEFAULT_ENGINE: Final = "default"
 
@@ -205,7 +206,8 @@ class JobEntries:
             yield None
             return
         project = project_of(self._jobs[0].function)
-        with StateFolder.take(self._name, _new_instance, self._root, project=project) as state:
+        root, database = self._storage()
+        with StateFolder.take(self._name, _new_instance, root, project=project) as state:
             shared = {job.engine for job in self._jobs if job.isolation == "shared"}
             runners: dict[str | None, JobRunner] = {
                 name: engine.runner(state.path, self._name, name, is_shared=name in shared)
@@ -226,11 +228,18 @@ class JobEntries:
                 runners=runners,
                 operators=operators,
                 limits=self._limits,
-                database=self._database or database_of_environment(),
+                database=database,
             )
             for job in self._jobs:
                 self._service.declare(job, self._allowed[job.name])
             yield self._service
+
+    def _storage(self) -> tuple[Path | None, Database | None]:
+        """Where jobs are kept: as the service says itself, else with the block it runs in, else as usual."""
+        block = ambient_broker()
+        if block is None:
+            return self._root, self._database or database_of_environment()
+        return self._root or block.state.folder(), self._database
 
 
 def _new_instance() -> str:

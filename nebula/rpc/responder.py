@@ -98,6 +98,8 @@ class Responder(TypedCalls, Listens):
         state: where jobs are kept, for all services of this machine; see `StateFolder`. By default in the
             folder that `NEBULA_STATE` names, else in the user's own (`~/.local/state/nebula`), where projects
             with services of the same name have a folder each. The log says where when the service starts.
+            In `TestClient`, `nebula_serve` and `embedded` the default is a temporary folder, which goes with
+            the block, and `NEBULA_STATE` and `NEBULA_JOBS` do not count.
         jobs: `postgresql://…`, a database in which the instances of the service share one queue of jobs, by
             default that of `NEBULA_JOBS`, if there is one; else each instance has its own, in `state`.
         job_limits: how many jobs may wait, how long ended ones are remembered, and such; see `JobLimits`.

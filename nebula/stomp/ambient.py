@@ -1,20 +1,65 @@
-"""The ambient broker: what `Client()` without an address means in a block, and in all that it starts."""
+"""The ambient broker: what `Client()` without an address means in a block, and in all that it starts.
+
+With the broker goes the folder in which services of the block keep their jobs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nebula.stomp.client_tls import TlsOptions
 
-__all__ = ["AmbientBroker", "Place", "ambient", "ambient_broker", "carried"]
+__all__ = ["AmbientBroker", "BlockState", "Place", "ambient", "ambient_broker", "carried"]
 
 Place = tuple[str, int]
 """Host and port, in a form in which two can be compared; see `nebula.stomp.confinement`."""
+
+
+class BlockState:
+    """A temporary folder that blocks share: made when it is first asked for, gone with the last block."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._blocks = 0
+        self._folder: Path | None = None
+        self._remove: Callable[[], object] = lambda: None
+
+    def folder(self) -> Path:
+        """The folder. It exists.
+
+        Raises:
+            OSError: there cannot be such a folder.
+        """
+        with self._lock:
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="nebula-state-"))
+                # With its object, where it was asked for after the last block.
+                self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            return self._folder
+
+    @contextmanager
+    def used(self) -> Generator[None]:
+        """Keep it for the block."""
+        with self._lock:
+            self._blocks += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocks -= 1
+                if not self._blocks:
+                    self._remove()
+                    self._folder = None
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +71,7 @@ class AmbientBroker:
         tls: what a client needs to trust it; None is what the environment says.
         allowed: other brokers that may be reached; None: all.
         hint: how the block is told to allow others, for the text of a refusal.
+        state: where services of the block keep their jobs, unless they say where themselves.
         refusals: texts of what was refused, in order.
         is_open: the block has not ended.
     """
@@ -34,6 +80,7 @@ class AmbientBroker:
     tls: TlsOptions | None
     allowed: frozenset[Place] | None
     hint: str
+    state: BlockState = field(default_factory=BlockState)
     refusals: list[str] = field(default_factory=list)
     is_open: bool = True
 
@@ -73,7 +120,8 @@ def ambient(broker: AmbientBroker, *, context: bool = True, process: bool = Fals
     if process:
         _of_process.append(broker)
     try:
-        yield
+        with broker.state.used():
+            yield
     finally:
         broker.is_open = False
         if process:

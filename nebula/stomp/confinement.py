@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from nebula.errors import OutsideBroker
 from nebula.stomp.addresses import Address, parse_address
-from nebula.stomp.ambient import AmbientBroker, Place, ambient, ambient_broker
+from nebula.stomp.ambient import AmbientBroker, BlockState, Place, ambient, ambient_broker
 
 if TYPE_CHECKING:
     from nebula.stomp.client_tls import TlsOptions
@@ -35,6 +35,9 @@ def confined(
 ) -> Generator[None]:
     """Let `Client()` without an address mean the broker at `url` for the block, and refuse others.
 
+    Jobs of the block's services are kept in a temporary folder that goes with the block, or with the one
+    around it: not where the environment says, which is where live services have theirs.
+
     Not refused are brokers of this process, and what a block around this one allows. An error that leaves
     the block tells of what was refused by a note, since a service answers its caller no more than `internal`.
 
@@ -51,7 +54,8 @@ def confined(
         TypeError: `allow_outside` is one address; they come in a list.
     """
     around = ambient_broker()
-    broker = AmbientBroker(url, tls, _allowed(url, allow_outside, around), hint)
+    state = around.state if around is not None and around.is_open else BlockState()
+    broker = AmbientBroker(url, tls, _allowed(url, allow_outside, around), hint, state)
     try:
         with ambient(broker, context=context, process=process):
             yield

@@ -37,6 +37,9 @@ class TestClient(Client):
     whatever `NEBULA_BROKER` says. A client with the address of another broker gets `OutsideBroker` as it is
     entered: no test reaches a live service by accident. What runs in this process is not outside.
 
+    Jobs are kept in a temporary folder that goes with the block, whatever `NEBULA_STATE` and `NEBULA_JOBS`
+    say, unless their responder names a place with `state=` or `jobs=`.
+
     Args:
         *apps: responders, and fakes of what they call.
         timeout: seconds, see `Client`; short, as nothing is far away.

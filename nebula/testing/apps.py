@@ -54,6 +54,8 @@ async def serving(
     As long as the block lasts, `Client()` without an address means the broker at `url`, whatever
     `NEBULA_BROKER` says. A client with the address of another broker gets `OutsideBroker`, unless that one is
     allowed or runs in this process. This holds for the test, the services, and all else in the process.
+    Jobs are kept in a temporary folder that goes with the block, or with the block around it, unless their
+    responder names a place with `state=` or `jobs=`.
 
     Args:
         url: of the broker.
