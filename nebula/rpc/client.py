@@ -16,7 +16,7 @@ from nebula.rpc.caller_options import CallerOptions
 from nebula.rpc.calling import request_body
 from nebula.rpc.chain import CallMiddleware
 from nebula.rpc.discovery.finding import AsksAll
-from nebula.rpc.options import OPTIONS, Options, require_named, require_options, start_part
+from nebula.rpc.options import OPTIONS, Options, require_kinds, require_named, require_options, start_part
 from nebula.rpc.reconnecting import ConnectionState, OnState, urls_of
 from nebula.rpc.resolving import destination_of, resolve
 from nebula.rpc.retrying import PLAIN, CallOptions, CallRules, Retry
@@ -143,9 +143,10 @@ class Client(TypedCalls, AsksAll, Streaming):
                 same key with other parameters, and gives the same job for the same `dedupe`.
 
         Raises:
-            TypeError: there is no such option.
+            TypeError: there is no such option, or it takes something else.
         """
         require_options("client.with_options(…)", options.keys(), OPTIONS)
+        require_kinds("client.with_options(…)", {"timeout": timeout, **options})
         # Connection and inbox are shared: a view costs nothing to make and nothing to forget.
         view = copy.copy(self)
         if timeout is not None:
@@ -169,7 +170,7 @@ class Client(TypedCalls, AsksAll, Streaming):
 
     async def _called(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(target, str):
-            require_named("call", target, args, kwargs.keys(), _OPTIONS_BY_NAME)
+            require_named("call", target, args, kwargs, _OPTIONS_BY_NAME)
             return await self._call_named(target, *args, **kwargs)
         known, contract = resolve(target, self._service, as_job=False)
         body = request_body(known.verb, contract.pack(args, kwargs), contract.avro)

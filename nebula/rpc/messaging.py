@@ -87,7 +87,7 @@ class Messaging(Asking):
             ConnectionLost, ServerError: the connection ended first; the broker may have it.
         """
         if isinstance(target, str):
-            require_named("send", target, args, kwargs.keys(), _SEND_OPTIONS)
+            require_named("send", target, args, kwargs, _SEND_OPTIONS)
             await self._send_named(target, *args, **kwargs)
             return
         known, contract = resolve(target, self._service, as_job=False)

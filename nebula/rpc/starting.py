@@ -91,7 +91,7 @@ class Starting(Messaging):
                 there may be a job.
         """
         if isinstance(target, str):
-            require_named("start", target, args, kwargs.keys(), _OPTIONS)
+            require_named("start", target, args, kwargs, _OPTIONS)
             return await self._start_named(target, *args, **kwargs)
         known, contract = resolve(target, self._service, as_job=True)
         parameters = contract.pack(args, kwargs, "start")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from nebula.errors import JobEnded
 from nebula.rpc.client import Client
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.states import JobState
+from nebula.rpc.options import _KINDS, OPTIONS
 from nebula.rpc.responder import Responder
 from nebula.testing import TestClient, serving
 
@@ -211,3 +212,50 @@ def test_results_are_typed_without_await_too(tmp_path: Path, broker_url: str) ->
             return await anyio.to_thread.run_sync(work)
 
     assert anyio.run(main) == Decimal("1.50")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"timeout": "soon"}, "seconds, a number, as timeout, not str"),
+        ({"timeout": timedelta(seconds=2)}, "seconds, a number, as timeout, not timedelta"),
+        ({"retry": 3}, r"a Retry\(…\), as retry, not int"),
+        ({"priority": "high"}, "a number of 0 to 9, as priority, not str"),
+        ({"not_before": "tomorrow"}, "a datetime, or seconds since the epoch, as not_before, not str"),
+        ({"dedupe": 7}, "a text, as dedupe, not int"),
+    ],
+)
+def test_option_of_another_kind_is_told_where_it_is_written(options: dict[str, Any], text: str) -> None:
+    client: Any = Client("stomp://localhost:1")
+
+    with pytest.raises(TypeError, match=rf"^client.with_options\(…\) takes {text}$"):
+        client.with_options(**options)
+
+
+@pytest.mark.anyio
+async def test_option_of_a_call_by_name_is_of_its_kind() -> None:
+    client: Any = Client("stomp://localhost:1")
+
+    with pytest.raises(TypeError, match=r"^client\.call\('prices', …\) takes seconds, a number, as timeout"):
+        await client.call("prices", "quote", timeout="soon")
+    with pytest.raises(TypeError, match=r"^client\.start\('prices', …\) takes a text, as dedupe, not int"):
+        await client.start("prices", "total", dedupe=7)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": 2, "cache": False, "wait_for_responder": 0.5},
+        {"timeout": None, "retry": None, "dedupe": None},
+        {"not_before": datetime.now(UTC), "priority": 9, "notify": "ended"},
+    ],
+)
+def test_options_of_their_kinds_are_taken(options: dict[str, Any]) -> None:
+    client: Any = Client("stomp://localhost:1")
+
+    client.with_options(**options)
+
+
+def test_each_option_has_a_kind() -> None:
+    # Classes of errors are looked at where they are raised.
+    assert OPTIONS - _KINDS.keys() == {"errors"}

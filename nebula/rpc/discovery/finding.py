@@ -156,7 +156,7 @@ class AsksAll(Asking):
             TypeError: the arguments do not fit the function, or nobody knows its service.
         """
         if isinstance(target, str):
-            require_named("call_all", target, args, kwargs.keys(), _OPTIONS)
+            require_named("call_all", target, args, kwargs, _OPTIONS)
             return self._call_all_named(target, *args, **kwargs)
         known, contract = resolve(target, self._service, as_job=False)
         body = request_body(known.verb, contract.pack(args, kwargs, "call_all"), contract.avro)

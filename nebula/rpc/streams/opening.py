@@ -106,7 +106,7 @@ class Streaming(Starting):
             ValueError: credit is below 1.
         """
         if isinstance(target, str):
-            require_named("stream", target, args, kwargs.keys(), _OPTIONS)
+            require_named("stream", target, args, kwargs, _OPTIONS)
             return self._stream_named(target, *args, **kwargs)
         known, contract = resolve(target, self._service, as_job=False)
         body = request_body(known.verb, contract.pack(args, kwargs, "stream"))
