@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 import json
 import subprocess
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from nebula.cli.ids import find_job
 from nebula.cli.job import LogView, _show
 from nebula.cli.render import Output
 from nebula.cli.terminal import Screen
 from nebula.cli.times import moment_of
-from nebula.errors import SettingsError
+from nebula.errors import RemoteError, SettingsError
 from nebula.rpc.jobs.record import LogLine
 from tests.cli.test_jobs import Ask, start
 
@@ -220,6 +222,7 @@ def test_job_is_named_by_the_first_characters_of_its_id(ask: Ask) -> None:
         assert done.returncode == 0, done.stderr
         assert job in (told["job"], told.get("rerun_of"))
     assert [line["text"] for line in lines(ask("job", "log", short))] == ["item 1"]
+    assert ask("job", "result", short).stdout == "1\n"
     before = json.loads(ask("jobs", "shop", "--before", short[len("shop/") :]).stdout)
     assert job not in {one["job"] for one in before}
 
@@ -261,3 +264,16 @@ def test_result_of_a_failed_job_is_its_error(ask: Ask) -> None:
 
     assert ended.returncode == 1
     assert "nothing in stock" in ended.stderr
+
+
+@pytest.mark.anyio
+async def test_service_cannot_have_a_short_id_mean_a_job_of_another_one() -> None:
+    told = {"jobs": [{"job": f"{service}/01JD3Z7VTP5W0Q4YH2X8K6M9NB"} for service in ("payments", "shop")]}
+
+    class Hostile:
+        async def call_all(self, *_: Any, **__: Any) -> Any:
+            return SimpleNamespace(answers=[SimpleNamespace(value=told)])
+
+    assert await find_job(cast(Any, Hostile()), "shop/01JD3Z7V", 1.0) == told["jobs"][1]["job"]
+    with pytest.raises(RemoteError, match="no job that begins with 01JD4"):
+        await find_job(cast(Any, Hostile()), "shop/01JD4", 1.0)
