@@ -76,8 +76,9 @@ class Limits:
     )
     max_http_calls: int = _limit(
         1_000,
-        "posted calls of a listener that wait for their answers, half of them of one address; beside"
-        " max_http_requests, so that slow calls keep no probe out",
+        "calls of a listener that wait for their answers, and streams and results that are being read: each"
+        " of these as long as it lasts; half of them of one address; beside max_http_requests, so that slow"
+        " calls keep no probe out",
         "status 503",
     )
     max_http_unread_bytes: int = _limit(
