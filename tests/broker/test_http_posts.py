@@ -17,7 +17,7 @@ import uvloop
 
 from nebula.broker import parting
 from nebula.broker.certificates import make_authority
-from nebula.broker.http_posts import Answer, Posted, credentials_of, is_json, is_ours
+from nebula.broker.http_posts import Answer, Post, Posted, credentials_of, is_json, is_ours
 from nebula.broker.identity import Authenticator, users_line
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
@@ -205,7 +205,7 @@ def test_principal_has_half_of_the_places_for_calls_from_wherever_it_comes(tmp_p
     users.write_text(f"[users]\n{users_line('alice', 'a')}\n{users_line('hog', 'h')}\n")
     alice, hog = ({"Authorization": f"Basic {b64encode(who).decode()}"} for who in (b"alice:a", b"hog:h"))
     waiting, authenticator = Waiting(), Authenticator(users=users)
-    posts = {"/wait/": waiting, "/echo/": echo}
+    posts: dict[str, Post] = {"/wait/": waiting, "/echo/": echo}
     with serve_http(Limits(max_http_calls=4), posts=posts, authenticator=authenticator) as http:
         held = [wait_at(http, waiting, f"127.0.0.{number}", **hog) for number in (2, 3)]
         assert post(Browser(http.port, source="127.0.0.4"), b"1", **hog) == 503

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
 
+import anyio
 import pytest
 
 from nebula.cli.ids import find_job
 from nebula.cli.job import LogView, _show
 from nebula.cli.render import Output
+from nebula.cli.result_rows import write_rows
 from nebula.cli.terminal import Screen
 from nebula.cli.times import moment_of
 from nebula.errors import RemoteError, SettingsError
 from nebula.rpc.jobs.record import LogLine
+from nebula.rpc.jobs.results.types import ResultFormat
 from tests.cli.test_jobs import Ask, start
 
 _UNKNOWN = "shop/01JDB3QK6M0000000000000000"
@@ -277,3 +285,32 @@ async def test_service_cannot_have_a_short_id_mean_a_job_of_another_one() -> Non
     assert await find_job(cast(Any, Hostile()), "shop/01JD3Z7V", 1.0) == told["jobs"][1]["job"]
     with pytest.raises(RemoteError, match="no job that begins with 01JD4"):
         await find_job(cast(Any, Hostile()), "shop/01JD4", 1.0)
+
+
+@pytest.mark.anyio
+async def test_reader_of_a_result_that_takes_its_time_does_not_keep_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Handle:
+        async def pages(self, _form: str) -> AsyncIterator[dict[str, Any]]:
+            yield {"schema": None, "data": ["x" * 300_000]}
+
+    came, got = threading.Event(), list[bytes]()
+    source, sink = os.pipe()
+
+    def read() -> bool:
+        is_alive = came.wait(2)
+        with os.fdopen(source, "rb") as file:
+            got.append(file.read())
+        return is_alive
+
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(read)
+        with os.fdopen(sink, "w") as file:
+            monkeypatch.setattr(sys, "stdout", file)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(write_rows, cast(Any, Handle()), ResultFormat.NDJSON)
+                await anyio.sleep(0.1)
+                came.set()
+        assert reading.result()
+    assert len(got[0]) == 300_003
