@@ -81,6 +81,8 @@ class HttpListener:
         # Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
         self.doorway = _doorway(self.limits.max_http_requests)
         self.calling = _doorway(self.limits.max_http_calls)
+        self._callers: dict[HttpConnection, str] = {}
+        self._calls_by: Counter[str] = Counter()
 
     def __call__(self) -> HttpConnection:
         """The protocol of one more connection."""
@@ -102,15 +104,23 @@ class HttpListener:
         self.lifetimes.end(connection)
         self.doorway.leave(connection)
         self.calling.leave(connection)
+        if (payer := self._callers.pop(connection, None)) is not None:
+            self._calls_by -= Counter([payer])
 
     def begin_call(self, connection: HttpConnection, address: str | None) -> bool:
         """Count it among those who wait for a call, no more at the door: slow calls keep no probe out.
 
         Returns:
-            False: too many wait, or too many of one address.
+            False: too many wait, or too many of one address or principal: streams last as long as their
+                readers want.
         """
+        payer = connection.payer
+        if self._calls_by[payer] >= max(1, self.limits.max_http_calls // 2):
+            return False
         if self.calling.enter(connection, address) is not None:
             return False
+        self._callers[connection] = payer
+        self._calls_by[payer] += 1
         self.doorway.leave(connection)
         return True
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 import h11
 
 from nebula.broker.access import ANONYMOUS
+from nebula.broker.body_writer import BodyWriter
 from nebula.broker.doorway import keep_alive, place_of
 from nebula.broker.http_posts import (
     NOT_ADMITTED,
@@ -33,7 +34,6 @@ from nebula.broker.http_posts import (
     too_large,
     value_of,
 )
-from nebula.broker.http_stream import Outpour
 from nebula.broker.parting import Farewell
 from nebula.broker.websocket import WebSocketTransport, shake_hands
 from nebula.headers import TIMEOUT
@@ -75,7 +75,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_resting = False
         self._has_all = False
         self._streamed: Streamed | None = None
-        self._outpour: Outpour | None = None
+        self._body_writer: BodyWriter | None = None
         self._farewell: Farewell | None = None
 
     # --- asyncio.Protocol ---
@@ -109,12 +109,12 @@ class HttpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The transport has something to write."""
-        if (writer := self._farewell or self._outpour) is not None:
+        if (writer := self._farewell or self._body_writer) is not None:
             writer.pause()
 
     def resume_writing(self) -> None:
         """It has written all."""
-        if (writer := self._farewell or self._outpour) is not None:
+        if (writer := self._farewell or self._body_writer) is not None:
             writer.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
@@ -131,7 +131,7 @@ class HttpConnection(asyncio.Protocol):
     @property
     def unread_bytes(self) -> int:
         """The size of the answer, or of a piece of it, until the peer has read it to its end."""
-        writer = self._farewell or self._outpour
+        writer = self._farewell or self._body_writer
         return 0 if writer is None else writer.unread_bytes
 
     def answer(self, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:
@@ -162,7 +162,7 @@ class HttpConnection(asyncio.Protocol):
         self._listener.lifetimes.end(self)
         self._transport.resume_reading()
         self._farewell = Farewell(self._transport, octets, self._listener.limits.connect_timeout)
-        if self._outpour is not None and self._outpour.is_blocked:
+        if self._body_writer is not None and self._body_writer.is_blocked:
             self._farewell.pause()
         self._farewell.begin()
         if self.unread_bytes:
@@ -174,7 +174,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _stop_writing(self) -> None:
-        if (writer := self._farewell or self._outpour) is not None:
+        if (writer := self._farewell or self._body_writer) is not None:
             writer.cancel()
 
     def _time_out(self) -> None:
@@ -290,14 +290,16 @@ class HttpConnection(asyncio.Protocol):
         """Answer piece by piece: the next one is asked for when this one was taken."""
         self._forget_body()
         self._streamed = streamed
-        self._outpour = outpour = Outpour(self._http, self._transport, self._listener.limits.connect_timeout)
+        listener = self._listener
+        seconds = listener.limits.connect_timeout
+        # To relieve looks at all connections: not for each piece that its reader takes at once.
+        self._body_writer = writer = BodyWriter(self._http, self._transport, seconds, listener.relieve)
         last: bytes | None = b""
         try:
-            outpour.begin(streamed)
+            writer.begin(streamed)
             while piece := await streamed.pieces.next():
-                outpour.load(piece)
-                self._listener.relieve()
-                await outpour.write()
+                writer.load(piece)
+                await writer.write()
         except TimeoutError:
             self._listener.log.info("reader cut off", reason="it reads nothing")
             self.abort()
@@ -311,22 +313,22 @@ class HttpConnection(asyncio.Protocol):
             last = streamed.pieces.failed(_INTERNAL)
         finally:
             streamed.pieces.close()
-        self._end_stream(outpour, last)
+        self._end_stream(writer, last)
 
-    def _end_stream(self, outpour: Outpour, last: bytes | None) -> None:
+    def _end_stream(self, writer: BodyWriter, last: bytes | None) -> None:
         """End a body with its last piece; None: its reader has to see that it is not complete."""
         if last is None:
             self.abort()
         else:
-            self._end_with(outpour.end(last))
+            self._end_with(writer.end(last))
 
     def end_for(self, reason: str) -> None:  # noqa: ARG002  # the status says that it is its fault
         """Refuse the request in progress, because its sender is no longer valid. A call is cancelled."""
         self._stop_post()
-        if self._outpour is None or self._streamed is None:
+        if self._body_writer is None or self._streamed is None:
             self._answer(NOT_ADMITTED)
         elif self._farewell is None:
-            self._end_stream(self._outpour, self._streamed.pieces.failed(NOT_ADMITTED))
+            self._end_stream(self._body_writer, self._streamed.pieces.failed(NOT_ADMITTED))
 
     def _rest(self) -> None:
         self._is_resting = True

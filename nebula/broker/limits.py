@@ -76,7 +76,8 @@ class Limits:
     )
     max_http_calls: int = _limit(
         1_000,
-        "posted calls of a listener that wait for their answers, half of them of one address; beside"
+        "calls of a listener that wait for their answers, and streams and results that are being read: each"
+        " of these as long as it lasts; half of them of one address, and of one principal; beside"
         " max_http_requests, so that slow calls keep no probe out",
         "status 503",
     )

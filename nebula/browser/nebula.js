@@ -458,7 +458,9 @@ class Inflow {
     if (this.#isComplete || this.#error !== null) return;
     this.#heardAt = Date.now();
     const { "neb-stream-seq": seq, "neb-stream-end": end, "neb-reply-to": peer } = message.headers;
-    if (this.#peer === null && peer) {
+    // To who sends the items. Until there are some to who spoke last: the first one may have died, and the broker given
+    // the request to another one.
+    if (peer && peer !== this.#peer && this.#next === 0) {
       if (!INSTANCE.test(peer)) {
         this.#break(`credit is wanted at ${peer.slice(0, 100)}, which is no instance's`);
         return;

@@ -110,6 +110,12 @@ async def find_job(client: Client, job: str, timeout: float) -> str:
     if not told:
         told = [await client.call(service, "job.list", wanted, timeout=timeout)]
     found = [str(row["job"]) for answer in told for row in checked(Jobs, answer, service, "job.list")["jobs"]]
-    if (one := only_one(job, found)) is None:
+    # What a service says must not have a job of another one cancelled in its caller's name.
+    if (one := only_one(job, [each for each in found if _is_meant(each, service, ulid)])) is None:
         raise RemoteError("not-found", f"{service} knows no job that begins with {ulid}")
     return one
+
+
+def _is_meant(job: str, service: str, begin: str) -> bool:
+    home, _, ulid = job.rpartition("/")
+    return home == service and is_ulid(ulid) and ulid.startswith(begin)

@@ -106,7 +106,7 @@ def result(
     output = Output()
 
     async def read(client: Client) -> None:
-        handle = client.with_options(timeout=timeout).job(job)
+        handle = await _handle(client, job, timeout)
         if to is None and output.is_for_people:
             show_result(output, await handle.result())
         else:

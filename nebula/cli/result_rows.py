@@ -24,12 +24,12 @@ async def write_rows(job: JobHandle, to: ResultFormat) -> None:
     writer = writer_of(to)
     try:
         async for page in job.pages(form_of(to)):
-            write_octets(writer.add(page))
+            await write_octets(writer.add(page))
     except NotRows as error:
         raise SettingsError(f"{job.id}: {error}") from error
     except RemoteError as error:
         if error.code != "no-rows" or to is not ResultFormat.NDJSON:
             raise
-        write_octets(dump_json(await job.result()) + b"\n")
+        await write_octets(dump_json(await job.result()) + b"\n")
     else:
-        write_octets(writer.end())
+        await write_octets(writer.end())

@@ -115,12 +115,7 @@ class Screen(Console):
             self.file.write(written)
             return
         self.file.flush()
-        octets = memoryview(written.encode(self.encoding, "backslashreplace"))
-        while octets:
-            # What can be written at all can take so much: then writing does not wait.
-            if not select.select((), (number,), (), 0)[1]:
-                await anyio.wait_writable(number)
-            octets = octets[os.write(number, octets[: select.PIPE_BUF]) :]
+        await _pour(number, written.encode(self.encoding, "backslashreplace"))
 
     def pretty_json(self, value: Any) -> None:
         """A JSON value for people."""
@@ -178,13 +173,25 @@ def write_redirectable(written: str) -> None:
     _write(sys.stdout, written)
 
 
-def write_octets(octets: bytes) -> None:
-    """Write what is meant to be redirected: unchanged to a file or a pipe; on a terminal text, escaped."""
+async def write_octets(octets: bytes) -> None:
+    """Write what is meant to be redirected: unchanged to a file or a pipe; on a terminal text, escaped.
+
+    Without keeping the loop: who reads it may take its time, and the broker must hear of us meanwhile.
+    """
     if is_redirected():
-        sys.stdout.buffer.write(octets)
         sys.stdout.flush()
+        await _pour(sys.stdout.fileno(), octets)
     else:
         write_redirectable(octets.decode(errors="replace"))
+
+
+async def _pour(file: int, octets: bytes) -> None:
+    left = memoryview(octets)
+    while left:
+        # What can be written at all can take so much: then writing does not wait.
+        if not select.select((), (file,), (), 0)[1]:
+            await anyio.wait_writable(file)
+        left = left[os.write(file, left[: select.PIPE_BUF]) :]
 
 
 def is_redirected() -> bool:

@@ -6,7 +6,9 @@ page, each when the one before has been read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, unquote
@@ -27,7 +29,7 @@ from nebula.host.http_calls import (
     seconds_of,
 )
 from nebula.rpc.envelope import dump_json
-from nebula.rpc.jobs.identifiers import own_queue
+from nebula.rpc.jobs.identifiers import is_ulid, own_queue
 from nebula.rpc.jobs.results.formats import (
     CONTENT_TYPES,
     NotRows,
@@ -46,7 +48,7 @@ PATH: Final = "/jobs/"
 
 _ROWS: Final = 5000
 
-# Each holds some megabytes.
+# Each holds some megabytes. Half of them may be of one principal.
 _MOST_PARQUET: Final = 8
 
 _BY_TYPE: Final[Mapping[str, ResultFormat]] = {
@@ -83,44 +85,57 @@ class HttpResults:
 
     def __init__(self, calls: HttpCalls) -> None:
         self._calls = calls
-        self._parquet = 0
+        # By principal, those that go out as Parquet.
+        self._parquet = Counter[str]()
 
     async def answer(self, posted: Posted) -> Answer | Streamed:
         """Answer a request. On the broker's loop; who is cancelled takes it back."""
-        try:
-            to = format_of(posted.accept, posted.query)
-            if to is ResultFormat.PARQUET and self._parquet >= _MOST_PARQUET:
+        with ExitStack() as stack:
+            try:
+                result = _Result(self._calls, posted, format_of(posted.accept, posted.query))
+                if result.to is ResultFormat.PARQUET:
+                    stack.enter_context(self._parquet_turn(posted.principal))
+                first = await self._calls.on_loop(result.begin)
+            except _Busy:
                 return problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "many results go out as Parquet now")
-            result = _Result(self._calls, posted, to)
-            first = await self._calls.on_loop(result.begin)
-        except BadCall as error:
+            except (BadCall, NotAcceptable, NotRows, SettingsError, Stopping, NebulaError) as error:
+                return _refusal_of(error)
+            name = f'attachment; filename="{result.job}.{result.to}"'
+            pieces = _Pieces(self._calls, result, first, stack.pop_all())
+            return Streamed(CONTENT_TYPES[result.to], pieces, [("content-disposition", name)])
+
+    @contextmanager
+    def _parquet_turn(self, principal: str) -> Iterator[None]:
+        if self._parquet.total() >= _MOST_PARQUET or self._parquet[principal] >= _MOST_PARQUET // 2:
+            raise _Busy
+        self._parquet[principal] += 1
+        try:
+            yield
+        finally:
+            self._parquet -= Counter([principal])
+
+
+class _Busy(Exception):
+    """There is no room for one more."""
+
+
+def _refusal_of(error: Exception) -> Answer:
+    match error:
+        case BadCall():
             return problem(HTTPStatus.BAD_REQUEST, "bad-request", str(error))
-        except (NotAcceptable, NotRows, SettingsError) as error:
+        case NotAcceptable() | NotRows() | SettingsError():
             return problem(HTTPStatus.NOT_ACCEPTABLE, "not-acceptable", str(error))
-        except Stopping:
-            return problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "calls are not taken now")
-        except NebulaError as error:
+        case NebulaError():
             return answer_to(error)
-        return self._streamed(result, first)
-
-    def _streamed(self, result: _Result, first: bytes) -> Streamed:
-        self._parquet += result.to is ResultFormat.PARQUET
-        name = f'attachment; filename="{result.job}.{result.to}"'
-        pieces = _Pieces(self._calls, result, first, self._ended)
-        return Streamed(CONTENT_TYPES[result.to], pieces, [("content-disposition", name)])
-
-    def _ended(self, to: ResultFormat) -> None:
-        self._parquet -= to is ResultFormat.PARQUET
+        case _:
+            return problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "calls are not taken now")
 
 
 class _Pieces:
     """The pieces of a result. No form of ours can tell an error after its beginning."""
 
-    def __init__(
-        self, calls: HttpCalls, result: _Result, first: bytes, on_end: Callable[[ResultFormat], None]
-    ) -> None:
-        self._calls, self._result, self._ahead = calls, result, first
-        self._on_end: Callable[[ResultFormat], None] | None = on_end
+    def __init__(self, calls: HttpCalls, result: _Result, first: bytes, held: ExitStack) -> None:
+        self._calls, self._result, self._ahead, self._held = calls, result, first, held
 
     async def next(self) -> bytes:
         ahead, self._ahead = self._ahead, b""
@@ -128,16 +143,14 @@ class _Pieces:
             return ahead or await self._calls.on_loop(self._result.more)
         except Stopping:
             raise CutOff("the broker is shutting down") from None
-        except NebulaError as error:
+        except (NebulaError, NotRows) as error:
             raise CutOff(str(error)) from error
 
     def failed(self, error: Answer) -> None:
         pass
 
     def close(self) -> None:
-        on_end, self._on_end = self._on_end, None
-        if on_end is not None:
-            on_end(self._result.to)
+        self._held.close()
 
 
 class _Result:
@@ -182,10 +195,12 @@ class _Result:
     async def _whole(self) -> bytes:
         """A value that has no rows is one."""
         told = await self._ask({"job": self._id})
-        return dump_json(told.get("value")) + b"\n"
+        with reading("a result"):
+            return dump_json(told.get("value")) + b"\n"
 
     async def _written(self, page: Any) -> bytes:
-        self._next = page["next"]
+        with reading("a page of a result"):
+            self._next = page["next"]
         return await anyio.to_thread.run_sync(self._writer.add, page)
 
     async def _ask(self, parameters: Mapping[str, Any]) -> Any:
@@ -208,7 +223,7 @@ class _Result:
 def _job_of(path: str) -> tuple[str, str]:
     """Service and job of a path. Raises BadCall."""
     names = [unquote(name) for name in path.removeprefix(PATH).split("/")]
-    if len(names) != 3 or names[2] != "result" or not all(is_name(name) for name in names):
+    if len(names) != 3 or names[2] != "result" or not is_name(names[0]) or not is_ulid(names[1]):
         raise BadCall(f"get {PATH}SERVICE/ID/result")
     return names[0], names[1]
 

@@ -75,16 +75,21 @@ class LoopWatch:
                 return
             if self._is_alive_within(_BLOCKED_SECONDS / 2):
                 continue
-            # Twice: where the whole process waits for a processor, it is hardly the same request.
-            suspect = self._look(thread)
-            if self._is_alive_within(_BLOCKED_SECONDS / 2) or suspect is None:
-                continue
-            found = self._look(thread)
-            if found is not None and found[0] is suspect[0]:
-                self._tell(*found)
-                self.blocks += 1
+            self._examine(thread)
             while not self._is_over.is_set() and not self._is_alive_within(_EVERY_SECONDS):
                 pass
+
+    def _examine(self, thread: int) -> None:
+        """Tell of the handler that the loop has been in for a while, if it is one."""
+        # Nothing of it is kept when this returns: a request and a frame may hold megabytes.
+        # Twice: where the whole process waits for a processor, it is hardly the same request.
+        suspect = self._look(thread)
+        if self._is_alive_within(_BLOCKED_SECONDS / 2) or suspect is None:
+            return
+        found = self._look(thread)
+        if found is not None and found[0] is suspect[0]:
+            self._tell(*found)
+            self.blocks += 1
 
     def _is_alive_within(self, seconds: float) -> bool:
         is_alive = self._alive.wait(seconds)

@@ -23,8 +23,8 @@ from nebula.rpc.chain import Middleware
 from nebula.rpc.consuming import LISTENING, Consumers
 from nebula.rpc.context import Surroundings
 from nebula.rpc.discovery.instances import Instance, hash_of
+from nebula.rpc.discovery.other_contracts import OtherContracts
 from nebula.rpc.discovery.registering import Registration
-from nebula.rpc.discovery.twins import Twins
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.intake import Intake
 from nebula.rpc.jobs.service import JobService
@@ -146,7 +146,7 @@ class Serving:
         self._connections: Connections | None = None
         self._client: StompClient | None = None
         self._is_lost = False
-        self._twins, self._is_exclusive = Twins(), is_exclusive
+        self._others, self._is_exclusive = OtherContracts(), is_exclusive
         # In it requests begin to be taken over a connection; None as long as there is none to take them from.
         self._entering: anyio.CancelScope | None = None
         self._idle_lanes = 0
@@ -293,7 +293,7 @@ class Serving:
             self._connections.hold()
             if is_first and self._is_exclusive:
                 # Before the first request; and again when all see us, as another one may start just now.
-                await self._twins.refuse(client, self._describe(brand))
+                await self._others.refuse(client, self._describe(brand))
             await self.intake.listen(client, brand.prefetch_count)
             await self.consumers.listen(client)
             if names.BROKER_QUEUE not in self.intake.lanes:  # everybody knows of the broker's own
@@ -301,10 +301,12 @@ class Serving:
                 beside.start_soon(self._registration.keep, name="discovery")
                 await self._registration.enter()
                 if is_first and self._is_exclusive:
-                    await self._twins.refuse(client, self._describe(brand))
+                    await self._others.refuse(client, self._describe(brand))
                 elif brand.has_last_values:
                     # Elsewhere all would have to be asked, by a queue that some brokers keep for good.
-                    beside.start_soon(self._twins.warn, client, self._describe(brand), name="twins")
+                    beside.start_soon(
+                        self._others.warn, client, self._describe(brand), name="other contracts"
+                    )
                 event = "service started" if is_first else "service came back"
                 place = {} if self._jobs is None else {"state": str(self._jobs.folder)}
                 _log.info(event, service=self._name, queues=list(self.intake.lanes), **place)

@@ -225,7 +225,8 @@ class SparkRunner:
                 waits_for_job = False
                 await self._after_failure(book, monotonic() - began)
             else:
-                waits_for_job = not self._spark.warm or not self._is_shared or end.is_idle
+                is_wanted = self._spark.warm and self._is_shared and not end.is_idle
+                waits_for_job = not (is_wanted or end.is_failure)
                 await self._after_end(end)
 
     async def _after_failure(self, book: JobBook, seconds: float) -> None:

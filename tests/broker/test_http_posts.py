@@ -17,7 +17,7 @@ import uvloop
 
 from nebula.broker import parting
 from nebula.broker.certificates import make_authority
-from nebula.broker.http_posts import Answer, Posted, credentials_of, is_json, is_ours
+from nebula.broker.http_posts import Answer, Post, Posted, credentials_of, is_json, is_ours
 from nebula.broker.identity import Authenticator, users_line
 from nebula.broker.limits import Limits
 from nebula.broker.listeners import Listener
@@ -160,10 +160,10 @@ class Waiting:
         raise AssertionError("it waits for ever")
 
 
-def wait_at(http: HttpServed, waiting: Waiting, source: str = "") -> Browser:
+def wait_at(http: HttpServed, waiting: Waiting, source: str = "", **headers: str) -> Browser:
     """Who has posted, and waits."""
     browser = Browser(http.port, source=source)
-    browser.ask("/wait/", HEAD | {"Content-Length": "4"}, "POST")
+    browser.ask("/wait/", HEAD | {"Content-Length": "4"} | headers, "POST")
     browser.socket.sendall(b"body")
     assert waiting.began.acquire(timeout=TIMEOUT)
     return browser
@@ -198,6 +198,22 @@ def test_calls_that_wait_keep_nobody_out_but_other_calls() -> None:
         held.pop(0).socket.close()
         http.until(lambda: len(http.listener.calling) == 2 and not http.listener.doorway)
         assert post(Browser(http.port), b"1") == 200
+
+
+def test_principal_has_half_of_the_places_for_calls_from_wherever_it_comes(tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    users.write_text(f"[users]\n{users_line('alice', 'a')}\n{users_line('hog', 'h')}\n")
+    alice, hog = ({"Authorization": f"Basic {b64encode(who).decode()}"} for who in (b"alice:a", b"hog:h"))
+    waiting, authenticator = Waiting(), Authenticator(users=users)
+    posts: dict[str, Post] = {"/wait/": waiting, "/echo/": echo}
+    with serve_http(Limits(max_http_calls=4), posts=posts, authenticator=authenticator) as http:
+        held = [wait_at(http, waiting, f"127.0.0.{number}", **hog) for number in (2, 3)]
+        assert post(Browser(http.port, source="127.0.0.4"), b"1", **hog) == 503
+        assert post(Browser(http.port), b"1", **alice) == 200
+
+        held.pop().socket.close()
+        http.until(lambda: len(http.listener.calling) == 1)
+        assert post(Browser(http.port), b"1", **hog) == 200
 
 
 CHUNKS = 20_000

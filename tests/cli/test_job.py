@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
-from typing import Any
+import sys
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any, cast
 
+import anyio
 import pytest
 
+from nebula.cli.ids import find_job
 from nebula.cli.job import LogView, _show
 from nebula.cli.render import Output
+from nebula.cli.result_rows import write_rows
 from nebula.cli.terminal import Screen
 from nebula.cli.times import moment_of
-from nebula.errors import SettingsError
+from nebula.errors import RemoteError, SettingsError
 from nebula.rpc.jobs.record import LogLine
+from nebula.rpc.jobs.results.types import ResultFormat
 from tests.cli.test_jobs import Ask, start
 
 _UNKNOWN = "shop/01JDB3QK6M0000000000000000"
@@ -220,6 +230,7 @@ def test_job_is_named_by_the_first_characters_of_its_id(ask: Ask) -> None:
         assert done.returncode == 0, done.stderr
         assert job in (told["job"], told.get("rerun_of"))
     assert [line["text"] for line in lines(ask("job", "log", short))] == ["item 1"]
+    assert ask("job", "result", short).stdout == "1\n"
     before = json.loads(ask("jobs", "shop", "--before", short[len("shop/") :]).stdout)
     assert job not in {one["job"] for one in before}
 
@@ -261,3 +272,45 @@ def test_result_of_a_failed_job_is_its_error(ask: Ask) -> None:
 
     assert ended.returncode == 1
     assert "nothing in stock" in ended.stderr
+
+
+@pytest.mark.anyio
+async def test_service_cannot_have_a_short_id_mean_a_job_of_another_one() -> None:
+    told = {"jobs": [{"job": f"{service}/01JD3Z7VTP5W0Q4YH2X8K6M9NB"} for service in ("payments", "shop")]}
+
+    class Hostile:
+        async def call_all(self, *_: Any, **__: Any) -> Any:
+            return SimpleNamespace(answers=[SimpleNamespace(value=told)])
+
+    assert await find_job(cast(Any, Hostile()), "shop/01JD3Z7V", 1.0) == told["jobs"][1]["job"]
+    with pytest.raises(RemoteError, match="no job that begins with 01JD4"):
+        await find_job(cast(Any, Hostile()), "shop/01JD4", 1.0)
+
+
+@pytest.mark.anyio
+async def test_reader_of_a_result_that_takes_its_time_does_not_keep_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Handle:
+        async def pages(self, _form: str) -> AsyncIterator[dict[str, Any]]:
+            yield {"schema": None, "data": ["x" * 300_000]}
+
+    came, got = threading.Event(), list[bytes]()
+    source, sink = os.pipe()
+
+    def read() -> bool:
+        is_alive = came.wait(2)
+        with os.fdopen(source, "rb") as file:
+            got.append(file.read())
+        return is_alive
+
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(read)
+        with os.fdopen(sink, "w") as file:
+            monkeypatch.setattr(sys, "stdout", file)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(write_rows, cast(Any, Handle()), ResultFormat.NDJSON)
+                await anyio.sleep(0.1)
+                came.set()
+        assert reading.result()
+    assert len(got[0]) == 300_003

@@ -6,17 +6,20 @@ import csv
 import http.client
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
+import anyio
 import argon2
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from pyarrow import parquet
 
-from nebula.host.http_results import NotAcceptable, format_of
+from nebula.broker.http_posts import Answer, CutOff, Posted, Streamed
+from nebula.host.http_calls import Call
+from nebula.host.http_results import HttpResults, NotAcceptable, format_of
 from nebula.rpc.jobs.results.formats import NotRows, writer_of
 from nebula.rpc.jobs.results.types import ResultFormat
 from nebula.sync import Client
@@ -231,7 +234,7 @@ def test_result_that_was_removed_is_gone(place: Place) -> None:
     ("path", "status", "code"),
     [
         ("/jobs/shop/01JDB3QK6M0000000000000000/result", 404, "not-found"),
-        ("/jobs/shop/1/result", 422, "bad-parameters"),
+        ("/jobs/shop/1/result", 400, "bad-request"),
         ("/jobs/nobody/01JDB3QK6M0000000000000000/result", 404, "no-responder"),
         ("/jobs/shop/01JDB3QK6M0000000000000000", 400, "bad-request"),
         ("/jobs/shop//result", 400, "bad-request"),
@@ -310,3 +313,75 @@ def test_parquet_goes_out_in_groups() -> None:
 
     assert sizes[10] > 1000
     assert (read.metadata.num_rows, read.metadata.num_row_groups) == (40_000, 4)
+
+
+# --- bounds, and services that tell nonsense ---
+
+
+class Pages:
+    """Answers `job.result` instead of services."""
+
+    def __init__(self, *pages: Any) -> None:
+        self.pages = list(pages)
+        self.may_go_on = anyio.Event()
+        self.may_go_on.set()
+
+    async def on_loop(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        return await work()
+
+    async def ask(self, _principal: str, _call: Call) -> Any:
+        await self.may_go_on.wait()
+        return self.pages.pop(0)
+
+
+def _asked(name: str, principal: str = "alice") -> Posted:
+    path = "/jobs/shop/01JDB3QK6M0000000000000000/result"
+    return Posted(principal, path, f"format={name}", "", b"")
+
+
+@pytest.mark.anyio
+async def test_principal_has_half_of_the_places_for_parquet_also_while_they_begin() -> None:
+    calls = Pages()
+    calls.may_go_on = anyio.Event()
+    answer = HttpResults(cast(Any, calls)).answer
+    statuses = []
+
+    async def ask(principal: str) -> None:
+        told = await answer(_asked("parquet", principal))
+        assert isinstance(told, Answer)
+        statuses.append((principal, told.status))
+
+    async with anyio.create_task_group() as tasks:
+        for principal in ("alice", "bob", "carol"):
+            for _ in range(5):
+                tasks.start_soon(ask, principal)
+                await anyio.wait_all_tasks_blocked()
+        refused = sorted(statuses)
+        tasks.cancel_scope.cancel()
+
+    assert refused == [("alice", 503), ("bob", 503), *[("carol", 503)] * 5]
+    calls.pages.append({"next": None, "data": "", "schema": []})
+    calls.may_go_on.set()
+    assert cast(Answer, await answer(_asked("parquet"))).status == 502
+
+
+@pytest.mark.anyio
+async def test_list_whose_later_items_are_no_rows_is_cut_off_with_a_reason() -> None:
+    first = {"schema": None, "data": [{"a": 1}], "next": "0.1"}
+    calls = Pages(first, {"schema": None, "data": [{"b": 1}], "next": None})
+    streamed = await HttpResults(cast(Any, calls)).answer(_asked("csv"))
+
+    assert isinstance(streamed, Streamed)
+    assert await streamed.pieces.next() == b"a\r\n1\r\n"
+    with pytest.raises(CutOff, match="not the same fields"):
+        await streamed.pieces.next()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("page", [None, {}, {"next": None}, {"next": None, "data": 7, "schema": 7}])
+@pytest.mark.parametrize("name", ResultFormat)
+async def test_what_is_no_page_is_a_bad_gateway(name: ResultFormat, page: Any) -> None:
+    answer = await HttpResults(cast(Any, Pages(page))).answer(_asked(name))
+
+    assert isinstance(answer, Answer)
+    assert answer.status == 502

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from nebula.rpc import blocking
@@ -145,3 +148,23 @@ async def test_plain_verb_and_one_that_waits_block_nothing(warned: Warned) -> No
         await client.call(plain)
 
     assert warned.records == []
+
+
+async def test_request_that_blocked_the_loop_is_not_kept(warned: Warned) -> None:
+    app = Responder("blocks")
+    kept: list[Any] = []
+
+    class Large:
+        pass
+
+    @app.verb
+    async def look_up() -> None:
+        large = Large()
+        kept.append(weakref.ref(large))
+        warned.wait()
+
+    async with TestClient(app) as client:
+        await client.call(look_up)
+        with anyio.fail_after(_DEADLINE):
+            while gc.collect() >= 0 and kept[0]() is not None:
+                await anyio.sleep(0.01)

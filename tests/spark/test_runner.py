@@ -613,6 +613,19 @@ async def test_engine_that_nothing_wants_is_tried_again_once_it_has_failed(tmp_p
         assert runner.failing is None
 
 
+async def test_engine_that_nothing_wants_is_tried_again_once_it_has_died(tmp_path: Path) -> None:
+    told, runner = Told(), fake_runner(tmp_path, warm=False)
+    async with running(runner, told):
+        runner.submit(task("A", "jvm_dies"))
+        await told.until("A", "lost")
+        with anyio.fail_after(20):
+            while runner.status()["starts"] == 1:
+                await anyio.sleep(0.01)
+        await until_state(runner, "ready")
+
+        assert runner.failing is None
+
+
 async def test_second_engine_in_a_row_that_dies_early_is_not_followed_at_once(tmp_path: Path) -> None:
     told, runner = Told(), fake_runner(tmp_path, back_off=(3600.0,))
     with own_logs() as logs:

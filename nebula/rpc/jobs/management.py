@@ -170,7 +170,9 @@ class _JobVerbs:
         if record.output is not None:
             if rows is None and page is None:
                 return result_of(record.output)
-            return await self._service.pages.page(record.output, page, rows or _PAGE_ROWS, form)
+            return await self._service.pages.page(
+                record.output, page, rows or _PAGE_ROWS, form, asker=request.principal
+            )
         if timeout is not None:
             return self._service.status(record).to_json()
         details = {"state": str(record.state)}

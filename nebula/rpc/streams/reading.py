@@ -74,6 +74,7 @@ class Incoming:
         self._line: Line | None = None
         self._number = ""
         self._peer: str | None = None
+        self._has_items = False
         self._heard_at = self._told_at = now
         self.deadline = self._next_look()
 
@@ -93,8 +94,8 @@ class Incoming:
             self._is_complete = True  # one reply: an error, or all of it
         else:
             try:
-                self._meet(headers.get(names.REPLY_TO))
                 seq = headers.get(names.STREAM_SEQ)
+                self._meet(headers.get(names.REPLY_TO), has_items=seq is not None)
                 if seq is None:
                     # A sign of life. Only its sender knows how long it bears our silence: it gets one, too.
                     self._tell_more(monotonic())
@@ -108,9 +109,14 @@ class Incoming:
         self._messages.append(message)
         self._wake()
 
-    def _meet(self, peer: str | None) -> None:
-        """Learn where credit goes, from who speaks first."""
-        if self._peer is not None or not peer:
+    def _meet(self, peer: str | None, *, has_items: bool) -> None:
+        """Learn where credit goes: to who sends the items. Until there are some, to who spoke last."""
+        # The instance that spoke first may have died before it sent any, and the broker given the request to
+        # another one.
+        if self._has_items or not peer:
+            return
+        self._has_items = has_items
+        if peer == self._peer:
             return
         # A stranger may have written it, and we send there with our own rights. Not only of the service of
         # the request's queue: a service may have queues of other names.

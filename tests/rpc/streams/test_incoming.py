@@ -245,3 +245,17 @@ def test_what_came_before_the_loss_is_read_first() -> None:
 
     assert len(stream._messages) == 1
     assert wire.left == [(INSTANCE, False)]
+
+
+def test_credit_goes_to_the_instance_that_sends_the_items() -> None:
+    wire = Wire()
+    stream = begun(wire)
+    stream.set(part(None, peer="/queue/prices.died"))
+    stream.set(part(None))
+    stream.set(part(0))
+    stream.set(part(None, peer="/queue/prices.late"))
+    stream.consume(2)
+
+    assert wire.credit == [
+        ("/queue/prices.died", "0"), (INSTANCE, "0"), (INSTANCE, "0"), (INSTANCE, "2"),
+    ]  # fmt: skip

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from nebula.errors import SettingsError
 from nebula.rpc.errors import UnexpectedReply
+from nebula.rpc.jobs.results.foreign_arrow import read_foreign
 from nebula.rpc.jobs.results.tables import Form
 from nebula.rpc.jobs.results.types import from_wire, row_converter
 from nebula.rpc.replies import reading
@@ -80,12 +82,9 @@ def batches_of(page: Mapping[str, Any]) -> pa.Table:
     import pyarrow as pa
 
     try:
-        with (
-            reading("a page of a result"),
-            pa.ipc.open_stream(base64.b64decode(str(page["data"]), validate=True)) as stream,
-        ):
-            return stream.read_all()
-    except pa.ArrowException as error:
+        with reading("a page of a result"):
+            return read_foreign(base64.b64decode(str(page["data"]), validate=True))
+    except (pa.ArrowException, struct.error) as error:
         raise UnexpectedReply(f"a page of a result is not of Arrow: {error}") from error
 
 

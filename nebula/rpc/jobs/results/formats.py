@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from nebula.rpc.jobs.results.fetching import batches_of, require
 from nebula.rpc.jobs.results.tables import Form
 from nebula.rpc.jobs.results.types import ResultFormat
+from nebula.rpc.replies import reading
 
 if TYPE_CHECKING:
     from pyarrow import parquet  # type: ignore[import-untyped]  # it ships no types
@@ -43,7 +44,7 @@ class RowWriter(Protocol):
         """What is written once this page is there, which may be nothing yet.
 
         Raises:
-            NotRows: only of the first page.
+            NotRows: a table as rows never, a list perhaps only by a later page.
             UnexpectedReply: it is no page.
         """
         ...
@@ -73,7 +74,8 @@ class _Lines:
     """A line of JSON for each row, as `job.result` has it."""
 
     def add(self, page: Mapping[str, Any]) -> bytes:
-        return b"".join(_json(row).encode() + b"\n" for row in page["data"])
+        with reading("a page of a result"):
+            return b"".join(_json(row).encode() + b"\n" for row in page["data"])
 
     def end(self) -> bytes:
         return b""
@@ -86,6 +88,10 @@ class _Csv:
         self._names: list[str] | None = None
 
     def add(self, page: Mapping[str, Any]) -> bytes:
+        with reading("a page of a result"):
+            return self._lines_of(page)
+
+    def _lines_of(self, page: Mapping[str, Any]) -> bytes:
         lines = []
         if self._names is None:
             self._names = _names_of(page)

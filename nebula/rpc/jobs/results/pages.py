@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from nebula.logs import get_logger
 from nebula.rpc.envelope import dump_json
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.limits import every
+from nebula.rpc.jobs.results.foreign_arrow import MOST_ROWS
 from nebula.rpc.jobs.results.tables import Form, Place, TableError, TableReader, files_of
 from nebula.rpc.jobs.runner import JobOutput
 
@@ -29,14 +30,12 @@ __all__ = ["MOST_ROWS", "ResultPages"]
 
 _log = get_logger(__name__)
 
-MOST_ROWS: Final = 10_000
-"""Of a page."""
-
 # Of a page in JSON, and in Arrow, where it grows by a third as base64. A row that is larger is a page.
 _PAGE_BYTES: Final = 512 * 1024
 
 _READING_AT_ONCE: Final = 2
 _MOST_WAITING: Final = 32
+_MOST_OF_ONE: Final = 8
 
 # Of tables that somebody is reading: the next page begins where the last one has ended.
 _MOST_OPEN: Final = 16
@@ -61,7 +60,7 @@ class ResultPages:
 
     def __init__(self) -> None:
         self._threads = anyio.CapacityLimiter(_READING_AT_ONCE)
-        self._asking = 0
+        self._asking = Counter[str | None]()
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
 
     async def run(self) -> None:
@@ -72,11 +71,14 @@ class ResultPages:
             while self._kept:
                 self._kept.popitem()[1].reader.close()
 
-    async def page(self, output: JobOutput, page: str | None, rows: int, form: Form) -> dict[str, Any]:
+    async def page(
+        self, output: JobOutput, page: str | None, rows: int, form: Form, *, asker: str | None = None
+    ) -> dict[str, Any]:
         """A page of what a job returned.
 
         Args:
             output: a table, or a list.
+            asker: the principal that wants it: some may wait for pages of theirs, and others all the same.
             page: `next` of the page before it; None: the first one.
             rows: how many at most.
             form: how they are told.
@@ -93,20 +95,20 @@ class ResultPages:
             place = Place() if page is None else Place.read(page)
             if output.path is None:
                 return _page_of_list(output.value, place, rows, form)
-            with self._turn():
+            with self._turn(asker):
                 return await self._page_of_table(output, place, rows, form)
         except TableError as error:
             raise VerbError("bad-parameters", str(error)) from error
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if self._asking >= _MOST_WAITING:
+    def _turn(self, asker: str | None) -> Iterator[None]:
+        if self._asking.total() >= _MOST_WAITING or self._asking[asker] >= _MOST_OF_ONE:
             raise VerbError("busy", "too many results are being read, try later")
-        self._asking += 1
+        self._asking[asker] += 1
         try:
             yield
         finally:
-            self._asking -= 1
+            self._asking -= Counter([asker])
 
     async def _page_of_table(self, output: JobOutput, place: Place, rows: int, form: Form) -> dict[str, Any]:
         assert output.path is not None

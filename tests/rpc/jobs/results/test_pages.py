@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from nebula.errors import JobEnded, NoResponder, RemoteError, SettingsError
@@ -173,6 +174,33 @@ async def test_only_so_many_wait_for_their_pages(tmp_path: Path, monkeypatch: py
         error = await _error(service, {"job": job, "rows": 6})
 
     assert (error.code, error.retryable) == ("busy", True)
+
+
+async def test_one_principal_leaves_places_to_others_who_wait_for_pages(tmp_path: Path) -> None:
+    output, _ = _table(tmp_path)
+    many, answers = pages.ResultPages(), list[str]()
+    # Nothing is read before it has a turn.
+    many._threads = anyio.CapacityLimiter(1)
+    await many._threads.acquire()
+
+    async def ask(asker: str) -> None:
+        try:
+            await many.page(output, None, 6, "json", asker=asker)
+            answers.append(asker)
+        except VerbError as error:
+            answers.append(error.code)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(40):
+            tasks.start_soon(ask, "alice")
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(ask, "bob")
+        await anyio.wait_all_tasks_blocked()
+        refused = len(answers)
+        many._threads.release()
+
+    assert refused == 32
+    assert sorted(answers)[:9] == ["alice"] * 8 + ["bob"]
 
 
 # --- handles ---

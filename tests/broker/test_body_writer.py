@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
+from nebula.broker.http import HttpListener
 from nebula.broker.http_connection import HttpConnection
 from nebula.broker.http_posts import Answer, Post, Posted, Streamed
 from nebula.broker.limits import Limits
@@ -71,6 +72,22 @@ def test_pieces_come_in_order_and_have_an_end(run_loop: Callable[..., None]) -> 
     with serve_http(posts={"/s/": source.post()}, run_loop=run_loop) as http:
         assert body_of(ask(http)) == source.piece * 30
         assert source.closed.wait(TIMEOUT)
+
+
+def test_reader_that_keeps_up_has_nobody_else_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[object] = []
+    relieve = HttpListener.relieve
+
+    def counted(listener: HttpListener) -> None:
+        looks.append(listener)
+        relieve(listener)
+
+    monkeypatch.setattr(HttpListener, "relieve", counted)
+    source = Source(count=1000)
+    with serve_http(posts={"/s/": source.post()}) as http:
+        assert body_of(ask(http)) == b"x" * 1000
+
+    assert len(looks) < 10
 
 
 def test_bug_in_the_midst_is_the_last_piece() -> None:

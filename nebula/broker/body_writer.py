@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 
 import h11
@@ -13,7 +14,7 @@ from nebula.broker.http_posts import Streamed
 _PORTION_BYTES = 64 * 1024
 
 
-class Outpour:
+class BodyWriter:
     """Writes a body piece by piece. To HTTP/1.1 in chunks, whose end tells that nothing is missing.
 
     It keeps no more than the piece that is being written: whoever makes the pieces waits for the reader.
@@ -23,9 +24,17 @@ class Outpour:
         transport: of a protocol that hands its `pause_writing` and `resume_writing` on to `pause` and
             `resume`, and calls `cancel` when it is lost.
         seconds: the peer may take for each 64 KiB.
+        on_wait: called when a piece has to wait for the peer.
     """
 
-    def __init__(self, http: h11.Connection, transport: asyncio.Transport, seconds: float) -> None:
+    def __init__(
+        self,
+        http: h11.Connection,
+        transport: asyncio.Transport,
+        seconds: float,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_wait = on_wait
         self._http = http
         self._transport = transport
         self._seconds = seconds
@@ -77,6 +86,7 @@ class Outpour:
             begin, self._written_bytes = self._written_bytes, self._written_bytes + _PORTION_BYTES
             self._transport.write(self._octets[begin : self._written_bytes])
             if self.is_blocked:
+                self._on_wait()
                 async with asyncio.timeout(self._seconds):
                     await self._has_room.wait()
         self._octets = b""

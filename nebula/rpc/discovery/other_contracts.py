@@ -10,7 +10,7 @@ from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.presence import present
 from nebula.stomp.client import StompClient
 
-__all__ = ["Twins", "difference"]
+__all__ = ["OtherContracts", "difference"]
 
 _log = get_logger(__name__)
 
@@ -21,7 +21,7 @@ _SECONDS: Final = 5.0
 _MOST_VERBS: Final = 5
 
 
-class Twins:
+class OtherContracts:
     """Looks for other instances of a service that have another contract than this one.
 
     Of each one is told once, however often the connection is made anew.

@@ -1,0 +1,92 @@
+"""Streams of Arrow's IPC format from strangers, read so that they can do no harm. Needs pyarrow.
+
+pyarrow believes what it reads: offsets that point anywhere end the process, a compressed buffer becomes as
+many gigabytes as it says, and columns without octets may have any number of rows.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+
+__all__ = ["MOST_ROWS", "read_foreign"]
+
+MOST_ROWS: Final = 10_000
+"""Of a page."""
+
+# Fields of the tables in Arrow's Message.fbs.
+_HEADER, _COMPRESSION = 2, 3
+
+
+def read_foreign(octets: bytes) -> pa.Table:
+    """The table of a stream; it takes no more memory than its octets do.
+
+    Raises:
+        ValueError: a service of ours does not send such a one.
+        pyarrow.ArrowException, struct.error: it is none.
+    """
+    import pyarrow as pa
+
+    _refuse_bombs(octets)
+    with pa.ipc.open_stream(octets) as stream:
+        for field in stream.schema:
+            _refuse_odd(field.type, is_many=False)
+        table = stream.read_all()
+    if table.num_rows > MOST_ROWS:
+        raise ValueError("too many rows")
+    table.validate(full=True)
+    return table
+
+
+def _refuse_bombs(octets: bytes) -> None:
+    from pyarrow import ipc
+
+    for message in ipc.MessageReader.open_stream(octets):
+        if message.type == "dictionary" or (
+            message.type == "record batch" and _is_compressed(message.metadata.to_pybytes())
+        ):
+            raise ValueError("the stream is compressed")
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether a message, a flatbuffer, is a record batch with compressed buffers."""
+    (root,) = struct.unpack_from("<I", metadata, 0)
+    header = _field(metadata, root, _HEADER)
+    if not header:
+        return True  # it is none at all
+    (batch,) = struct.unpack_from("<I", metadata, header)
+    return _field(metadata, header + batch, _COMPRESSION) != 0
+
+
+def _field(metadata: bytes, table: int, number: int) -> int:
+    """Where a field of a table of a flatbuffer is; 0: it is not set."""
+    (back,) = struct.unpack_from("<i", metadata, table)
+    vtable = table - back
+    (size,) = struct.unpack_from("<H", metadata, vtable)
+    place = 4 + 2 * number
+    (offset,) = struct.unpack_from("<H", metadata, vtable + place) if place < size else (0,)
+    return table + offset if offset else 0
+
+
+def _refuse_odd(kind: pa.DataType, *, is_many: bool) -> None:
+    """Raise ValueError for a type of which a value may take no octets, where the rows do not count them."""
+    from pyarrow import types
+
+    if types.is_struct(kind):
+        is_odd = is_many and not kind.num_fields
+    elif types.is_list(kind) or types.is_map(kind):
+        is_odd, is_many = False, True
+    elif types.is_nested(kind) or types.is_dictionary(kind):
+        is_odd = True
+    else:
+        is_odd = is_many and (
+            types.is_null(kind) or (types.is_fixed_size_binary(kind) and not kind.byte_width)
+        )
+    if is_odd:
+        raise ValueError(f"columns of the type {kind} are no result's")
+    if types.is_nested(kind):
+        for number in range(kind.num_fields):
+            _refuse_odd(kind.field(number).type, is_many=is_many)
