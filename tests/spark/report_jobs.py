@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from pyspark.sql import DataFrame, Row
 
 from nebula.rpc.jobs.context import Job
 
@@ -62,3 +64,16 @@ def pool(ctx: Job) -> dict[str, Any]:
     name = context.getLocalProperty("spark.scheduler.pool")
     known = context._jsc.sc().getPoolForName(name).get()
     return {"level": name.partition("-")[0], "weight": known.weight(), "mode": str(known.schedulingMode())}
+
+
+def makes_table(ctx: Job, where: str) -> DataFrame:
+    return ctx.spark.sql(f"CREATE TABLE made USING parquet LOCATION 'file://{where}' AS SELECT id FROM range(5)")
+
+
+def inserts_into_it(ctx: Job) -> list[Row]:
+    # Type checkers know that it is a table; a service collects it.
+    return cast(list[Row], ctx.spark.sql("INSERT INTO made SELECT id FROM range(5, 12)"))
+
+
+def drops_it(ctx: Job) -> Any:
+    return ctx.spark.sql("DROP TABLE made")
