@@ -36,7 +36,7 @@ def counts_file(ctx: Job, path: str) -> int:
 
 def odd_values(ctx: Job) -> Any:
     return ctx.spark.sql(
-        "SELECT timestamp'2026-01-02 03:04:05' AS at, cast(1.2 AS decimal(5, 2)) AS price, X'00ff' AS bytes,"
+        "SELECT timestamp'2026-01-02 03:04:05' AS at, cast(1.2 AS decimal(5, 2)) AS price, X'fbff' AS bytes,"
         " cast(null AS int) AS nothing, cast('NaN' AS double) AS nan"
     )
 
@@ -67,7 +67,9 @@ def pool(ctx: Job) -> dict[str, Any]:
 
 
 def makes_table(ctx: Job, where: str) -> DataFrame:
-    return ctx.spark.sql(f"CREATE TABLE made USING parquet LOCATION 'file://{where}' AS SELECT id FROM range(5)")
+    return ctx.spark.sql(
+        f"CREATE TABLE made USING parquet LOCATION 'file://{where}' AS SELECT id FROM range(5)"
+    )
 
 
 def inserts_into_it(ctx: Job) -> list[Row]:

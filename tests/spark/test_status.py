@@ -94,9 +94,7 @@ def _session(spark: LateSpark) -> ClassicSession:
         removeJobTag=_always(None),
         _jsc=_Fake(sc=_always(java)),
     )
-    return cast(
-        ClassicSession, _Fake(context=context, take_session=_always(None), name_thread=_always(None))
-    )
+    return cast(ClassicSession, _Fake(context=context, take_session=_always(None), name_thread=_always(None)))
 
 
 @contextmanager
