@@ -17,7 +17,7 @@ _MONTHS = 12
 def readable(value: Any, kind: DataType) -> Any:
     """A value of a type of Spark's without variants.
 
-    Intervals are as in ISO 8601 (`P1Y2M`), bytes are base64 of the standard alphabet, as in the pages of a table.
+    Intervals are as in ISO 8601 (`P1Y2M`), bytes are base64 of the standard alphabet, as in a table's pages.
     """
     if value is None:
         return None

@@ -48,8 +48,8 @@ def active_tasks(context: Any, group: str) -> int:
 def settle(context: Any) -> None:
     """Wait until the status store has heard of all that has ended, a quarter of a second at most.
 
-    Spark gives an action's result to its caller first, and tells the store of the last tasks by a queue: without
-    this, a count right after an action lacks their rows.
+    Spark gives an action's result to its caller first, and tells the store of the last tasks by a queue:
+    without this, a count right after an action lacks their rows.
 
     Args:
         context: Spark's own SparkContext in the JVM.
