@@ -14,8 +14,7 @@ from nebula.spark.host.classic import ClassicPlace, ClassicSession
 from nebula.spark.host.context import SparkJob
 from nebula.spark.host.hearing import Hearer, heard
 from nebula.spark.host.results import Results
-from nebula.spark.lines import Event, Progressed
-from tests.spark.told import task
+from nebula.spark.lines import Event, Progressed, Submit
 
 
 class LateSpark:
@@ -102,7 +101,7 @@ def _job(spark: LateSpark, folder: Path, say: Callable[[Event], None]) -> Iterat
     place = ClassicPlace(_session(spark), "R.1", "R.1", _always(None))
     results = Results(folder, "R", 1, max_rows=1, max_bytes=1, notes=folder)
     with heard(Hearer(_always(None))):
-        yield SparkJob(task("R", "tests:none"), place, results, threading.Event(), say)
+        yield SparkJob(Submit("R", 1, "copies", "tests:none", {}), place, results, threading.Event(), say)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
