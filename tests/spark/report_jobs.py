@@ -67,9 +67,8 @@ def pool(ctx: Job) -> dict[str, Any]:
 
 
 def makes_table(ctx: Job, where: str) -> DataFrame:
-    return ctx.spark.sql(
-        f"CREATE TABLE made USING parquet LOCATION 'file://{where}' AS SELECT id FROM range(5)"
-    )
+    what = f"CREATE TABLE made USING parquet LOCATION 'file://{where}' AS SELECT id FROM range(5)"
+    return cast(DataFrame, ctx.spark.sql(what))
 
 
 def inserts_into_it(ctx: Job) -> list[Row]:
