@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from pyspark.sql import DataFrame, Row
 
 from nebula.rpc.jobs.context import Job
 
@@ -34,7 +36,7 @@ def counts_file(ctx: Job, path: str) -> int:
 
 def odd_values(ctx: Job) -> Any:
     return ctx.spark.sql(
-        "SELECT timestamp'2026-01-02 03:04:05' AS at, cast(1.2 AS decimal(5, 2)) AS price, X'00ff' AS bytes,"
+        "SELECT timestamp'2026-01-02 03:04:05' AS at, cast(1.2 AS decimal(5, 2)) AS price, X'fbff' AS bytes,"
         " cast(null AS int) AS nothing, cast('NaN' AS double) AS nan"
     )
 
@@ -62,3 +64,17 @@ def pool(ctx: Job) -> dict[str, Any]:
     name = context.getLocalProperty("spark.scheduler.pool")
     known = context._jsc.sc().getPoolForName(name).get()
     return {"level": name.partition("-")[0], "weight": known.weight(), "mode": str(known.schedulingMode())}
+
+
+def makes_table(ctx: Job, where: str) -> DataFrame:
+    what = f"CREATE TABLE made USING parquet LOCATION 'file://{where}' AS SELECT id FROM range(5)"
+    return cast(DataFrame, ctx.spark.sql(what))
+
+
+def inserts_into_it(ctx: Job) -> list[Row]:
+    # Type checkers know that it is a table; a service collects it.
+    return cast(list[Row], ctx.spark.sql("INSERT INTO made SELECT id FROM range(5, 12)"))
+
+
+def drops_it(ctx: Job) -> Any:
+    return ctx.spark.sql("DROP TABLE made")

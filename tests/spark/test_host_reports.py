@@ -53,6 +53,20 @@ def test_rows_that_were_read_and_written_are_counted_over_all_steps(spark: Engin
     assert counters == {"rows_read": 3000, "rows_written": 3000}
 
 
+def test_statement_whose_result_has_no_columns_is_done_and_gives_null_or_the_empty_list(
+    spark: Engine, tmp_path: Path
+) -> None:
+    made = tmp_path / "made"
+    run(spark, "Q1", "makes_table", where=str(made))
+    run(spark, "Q2", "inserts_into_it")
+    rows = sum(parquet.read_metadata(part).num_rows for part in made.glob("*.parquet"))
+    run(spark, "Q3", "drops_it")
+
+    assert rows == 12
+    told = [spark.told.all(job, "done")[-1] for job in ("Q1", "Q2", "Q3")]
+    assert [(done.value, done.path) for done in told] == [(None, None), ([], None), (None, None)]
+
+
 def test_table_has_a_preview_of_ten_rows_and_its_files_bear_the_jobs_name(spark: Engine) -> None:
     output = spark.run_job("T", "table", rows=1000)
     parts = list(Path(output.path).glob("*.parquet"))
@@ -76,7 +90,7 @@ def test_preview_has_the_values_that_json_lacks_as_text_and_is_left_out_when_row
     run(spark, "H", "huge_rows")
 
     assert spark.told.all("V", "done")[-1].preview == [
-        {"at": "2026-01-02T03:04:05", "price": "1.20", "bytes": "AP8=", "nothing": None, "nan": None}
+        {"at": "2026-01-02T03:04:05", "price": "1.20", "bytes": "+/8=", "nothing": None, "nan": None}
     ]
     assert spark.told.all("H", "done")[-1].preview is None
 

@@ -19,7 +19,7 @@ from nebula.spark.host.launching import launch
 from nebula.spark.host.pools import POOLS_FILE, Pools
 from nebula.spark.host.probe import probe_master, registering
 from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
-from nebula.spark.host.status import TaskCounter, active_tasks, cancel_group, tag_of
+from nebula.spark.host.status import TaskCounter, active_tasks, cancel_group, settle, tag_of
 from nebula.spark.java import Java, JavaNotFound, find_java
 from nebula.spark.lines import Configure
 from nebula.spark.progress import Counted
@@ -213,12 +213,17 @@ class ClassicPlace:
         self._steps += 1
         context = self._session.context
         context.removeJobTag(self._tag)
+        self.settle()
         self._counter.count(self._java)
         self._rows = self._all_rows()
         self._stages |= self._counter.stages
         self._tag = tag_of(self.group, self._steps)
         context.addJobTag(self._tag)
         self._counter = TaskCounter(self._tag)
+
+    def settle(self) -> None:
+        """See `Place`."""
+        settle(self._java)
 
     def count(self) -> Counted:
         """See `Place`: some milliseconds of asking."""

@@ -313,6 +313,9 @@ class ConnectPlace:
         self.spark.addTag(tag_of(self._group, self._steps))
         self._counter.reset()
 
+    def settle(self) -> None:
+        """See `Place`: the client counts what is told before it has an action's result."""
+
     def count(self) -> Counted:
         """See `Place`: what the server has told; it does so every second or two."""
         tasks, bytes_read = self._counter.count()

@@ -123,6 +123,7 @@ class SparkJob(Job):
     def report_last(self) -> None:
         """Say what was counted last, where the host has said anything by now: most jobs are over sooner."""
         if self._has_reported:
+            self._place.settle()
             self.report()
 
     def _tell(

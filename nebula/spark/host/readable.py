@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from base64 import b64encode
 from typing import Any
 
 from pyspark.sql import types
@@ -14,7 +15,10 @@ _MONTHS = 12
 
 
 def readable(value: Any, kind: DataType) -> Any:
-    """A value of a type of Spark's without variants: intervals are as in ISO 8601 (`P1Y2M`)."""
+    """A value of a type of Spark's without variants.
+
+    Intervals are as in ISO 8601 (`P1Y2M`), bytes are base64 of the standard alphabet, as in a table's pages.
+    """
     if value is None:
         return None
     match kind:
@@ -22,6 +26,8 @@ def readable(value: Any, kind: DataType) -> Any:
             return _years_and_months(value)
         case types.DayTimeIntervalType():
             return dt.timedelta(microseconds=value) if isinstance(value, int) else value
+        case types.BinaryType():
+            return b64encode(value).decode()
         case types.ArrayType():
             return [readable(each, kind.elementType) for each in value]
         case types.MapType():

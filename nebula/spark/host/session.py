@@ -45,6 +45,9 @@ class Place(Protocol):
     def begin_step(self) -> None:
         """The tasks that Spark runs from now on are counted from nothing."""
 
+    def settle(self) -> None:
+        """Wait a moment for what Spark has still to tell of ended actions: the next count has it."""
+
     def count(self) -> Counted:
         """What the attempt has done by now. May raise what a dead Spark raises."""
 

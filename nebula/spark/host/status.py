@@ -11,6 +11,8 @@ from typing import Any
 
 from nebula.spark.progress import SparkJobSeen, StageSeen, Tasks, count_tasks
 
+_STORE_PATIENCE_MS = 250
+
 # A job's marks in Spark. A group that was cancelled refuses everything later, so each attempt has its own.
 
 
@@ -41,6 +43,22 @@ def active_tasks(context: Any, group: str) -> int:
     """How many task slots this group holds now; a killed Python task holds its slot for seconds."""
     tracker = context.statusTracker()
     return count_tasks(_look(tracker, tracker.getJobIdsForGroup(group)).values()).active
+
+
+def settle(context: Any) -> None:
+    """Wait until the status store has heard of all that has ended, a quarter of a second at most.
+
+    Spark gives an action's result to its caller first, and tells the store of the last tasks by a queue:
+    without this, a count right after an action lacks their rows.
+
+    Args:
+        context: Spark's own SparkContext in the JVM.
+    """
+    # Imported late: a client of Connect has no py4j.
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
+
+    with suppress(Py4JJavaError):  # that is its timeout: other jobs keep the queue busy
+        context.listenerBus().waitUntilEmpty(_STORE_PATIENCE_MS)
 
 
 class TaskCounter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +24,7 @@ if TYPE_CHECKING:
 Name: TypeAlias = Literal["spark-avro", "polars", "hive", "fastavro"]
 
 ORDER: Final[tuple[Name, ...]] = ("spark-avro", "polars", "hive", "fastavro")
-"""By what was measured, the quickest first (decision 0030); spark-avro first, as it is Spark's own."""
-
-# Of many small files the time that each one takes counts more than what is in it (decision 0054): from this
-# many on, and below these sizes on average, polars and fastavro take less of it than Spark does.
-_MANY: Final = 100
-_SMALL_BYTES: Final[Mapping[Name, int]] = {"polars": 16 << 10, "fastavro": 4 << 10}
+"""By what was measured, the quickest first (decision 0030), of many small files, too (decision 0054)."""
 
 # The class is in Spark's own jars; the name `avro` comes with the jar spark-avro, or from who sells Spark.
 _SPARKS_NAMES: Final = ("org.apache.spark.sql.avro.AvroFileFormat", "avro")
@@ -81,28 +75,13 @@ def choose(spark: SparkSession, wanted: Wanted, reader: str) -> tuple[Name, str]
         if why is not None:
             raise DataError(f"the reader {named} cannot be had: {why}")
         return named, "as asked for"
-    first = first_for_small(wanted.files)
-    reasons = [_why_first(wanted.files)] if first else []
-    for name in (*first, *(name for name in ORDER if name not in first)):
+    reasons: list[str] = []
+    for name in ORDER:
         why = _why_not(spark, wanted, name)
         if why is None:
             return name, "; ".join(reasons)
         reasons.append(why)
     raise AssertionError("fastavro reads whatever Spark can hold")
-
-
-def first_for_small(files: Sequence[File]) -> tuple[Name, ...]:
-    """The readers that go before Spark's own, as the files are many and small."""
-    mean = _mean_bytes(files) if len(files) >= _MANY else math.inf
-    return tuple(name for name, most in _SMALL_BYTES.items() if mean < most)
-
-
-def _why_first(files: Sequence[File]) -> str:
-    return f"many small files, of {_mean_bytes(files) / 1024:.3g} KiB on average"
-
-
-def _mean_bytes(files: Sequence[File]) -> float:
-    return sum(file.size_bytes for file in files) / len(files)
 
 
 def why_no_polars(writer: Record | None) -> str | None:

@@ -9,8 +9,8 @@ import pytest
 
 from nebula.avro import Schema
 from nebula.spark.reading.avro_types import parse_record
-from nebula.spark.reading.choosing import Wanted, first_for_small, why_not_java, why_not_spark_avro
-from nebula.spark.reading.files import File, list_files
+from nebula.spark.reading.choosing import Wanted, why_not_java, why_not_spark_avro
+from nebula.spark.reading.files import list_files
 from nebula.spark.reading.hive import why_not_hive
 from tests.spark.reading.samples import fields, write
 
@@ -64,22 +64,6 @@ def test_file_with_a_plain_name_goes_to_any_reader(tmp_path: Path) -> None:
 
     assert why_not_spark_avro(wanted) is None
     assert why_not_hive(wanted.record, wanted.files, {}) is None
-
-
-@pytest.mark.parametrize(
-    ("count", "size_bytes", "first"),
-    [
-        (10_000, 3_000, ("polars", "fastavro")),
-        (100, 10_000, ("polars",)),
-        (10_000, 20_000, ()),
-        (99, 100, ()),
-        (0, 0, ()),
-    ],
-)
-def test_many_small_files_are_for_the_readers_that_open_them_quickly(
-    count: int, size_bytes: int, first: tuple[str, ...]
-) -> None:
-    assert first_for_small([File(f"/{at}.avro", size_bytes, ()) for at in range(count)]) == first
 
 
 _ALIAS = "cannot tell fields whose aliases are names of others"
