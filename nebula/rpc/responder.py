@@ -216,7 +216,7 @@ class Responder(TypedCalls, Listens):
                 as `null`: for large results whose type is sure, and annotations that are not quite true.
 
         Raises:
-            TypeError: the function cannot be a verb; the text says what to write instead.
+            TypeError: the function cannot be a verb; the message says what to write instead.
             ValueError: the name is reserved or taken, the queue is not one of the service's, an error's code
                 cannot be used, or concurrency is below 1.
         """
@@ -368,7 +368,7 @@ class Responder(TypedCalls, Listens):
         return None if self._serving is None else self._serving.statistics()
 
     def job_statistics(self) -> JobStatistics | None:
-        """What became of its jobs since it started, and how its engines are; None where it has no jobs."""
+        """Statistics of its jobs since the start, and of its engines; None without jobs."""
         return None if self._serving is None else self._jobs.statistics()
 
     # --- serving ---

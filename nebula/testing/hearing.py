@@ -1,4 +1,4 @@
-"""Waiting until a function that listens has handled what a test published."""
+"""Waiting in tests until a function has handled a message."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class handled:  # noqa: N801  # read as a verb, like contextlib's `suppress`
     in a test without `await`, plain `with`.
 
     Args:
-        function: one that `app.on` was given; its service runs in this process, as with `TestClient`.
-        times: how many messages. One that failed and came again counts twice, and the first error is raised.
-        timeout: seconds to wait for, of real time.
+        function: declared with `app.on`, of a service in this process, as with `TestClient`.
+        times: the number of messages. A retried message counts once per attempt; the first error is raised.
+        timeout: seconds of real time to wait.
 
     Raises:
-        TimeoutError: at the end of the block: it has handled fewer.
+        TimeoutError: the function handled fewer messages, raised at the end of the block.
     """
 
     def __init__(self, function: Callable[..., Any], *, times: int = 1, timeout: float = 5.0) -> None:
