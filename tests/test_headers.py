@@ -28,7 +28,9 @@ DESTINATIONS = "Destinations"
 NEWER = ("Trying again later", "On whose behalf")
 # What PROTOCOL tells of in a cell or in prose, not in a row.
 VALUES = ("Verdicts", "Results")
-RESERVED = {value for name, value in CONSTANTS.items() if name.startswith("RESERVED_")}
+RESERVED = {
+    value for name, value in CONSTANTS.items() if name.startswith("RESERVED_") and isinstance(value, str)
+}
 
 
 @dataclass(frozen=True, slots=True)

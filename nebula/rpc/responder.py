@@ -89,15 +89,15 @@ class Responder(TypedCalls, Listens):
             one gets the answer of the first; see `nebula.rpc.idempotency`. By default it is this process's
             memory, and other instances know nothing of it.
         idempotency_window: seconds that such an answer is remembered.
-        lifespan: makes an async context manager, of nothing or of the service itself; what it yields is
-            `Request.state`, and `state` of the jobs that run in the service. It is opened before the first
-            connection and closed after the last answer; a lost connection leaves it open. What it raises ends
-            the service.
+        lifespan: returns an async context manager; takes the service or nothing. What it yields is
+            `Request.state`, and `state` of jobs that run in the service. It is entered before the first
+            connection and left after the last answer; a lost connection leaves it open. An exception in it
+            ends the service.
         middleware: around each request for a verb that there is, the first one outermost, see `Middleware`.
         spark: the engine that jobs run in, or several by name; `default` is that of a job that names none.
         state: where jobs are kept, for all services of this machine; see `StateFolder`. By default in the
-            folder that `NEBULA_STATE` names, else in the user's own (`~/.local/state/nebula`), where projects
-            with services of the same name have a folder each. The log says where when the service starts.
+            folder `NEBULA_STATE`, or in the user's state folder (`~/.local/state/nebula`), where projects
+            with services of the same name have separate folders. The service logs the folder at its start.
         jobs: `postgresql://…`, a database in which the instances of the service share one queue of jobs, by
             default that of `NEBULA_JOBS`, if there is one; else each instance has its own, in `state`.
         job_limits: how many jobs may wait, how long ended ones are remembered, and such; see `JobLimits`.
@@ -406,12 +406,12 @@ class Responder(TypedCalls, Listens):
             reconnect: False makes the end of the connection that of the service. By default that is so over a
                 `link`, whose end is for its owner to deal with.
             link: opens what carries the octets, instead of a connection to the address.
-            exclusive: do not start where an instance of the service has another contract: verbs, parameters
-                or results. Others with the same contract are welcome. The broker has to show them: who may
-                not call the service is not shown its instances. Without it the log warns of such ones.
+            exclusive: do not start if an instance of the service has another contract: verbs, parameters or
+                results. Instances with the same contract may run. The broker shows instances only to
+                principals that may call the service. Without `exclusive`, a warning is logged.
 
         Raises:
-            OtherContract: there is such an instance, and `exclusive`.
+            OtherContract: an instance has another contract, with `exclusive`.
             ConnectFailed: there is no broker at first, or it refuses.
             ConnectionLost, ServerError: the connection ended, and it does not reconnect.
             Refused: the broker does not let the service listen to its queues, or does not answer, at first.

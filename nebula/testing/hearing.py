@@ -15,15 +15,14 @@ __all__ = ["handled"]
 
 
 class handled:  # noqa: N801  # read as a verb, like contextlib's `suppress`
-    """Wait at the end of the block until a function has handled a message that came in it:
+    """Wait at the end of the block until a function has handled a message that arrived during it:
 
         async with handled(put_away):
             await client.publish("/queue/deliveries", Delivery(item="hat", count=3))
         assert await client.call(left, "hat") == 3
 
-    What the function raised is raised there, and so is the reason why it could not be called (the body does
-    not fit: a `VerbError`); the message then comes again, or not, as without a test. With `async with` or,
-    in a test without `await`, plain `with`.
+    Raises what the function raised, or the `VerbError` of a body that fails validation. Whether the message
+    is retried is not affected. Use `async with`, or plain `with` in a test without `await`.
 
     Args:
         function: declared with `app.on`, of a service in this process, as with `TestClient`.

@@ -59,7 +59,7 @@ class Twins:
         for one in await _found(client, mine):
             who = f"{one.name}, version {one.version}" if one.version else one.name
             raise OtherContract(
-                f"service {mine.service!r} is there already with another contract (instance {who}: "
+                f"service {mine.service!r} already runs with another contract (instance {who}: "
                 f"{difference(mine, one)}); stop that one, or give one of them another name"
             )
 
