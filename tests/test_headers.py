@@ -28,9 +28,7 @@ DESTINATIONS = "Destinations"
 NEWER = ("Trying again later", "On whose behalf")
 # What PROTOCOL tells of in a cell or in prose, not in a row.
 VALUES = ("Verdicts", "Results")
-RESERVED = {
-    value for name, value in CONSTANTS.items() if name.startswith("RESERVED_") and isinstance(value, str)
-}
+RESERVED = {value for name, value in CONSTANTS.items() if name.startswith("RESERVED_")}
 
 
 @dataclass(frozen=True, slots=True)

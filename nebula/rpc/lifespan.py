@@ -58,8 +58,8 @@ def _require_async_context(lifespan: Callable[..., Any]) -> None:
     is_bare = inner is lifespan and (inspect.isasyncgenfunction(inner) or inspect.iscoroutinefunction(inner))
     if is_bare or inspect.isgeneratorfunction(inner):
         raise TypeError(
-            f"lifespan {name_of(lifespan)} does not return an async context manager; write it as `async def` with one "
-            "`yield`, and @asynccontextmanager above it"
+            f"lifespan {name_of(lifespan)} does not return an async context manager; write it as `async def` "
+            "with one `yield`, and @asynccontextmanager above it"
         )
 
 
