@@ -1,4 +1,4 @@
-"""The program `nebula`, also as `python -m nebula`: the commands, or what to install for them."""
+"""Entry point of the program `nebula` and of `python -m nebula`."""
 
 import sys
 
@@ -7,7 +7,7 @@ from nebula.extras import explain
 
 
 def main() -> None:
-    """Run the command line and exit with its status; 2 where its libraries are not installed."""
+    """Run the command line and exit with its status; 2 if its libraries are not installed."""
     try:
         from nebula import cli
     except ModuleNotFoundError as error:

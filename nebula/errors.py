@@ -73,7 +73,7 @@ class Rejected(NebulaError):
     Attributes:
         verdict: one of `rejected-…`.
         destination: where it was to go.
-        near: the service that a call may have meant, of those that its caller may call; or None.
+        near: a service with a similar name that the caller may call, or None.
     """
 
     near: str | None = None
@@ -169,13 +169,13 @@ class SettingsError(NebulaError):
 
 
 class OtherContract(NebulaError):
-    """A service that was to be the only one of its name and contract is not: says who else is there."""
+    """Another instance of an exclusive service has a different contract; the text names it."""
 
 
 class MissingExtra(SettingsError, ModuleNotFoundError):
-    """A library of an optional dependency is not installed: says what to install.
+    """The library of an extra is not installed; the text says what to install.
 
-    It is an `ImportError` too, as whoever tries whether something can be imported expects.
+    It is also an `ImportError`, for code that tries whether something can be imported.
     """
 
 

@@ -1,4 +1,4 @@
-"""Optional dependencies: which extra installs a library that a module of Nebula imports and does not find.
+"""Optional dependencies: the extra that installs a missing library.
 
 The package alone is what callers and services need. Modules of the broker and of the commands import their
 libraries as if they were always there. Where users reach such a module, a failed import is explained.
@@ -28,16 +28,16 @@ EXTRA_OF: Final[Mapping[str, str]] = {
 
 
 def explain(error: ModuleNotFoundError, what: str) -> None:
-    """Raise what a user is to be told of a failed import, if it is about an extra.
+    """Raise `MissingExtra` for a failed import of a library that an extra installs.
 
-    Returns where it is not, as with modules of the user's own: the caller raises `error` again.
+    Returns for any other import, such as of the user's own modules: the caller raises `error` again.
 
     Args:
         error: of the import.
-        what: needs the extra: a name or a command, the subject of the sentence.
+        what: the name or command that needs the extra, the subject of the message.
 
     Raises:
-        MissingExtra: a module of Nebula imports a library that is not installed. Says what to install.
+        MissingExtra: a module of Nebula imports a library that is not installed.
     """
     library = (error.name or "").partition(".")[0]
     extra = EXTRA_OF.get(library)
@@ -49,7 +49,7 @@ def explain(error: ModuleNotFoundError, what: str) -> None:
 
 
 def _importer(traceback: TracebackType | None) -> str:
-    """The module whose import failed: that of the innermost frame which is not the import system's."""
+    """The module whose import failed: that of the innermost frame outside the import system."""
     importer = ""
     while traceback is not None:
         module = str(traceback.tb_frame.f_globals.get("__name__", ""))

@@ -1,4 +1,4 @@
-"""Folders and the place of Spark, as environment variables name them.
+"""Locations from the environment: state, cache and result folders, and Spark's address.
 
 What services, callers and brokers share: nothing is imported but the standard library.
 """
@@ -10,21 +10,21 @@ from pathlib import Path
 
 
 def state_root() -> Path:
-    """Where programs keep what must outlive them: `NEBULA_STATE`, else the user's state folder."""
+    """The folder of persistent state: `NEBULA_STATE`, or the user's state folder."""
     if root := os.environ.get("NEBULA_STATE"):
         return Path(root)
-    # The XDG base directory specification: relative paths are to be ignored.
+    # The XDG base directory specification says to ignore relative paths.
     home = Path(os.environ.get("XDG_STATE_HOME") or "")
     return (home if home.is_absolute() else Path.home() / ".local" / "state") / "nebula"
 
 
 def state_is_named() -> bool:
-    """Whether `NEBULA_STATE` says where programs keep what must outlive them."""
+    """Whether `NEBULA_STATE` is set."""
     return bool(os.environ.get("NEBULA_STATE"))
 
 
 def cache_root() -> Path:
-    """Where programs keep what they can make again: `NEBULA_CACHE`, else the user's cache folder."""
+    """The cache folder: `NEBULA_CACHE`, or the user's cache folder."""
     if root := os.environ.get("NEBULA_CACHE"):
         return Path(root).absolute()
     home = Path(os.environ.get("XDG_CACHE_HOME") or "")
@@ -32,11 +32,11 @@ def cache_root() -> Path:
 
 
 def results_root() -> Path | None:
-    """Where services keep what jobs return as tables: `NEBULA_RESULTS`; None: each in its state folder."""
+    """The folder for tables that jobs return: `NEBULA_RESULTS`; None for each service's state folder."""
     root = os.environ.get("NEBULA_RESULTS")
     return Path(root).absolute() if root else None
 
 
 def spark_place() -> str:
-    """Where an engine runs that declares neither master nor remote: `NEBULA_SPARK`, else on this machine."""
+    """Where engines without master or remote run: `NEBULA_SPARK`, or this machine."""
     return os.environ.get("NEBULA_SPARK", "").strip() or "local[*]"

@@ -1,4 +1,4 @@
-"""What the tests of services share with all others: caches that are the tests' own, and a Java in a hurry."""
+"""Fixtures shared with all other tests: separate caches, and Java options for a fast start."""
 
 from __future__ import annotations
 

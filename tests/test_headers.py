@@ -19,7 +19,9 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "headers.md"
 PROTOCOL = ROOT.parent / "shared" / "PROTOCOL.md"
 
-CONSTANTS = {name: value for name, value in vars(headers).items() if name.isupper()}
+CONSTANTS = {
+    name: value for name, value in vars(headers).items() if name.isupper() and isinstance(value, str)
+}
 
 NEBULOUS = "The Nebulous Protocol's own"
 MAXAM = "MaXaM's own"

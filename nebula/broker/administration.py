@@ -79,7 +79,7 @@ class Selection:
         rank: what to order by, the greatest first; None: by name.
         after: where the order is by name: begin behind this one.
         limit: rows of the page.
-        has_internal: also destinations of Nebula's own, such as inboxes.
+        has_internal: include Nebula's own destinations, such as inboxes.
     """
 
     pattern: str = _EVERYTHING
@@ -112,7 +112,7 @@ class Listing(Generic[T]):
         rows: in the order that was asked for.
         matched: how many there are, on all pages.
         after: of the next page, where the order is by name and there is one.
-        hidden: how many more there are that are internal, and were not asked for.
+        hidden: the number of internal ones left out.
     """
 
     rows: list[T]

@@ -98,7 +98,7 @@ class Assembly:
         self.server.pages.update(pages_of(self.server, token))
 
     def tell_place(self) -> None:
-        """Say where messages are kept, and there where the broker listens. Call it once it does."""
+        """Log where messages are kept, and note the broker's address there. Call it once it listens."""
         if self.store is None:
             _log.info("messages kept in memory only")
             return

@@ -1,4 +1,4 @@
-"""An answer of unknown length: its head, then pieces, each written as fast as its reader takes it."""
+"""HTTP response bodies of unknown length, written in pieces at the reader's pace."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import h11
 
 from nebula.broker.http_posts import Streamed
 
-# Of a piece, what is handed to the transport at once, and has to be read in its time.
+# The part of a piece that is handed to the transport at once, and has to be read within the time limit.
 _PORTION_BYTES = 64 * 1024
 
 
 class BodyWriter:
-    """Writes a body piece by piece. To HTTP/1.1 in chunks, whose end tells that nothing is missing.
+    """Writes a body piece by piece; for HTTP/1.1 in chunks, the last of which marks it as complete.
 
-    It keeps no more than the piece that is being written: whoever makes the pieces waits for the reader.
+    It holds only the piece that is being written: the producer waits for the reader.
 
     Args:
         http: which has read the request.
         transport: of a protocol that hands its `pause_writing` and `resume_writing` on to `pause` and
             `resume`, and calls `cancel` when it is lost.
-        seconds: the peer may take for each 64 KiB.
+        seconds: time limit for the peer to read 64 KiB.
         on_wait: called when a piece has to wait for the peer.
     """
 
@@ -45,17 +45,17 @@ class BodyWriter:
 
     @property
     def unread_bytes(self) -> int:
-        """The size of the piece that is being written: all of it is held until it is."""
+        """The size of the piece that is being written, which is held until it is written."""
         return len(self._octets)
 
     @property
     def is_blocked(self) -> bool:
-        """The transport has more than the system takes."""
+        """The transport's buffer is full."""
         return not self._has_room.is_set()
 
     def begin(self, streamed: Streamed) -> None:
         """Write the head."""
-        # To be told of each octet that waits: a reader is slow as soon as the system takes no more.
+        # Notify for each waiting byte: a reader is slow as soon as the operating system accepts no more.
         self._transport.set_write_buffer_limits(1)
         response = h11.Response(
             status_code=HTTPStatus.OK,
@@ -64,7 +64,7 @@ class BodyWriter:
                 *streamed.headers,
                 ("content-type", streamed.content_type),
                 ("cache-control", "no-store"),
-                # Proxies that collect answers, nginx for one, would hand on nothing until the end.
+                # Otherwise proxies that buffer answers, such as nginx, would forward nothing until the end.
                 ("x-accel-buffering", "no"),
                 ("connection", "close"),
             ],
@@ -72,12 +72,12 @@ class BodyWriter:
         self._transport.write(self._http.send(response) or b"")
 
     def load(self, piece: bytes) -> None:
-        """Take a piece, which `write` writes. The one before has been written."""
+        """Accept a piece for `write`. The one before has been written."""
         self._octets = self._http.send(h11.Data(piece)) or b""
         self._written_bytes = 0
 
     async def write(self) -> None:
-        """Write the piece; returns when the system has taken it, and the next one may come.
+        """Write the piece; returns when the operating system has accepted it.
 
         Raises:
             TimeoutError: the peer does not read.
@@ -92,20 +92,20 @@ class BodyWriter:
         self._octets = b""
 
     def end(self, piece: bytes) -> bytes:
-        """The last octets, to be written by somebody else: what is left of a piece, one more, and the end."""
+        """The remaining bytes, for the caller to write: the rest of a piece, one more, and the end."""
         left = self._octets[self._written_bytes :]
         self.cancel()
         last = self._http.send(h11.Data(piece)) if piece else b""
         return left + (last or b"") + (self._http.send(h11.EndOfMessage()) or b"")
 
     def cancel(self) -> None:
-        """Nobody reads any more."""
+        """The reader is gone."""
         self._octets = b""
 
     def pause(self) -> None:
-        """The transport has something to write."""
+        """The transport is still writing."""
         self._has_room.clear()
 
     def resume(self) -> None:
-        """It has written all."""
+        """The transport has written everything."""
         self._has_room.set()

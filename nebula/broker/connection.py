@@ -262,7 +262,7 @@ class Connection(asyncio.Protocol):
         self._settle()
         if self._is_open:
             fault, events = self._protocol.fault, self._server.events
-            # Clients come and go; one that was ended by an ERROR may be a bug of its own.
+            # Clients come and go; an ERROR may point to a bug in a client.
             tell = events.info if fault else events.debug
             reason = fault or ("lost" if self._is_lost else "disconnected")
             tell("session closed", **self.link.who, reason=unquoted(reason))

@@ -35,7 +35,7 @@ class Doors:
         limits: what peers may use.
         pages: what HTTP listeners answer, by path.
         posts: what answers a POST where a listener says that it takes calls, by the begin of the path.
-        reads: what answers a GET there whose sender it has to know, likewise.
+        reads: handlers of GET requests that need the sender's identity, likewise.
         lifetimes: ends requests whose sender is no longer valid.
     """
 

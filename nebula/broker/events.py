@@ -48,7 +48,7 @@ class EventLog:
         self._next_look = 0.0
 
     def debug(self, event: str, **facts: object) -> None:
-        """Something that happens all the time: a client comes, or goes."""
+        """A frequent event, such as a client that connects or disconnects."""
         if self._has_room_for(event, is_ordinary=True):
             _log.debug(event, **_cut(facts))
 

@@ -151,7 +151,7 @@ class HttpListener:
         return next((post for prefix, post in self.posts.items() if path.startswith(prefix)), None)
 
     def read_at(self, path: str) -> Post | None:
-        """What answers a GET there whose sender it has to know."""
+        """The handler of a GET request that needs the sender's identity."""
         return next((read for prefix, read in self.reads.items() if path.startswith(prefix)), None)
 
     def take_posted(self, size: int, payer: str) -> bool:

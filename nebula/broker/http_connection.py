@@ -103,17 +103,17 @@ class HttpConnection(asyncio.Protocol):
             self._read_body(self._body)
 
     def eof_received(self) -> bool:
-        """The peer says no more. It may still read; but whoever is answered piece by piece has to stay."""
+        """The peer has closed its half. It may still read a complete answer, but not a stream."""
         is_ending = self._farewell is not None and self.unread_bytes > 0
         return is_ending and self._transport.can_write_eof()
 
     def pause_writing(self) -> None:
-        """The transport has something to write."""
+        """The transport is still writing."""
         if (writer := self._farewell or self._body_writer) is not None:
             writer.pause()
 
     def resume_writing(self) -> None:
-        """It has written all."""
+        """The transport has written everything."""
         if (writer := self._farewell or self._body_writer) is not None:
             writer.resume()
 
@@ -130,7 +130,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """The size of the answer, or of a piece of it, until the peer has read it to its end."""
+        """The size of the answer, or of a piece of it, until the peer has read all of it."""
         writer = self._farewell or self._body_writer
         return 0 if writer is None else writer.unread_bytes
 
@@ -287,7 +287,7 @@ class HttpConnection(asyncio.Protocol):
             self._answer(answer)
 
     async def _pour(self, streamed: Streamed) -> None:
-        """Answer piece by piece: the next one is asked for when this one was taken."""
+        """Answer piece by piece; each is requested once the one before is written."""
         self._forget_body()
         self._streamed = streamed
         listener = self._listener
@@ -316,7 +316,7 @@ class HttpConnection(asyncio.Protocol):
         self._end_stream(writer, last)
 
     def _end_stream(self, writer: BodyWriter, last: bytes | None) -> None:
-        """End a body with its last piece; None: its reader has to see that it is not complete."""
+        """End a body with its last piece; None closes the connection, so that the reader sees the cut."""
         if last is None:
             self.abort()
         else:

@@ -42,29 +42,29 @@ class Answer:
 
 
 class CutOff(Exception):
-    """The rest of an answer cannot be had, and its form has no way to say so; says why."""
+    """The rest of an answer is not available, and its format cannot report an error; says why."""
 
 
 class Pieces(Protocol):
-    """The body of an answer that comes piece by piece. Called on the broker's loop."""
+    """The body of an answer in pieces. Called on the broker's loop."""
 
     async def next(self) -> bytes:
-        """The next piece, once it is there. Empty: there are no more.
+        """Wait for the next piece; empty at the end.
 
         Raises:
-            CutOff: the answer ends before its end.
+            CutOff: the answer is incomplete.
         """
 
     def failed(self, error: Answer) -> bytes | None:
-        """The last piece of a body that this error ends; None: its form has none, and it is cut off."""
+        """The last piece of a body that this error ends; None if the format has none: the body is cut off."""
 
     def close(self) -> None:
-        """Nobody reads any further. Idempotent, and safe at any time."""
+        """The reader is gone. Idempotent, and safe at any time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What is answered piece by piece, with status 200. Whoever takes it closes its pieces."""
+    """An answer in pieces, with status 200. Its receiver closes the pieces."""
 
     content_type: str
     pieces: Pieces
@@ -109,7 +109,7 @@ Page: TypeAlias = Callable[[Asked], Awaitable[Answer]]
 """Answers a GET."""
 
 Post: TypeAlias = Callable[[Posted], Awaitable[Answer | Streamed]]
-"""Answers a POST, or a GET that needs to know who asks."""
+"""Handles a POST, or a GET that needs the sender's identity."""
 
 
 def problem(
@@ -165,7 +165,7 @@ class Body:
 def refusal_of(
     request: h11.Request, listener: Listener, max_bytes: int, method: str = "POST"
 ) -> Answer | None:
-    """Why a request may not be posted, or something not be got, as far as its head tells; None: it may.
+    """Why the head of a request does not allow it, or None if it does.
 
     Whether its page may post is asked beside this, as it is of WebSockets.
     """
@@ -232,7 +232,7 @@ def is_json(content_type: str) -> bool:
 
 
 def preferences(accept: str) -> list[str]:
-    """The media types of an `Accept`, what is wanted most first (RFC 9110, 12.5.1), then what is named first.
+    """The media types of an `Accept`, by weight (RFC 9110, 12.5.1), then in their order.
 
     Lower case, without parameters. What is not wanted (`q=0`) or has a weight that cannot be read is left
     out, and so is what follows the twentieth.

@@ -87,7 +87,7 @@ class Server:
         ended: peers that were ended for what lies outside their frames, by why ("too slow").
         pages: what its HTTP listeners answer, by path. Filled before `start`.
         posts: what answers a POST, by the begin of its path, on listeners that take calls. Likewise.
-        reads: what answers a GET there whose sender it has to know. Likewise.
+        reads: handlers of GET requests that need the sender's identity. Likewise.
         renewals: what reads files again at a reload, beside those of the listeners.
         administration: what operators do to the core, from `start` on; then it has `started_at` too.
         one_walk: held by who walks over all destinations: one at a time, however many ask.

@@ -149,7 +149,7 @@ class SqliteStore:
         return free_bytes(self.folder)
 
     def tell_urls(self, urls: Sequence[str]) -> None:
-        """Have other brokers that want the folder know where the one listens that has it."""
+        """Note the broker's addresses in the folder, for brokers that find it locked."""
         if self._lock is not None:
             tell_holder(self._lock, urls)
 

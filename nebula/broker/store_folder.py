@@ -31,7 +31,7 @@ STORE_FILE: Final = "nebula.db"
 
 _LOCK: Final = "lock"
 
-# What the holder of a lock says of itself in it is short; more was written by somebody else.
+# The holder's note in a lock file is short; anything longer is not ours.
 _HOLDER_BYTES: Final = 4096
 
 # Suffixes of files that SQLite makes next to a database. The log has changes that the file lacks.
@@ -100,21 +100,21 @@ def lock_folder(folder: Path) -> int:
 
 
 def tell_holder(lock: int, urls: Sequence[str] = ()) -> None:
-    """Have whoever finds a folder locked know by whom: by our process id, and where we listen.
+    """Write our process id and addresses into the lock, for brokers that find the folder locked.
 
     Args:
         lock: what `lock_folder` returned.
         urls: of the broker, once it listens.
     """
     said = json.dumps({"pid": os.getpid(), "urls": list(urls)}).encode()
-    # On a full disk it is not told, and all else is as it was.
+    # On a full disk the note is missing, and everything else works.
     with suppress(OSError):
         os.ftruncate(lock, 0)
         os.pwrite(lock, said[:_HOLDER_BYTES], 0)
 
 
 def _holder_of(folder: Path) -> str:
-    """What the holder of a lock says of itself, as ` (pid 17, stomp://…)`; nothing if that is not known."""
+    """The holder of a lock, as ` (pid 17, stomp://…)`; empty if it is not known."""
     with suppress(OSError, ValueError), (folder / _LOCK).open("rb") as lock:
         match json.loads(lock.read(_HOLDER_BYTES)):
             case {"pid": int(pid), "urls": [*urls]}:

@@ -6,7 +6,7 @@ from typing import Final
 __all__ = ["MODULE", "TYPES"]
 
 MODULE: Final = Path(__file__).parent / "nebula.js"
-"""The file, to be put beside a page: `python -m nebula.browser --copy .`"""
+"""The JavaScript module; `python -m nebula.browser --copy .` copies it next to a page."""
 
 TYPES: Final = MODULE.with_suffix(".d.ts")
-"""Its types, which compilers and editors look for beside it."""
+"""Its type declarations, which compilers and editors find next to it."""

@@ -1,4 +1,4 @@
-"""`python -m nebula.browser` says where the module is; `--copy FOLDER` puts it there, with its types."""
+"""Print the path of `nebula.js`; with `--copy FOLDER`, copy it and its types."""
 
 import argparse
 import shutil
@@ -6,8 +6,8 @@ import sys
 
 from nebula.browser import MODULE, TYPES
 
-parser = argparse.ArgumentParser("python -m nebula.browser", description="Say where nebula.js is.")
-parser.add_argument("--copy", metavar="FOLDER", help="put nebula.js and nebula.d.ts there instead")
+parser = argparse.ArgumentParser("python -m nebula.browser", description="Print the path of nebula.js.")
+parser.add_argument("--copy", metavar="FOLDER", help="copy nebula.js and nebula.d.ts there instead")
 folder = parser.parse_args().copy
 if folder is None:
     sys.stdout.write(f"{MODULE}\n")

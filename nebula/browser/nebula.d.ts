@@ -2,7 +2,7 @@
 
 import type { IMessage, StompSubscription } from "@stomp/stompjs";
 
-/** What went wrong. */
+/** The error of a call, stream or job. */
 export class NebulaError extends Error {
   constructor(code: string, message: string, more?: { details?: unknown; retryable?: boolean });
 
@@ -11,7 +11,7 @@ export class NebulaError extends Error {
    * "refused", "stream-broken", "not-a-stream".
    */
   readonly code: string;
-  /** What the service adds; null where it adds nothing. */
+  /** Details from the service, or null. */
   readonly details: unknown;
   /** The same call may succeed later. */
   readonly retryable: boolean;
@@ -21,25 +21,25 @@ export interface NebulaOptions {
   login?: string;
   /** It may be a token (JWT). */
   passcode?: string;
-  /** Of a call that does not say how long, and of an attempt to connect; 30 s by default. */
+  /** For calls without a timeout of their own, and for attempts to connect; 30 s by default. */
   timeout?: number;
   /** Between two attempts to connect; 0: never again. One second by default. */
   reconnectDelay?: number;
 }
 
 export interface CallOptions {
-  /** How long the call may take. */
+  /** Time limit of the call. */
   timeout?: number;
-  /** Takes the call back: the service is told. */
+  /** Withdraws the call and notifies the service. */
   signal?: AbortSignal;
 }
 
 export interface StreamOptions {
-  /** How long all of the stream may take; without it as long as the service is heard of. */
+  /** Time limit of the whole stream; without it, only a silent service ends the stream. */
   timeout?: number;
   /** Ends the stream as "aborted": the handler is closed. */
   signal?: AbortSignal;
-  /** Items that may be under way or unread, from 1; 256 by default. */
+  /** Items that may be in flight or unread, at least 1; 256 by default. */
   credit?: number;
 }
 
@@ -62,11 +62,11 @@ export class Nebula extends EventTarget {
    *
    * @param service its name, or a destination ("/queue/...")
    * @param parameters an object by name, an array by position, anything else the single one
-   * @returns the verb's value; null where there is nothing to report. Its type is believed, not checked.
+   * @returns the verb's value, or null. Its type is not checked.
    */
   call<T = unknown>(service: string, verb: string, parameters?: unknown, options?: CallOptions): Promise<T>;
 
-  /** What a verb yields, as it comes; leaving the loop closes the handler. The type of items is believed. */
+  /** The items that a verb yields; leaving the loop closes the handler. Their type is not checked. */
   stream<T = unknown>(
     service: string,
     verb: string,
@@ -74,7 +74,7 @@ export class Nebula extends EventTarget {
     options?: StreamOptions,
   ): AsyncGenerator<T, void, void>;
 
-  /** Have a service begin a job: resolves as soon as it is accepted. */
+  /** Start a job; resolves as soon as it is accepted. */
   start<T = unknown>(service: string, verb: string, parameters?: unknown, options?: CallOptions): Promise<Job<T>>;
 
   /** The job of an id, "reports/01J...", that was started before, here or elsewhere. */
@@ -111,7 +111,7 @@ export type JobState =
   | "lost"
   | "expired";
 
-/** What a service tells of a job; there is more in it than is named here. */
+/** The status of a job; it has more fields than are declared here. */
 export interface JobStatus {
   job: string;
   state: JobState;
@@ -126,21 +126,21 @@ export interface JobStatus {
   [field: string]: unknown;
 }
 
-/** One job of one service, seen from afar. Made by `start` and `job` of a `Nebula`. */
+/** A handle for a job of a service, from `start` and `job` of a `Nebula`. */
 export class Job<T = unknown> {
   private constructor();
 
   readonly id: string;
 
-  /** How the job is now. */
+  /** The current status. */
   status(): Promise<JobStatus>;
 
   /** End the job. Resolves at once, with its status. */
   cancel(): Promise<JobStatus>;
 
-  /** The status now, and each newer one as it comes; the last one is the job's end. */
+  /** The current status and each newer one; the last one is the job's end. */
   watch(): AsyncGenerator<JobStatus, void, void>;
 
-  /** What the job returned, once it has ended; rejects where it ended otherwise than done. */
+  /** The job's result, once it has ended; rejects if it ended in another state than done. */
   result(): Promise<T>;
 }

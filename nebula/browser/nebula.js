@@ -1,4 +1,4 @@
-// Calls verbs, reads streams and watches jobs from a web page: The Nebulous Protocol on top of @stomp/stompjs.
+// Client for web pages: calls, streams and jobs by The Nebulous Protocol, on top of @stomp/stompjs.
 //
 //   import { Nebula } from "./nebula.js";
 //
@@ -16,10 +16,10 @@ const END_STATES = new Set(["done", "failed", "cancelled", "timed_out", "lost", 
 // Statuses may be lost, with a connection or with the service that would have told them.
 const ASK_AFTER = 10_000;
 
-// Items of a stream that may be under way or unread.
+// Items of a stream that may be in flight or unread.
 const CREDIT = 256;
 
-// A service tells every ten seconds that it is there; so do we, while whoever reads has not got on.
+// A service sends a sign of life every ten seconds; so do we while the reader is busy.
 const SILENCE = 30_000;
 const BEAT = 10_000;
 
@@ -141,11 +141,11 @@ export class Nebula extends EventTarget {
   }
 
   /**
-   * What a verb yields, as it comes: `for await (const item of nebula.stream(...))`. Leaving the loop closes the
-   * handler. A reader that is slow slows it: no more items are under way or unread than there is credit for.
+   * The items that a verb yields: `for await (const item of nebula.stream(...))`. Leaving the loop closes the
+   * handler. A slow reader slows it down: at most `credit` items are in flight or unread.
    *
-   * There is no deadline unless one is given; but the service has to be heard of every 30 s, be it by a sign of
-   * life. A connection that is lost ends the stream: read it again.
+   * There is no deadline unless you set one, but a service that is silent for 30 s, without even a sign of life,
+   * ends the stream. So does a lost connection: read the stream again.
    *
    * @param {string} service its name, or a destination ("/queue/...")
    * @param {string} verb
@@ -247,7 +247,7 @@ export class Nebula extends EventTarget {
     this.#fail(id, "aborted", "the call was taken back");
   }
 
-  /** Tell a service that nobody waits for the answer any more. */
+  /** Notify a service that the answer is no longer needed. */
   #withdraw(service, id, left) {
     // Names of services have no dot; behind it is an instance's, which has no topic of its own.
     const [name] = service.replace(/^\/queue\//, "").split(".");

@@ -126,7 +126,7 @@ def nebula(
 
 
 def _foreseen(error: Exception) -> Exception:
-    """The failure, or which extra the command needs where a library is not installed."""
+    """Report a failure, or the extra that the command needs if a library is missing."""
     if isinstance(error, ModuleNotFoundError) and not isinstance(error, MissingExtra):
         try:
             explain(error, "this command")

@@ -53,7 +53,7 @@ def bench_call(
         str,
         Argument(
             metavar="VERB",
-            help="What to ask for: something that does no harm.",
+            help="A verb without side effects.",
             autocompletion=completion_of("complete_verbs"),
         ),
     ],

@@ -75,11 +75,11 @@ def broker(
     Flags win over NEBULA_SERVER_... in the environment (NEBULA_SERVER_PORT=0), that over the file, that
     over the defaults.
 
-    What must survive is kept in --data; one broker at a time may use a folder. SIGTERM drains: what was
+    Persistent messages are kept in --data; one broker at a time may use a folder. SIGTERM drains: what was
     accepted is stored, receipted and written before each client gets its ERROR; a second SIGTERM ends it at
-    once. SIGHUP makes the broker read certificates, deny lists, users and rights again; connections stay,
-    but for those of who is no longer known. On a terminal SIGHUP, which comes when that is closed, ends it
-    like SIGTERM.
+    once. SIGHUP makes the broker reload certificates, deny lists, users and rights; connections whose
+    identity is no longer valid end. On a terminal, where SIGHUP means that it is closed, it acts like
+    SIGTERM.
 
     Exit status: 0 ended by SIGTERM or Ctrl-C; 1 the store cannot be had or has failed (the message says
     what to do), or a hosted service has failed; 2 wrong flags or settings, or an address is taken.

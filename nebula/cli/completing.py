@@ -1,7 +1,7 @@
-"""Completion by the shell of what the running broker has: services, verbs, queues, jobs and sessions.
+"""Shell completion of services, verbs, queues, jobs and sessions from the running broker.
 
-The broker is asked as commands ask it, with the rights of whoever presses Tab, for a second at most. If it
-does not answer, for whatever reason, nothing is completed and nothing is said: somebody is amid a line.
+The broker is asked as by any command, with the user's rights and for at most one second. If it does not
+answer, there are no completions and no message, because the user is typing a command line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SERVICE: Final = BROKER_QUEUE.removeprefix(QUEUE)
 
 _SECONDS: Final = 1.0
 
-# For what cannot be cancelled, such as a name server that does not answer.
+# For operations that cannot be cancelled, such as a name server that does not answer.
 _LONGEST_SECONDS: Final = 2.0
 _COMPLETES: Final = "_NEBULA_COMPLETE"
 
@@ -39,7 +39,7 @@ _MOST_NAMES: Final = 200
 _MOST_SERVICES: Final = 5
 _MOST_JOBS: Final = 50
 
-# A shell takes what it is given for a part of the line: `$(…)` would be run, and : and = end a word in bash.
+# A shell inserts a completion as it is: `$(…)` would be run, and : and = end a word in bash.
 _HARMLESS: Final = re.compile(r"[\w./@%+,][\w./@%+,-]*")
 _ULID_PREFIX: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{0,25}")
 
@@ -47,7 +47,7 @@ _Find: TypeAlias = Callable[[Client, Callable[[Iterable[str]], None]], Awaitable
 
 
 def complete_services(parameters: dict[str, Any], incomplete: str) -> list[str]:
-    """The services that are there, and the broker's own."""
+    """Running services, and the broker's own."""
 
     async def find(client: Client, add: Callable[[Iterable[str]], None]) -> None:
         add([_SERVICE])
@@ -57,7 +57,7 @@ def complete_services(parameters: dict[str, Any], incomplete: str) -> list[str]:
 
 
 def complete_verbs(parameters: dict[str, Any], incomplete: str) -> list[str]:
-    """The verbs of the service that is named before; those that every service has where one was begun."""
+    """The verbs of the preceding service; built-in ones only after their first character."""
     service = str(parameters.get("service") or "")
 
     async def find(client: Client, add: Callable[[Iterable[str]], None]) -> None:
@@ -69,7 +69,7 @@ def complete_verbs(parameters: dict[str, Any], incomplete: str) -> list[str]:
 
 
 def complete_queues(parameters: dict[str, Any], incomplete: str) -> list[str]:
-    """Queues, by their bare names unless a whole one was begun."""
+    """Queues, by their bare names unless the word begins with a slash."""
     prefix = "" if incomplete.startswith("/") else QUEUE
     begun = prefix + incomplete
     wanted = {
@@ -86,7 +86,7 @@ def complete_queues(parameters: dict[str, Any], incomplete: str) -> list[str]:
 
 
 def complete_sessions(parameters: dict[str, Any], incomplete: str) -> list[str]:
-    """Sessions that are connected."""
+    """Connected sessions."""
     wanted = {"pattern": f"{escape_glob(incomplete)}**", "limit": _MOST_NAMES}
 
     async def find(client: Client, add: Callable[[Iterable[str]], None]) -> None:
@@ -97,7 +97,7 @@ def complete_sessions(parameters: dict[str, Any], incomplete: str) -> list[str]:
 
 
 def complete_jobs(parameters: dict[str, Any], incomplete: str) -> list[str]:
-    """The last jobs of the services that may be meant."""
+    """The latest jobs of the services that match."""
     service, slash, ulid = incomplete.rpartition("/")
 
     async def find(client: Client, add: Callable[[Iterable[str]], None]) -> None:
@@ -117,12 +117,12 @@ async def _listed(client: Client, form: Any, verb: str, wanted: dict[str, Any]) 
 
 
 def _completed(parameters: dict[str, Any], incomplete: str, find: _Find) -> list[str]:
-    """What was found in time, of what begins so. Never an exception."""
+    """Matching names that were found in time. Never raises."""
     found: set[str] = set()
     try:
         with _quietly():
             anyio.run(_ask, find_broker(parameters.get("broker")), find, found.update)
-    except (Exception, KeyboardInterrupt):  # noqa: S110 - whatever it is, there is nothing to complete
+    except (Exception, KeyboardInterrupt):  # noqa: S110 - any failure means no completions
         pass
     return sorted(name for name in found if name.startswith(incomplete) and _HARMLESS.fullmatch(name))
 
@@ -135,7 +135,7 @@ async def _ask(url: str | None, find: _Find, add: Callable[[Iterable[str]], None
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Nothing on stderr in the block; and the process, if it is there for completion alone, ends soon."""
+    """Silence stderr in the block, and end a process that only completes words after a time limit."""
     if _COMPLETES in os.environ:
         end = threading.Timer(_LONGEST_SECONDS, os._exit, (0,))
         end.daemon = True

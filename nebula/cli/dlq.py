@@ -22,7 +22,7 @@ From: TypeAlias = Annotated[
     Option(
         "--from",
         metavar="DEST",
-        help="Only what was sent there; `orders` is /queue/orders.",
+        help="Only messages sent to this destination; `orders` is /queue/orders.",
         autocompletion=completion_of("complete_queues"),
     ),
 ]

@@ -1,4 +1,4 @@
-"""SIGHUP: the end of a broker on a terminal that is closed, elsewhere a wish that it reads its files again.
+"""SIGHUP handling: shutdown if the terminal is closed, reload otherwise.
 
 By default SIGHUP ends the process. A program that reloads on SIGHUP must survive it at any time: also during
 startup and shutdown, when nothing can be reloaded.
@@ -22,23 +22,23 @@ class _Noted:
 
 @cache
 def ends_by_hangup() -> bool:
-    """Whether a SIGHUP says that our terminal is gone: we have one, and nobody has us survive it (`nohup`).
+    """Whether a SIGHUP means that our terminal is closed: there is one, and `nohup` is not in use.
 
-    It is decided once, before there is a handler of ours.
+    Decided once, before our handler is installed.
     """
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return not is_ignored and any(_is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
-    # None where the program was started with it closed.
+    # None if the stream was closed when the program started.
     return stream is not None and not stream.closed and stream.isatty()
 
 
 def note_hangups() -> None:
     """From now on, only note a SIGHUP for `take_hangup`. Call it on the main thread.
 
-    Nothing is done where a SIGHUP ends the program, see `ends_by_hangup`.
+    Does nothing if a SIGHUP ends the program, see `ends_by_hangup`.
     """
     if ends_by_hangup():
         return

@@ -1,7 +1,7 @@
-"""Ids in short, as git has it: their first characters, and which id such a prefix means.
+"""Abbreviated ids, as in git, and the lookup of an id by its prefix.
 
-Only what was generated is an id: sessions of clients without a `client-id`, and jobs. A name that somebody
-has chosen is shown and given as a whole, so that `disconnect till` never ends `till-9`.
+Only generated ids are abbreviated: those of jobs, and of sessions without a `client-id`. A `client-id` is
+always shown and given whole, so that `disconnect till` never ends `till-9`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["JOB_PREFIX", "LEAST", "SESSION_PREFIX", "find_job", "is_session_id", "only_one", "shortened"]
 
 LEAST: Final = 4
-"""The least characters of an id that are taken for it."""
+"""The minimum length of a prefix."""
 
 # 32 random digits, and of a ULID the time in milliseconds with ten random bits.
 _SHORT_HEX: Final = 8
@@ -33,30 +33,30 @@ _HEX: Final = re.compile(r"[0-9a-f]{32}")
 _JOB: Final = re.compile(r"((?:.+/)?)([0-7][0-9A-HJKMNP-TV-Z]{25})", re.DOTALL)
 
 SESSION_PREFIX: Final = re.compile(rf"[0-9a-f]{{{LEAST},31}}")
-"""What may be the first part of a session's id."""
+"""A possible prefix of a session's id."""
 
 JOB_PREFIX: Final = re.compile(rf"[0-7][0-9A-HJKMNP-TV-Z]{{{LEAST - 1},24}}", re.IGNORECASE)
-"""What may be the first part of a job's ULID."""
+"""A possible prefix of a job's ULID."""
 
 _MOST_NAMED: Final = 5
 
-# Who is there answers at once.
+# Running instances answer at once.
 _LONGEST_LOOK: Final = 5.0
 
 
 def is_session_id(name: str) -> bool:
-    """Whether the broker has made this name of a session."""
+    """Whether the broker generated this session name."""
     return _HEX.fullmatch(name) is not None
 
 
 def shortened(names: Sequence[str]) -> list[str]:
-    """The same without the ends of ids: as long as is usual, or as they need to differ from each other.
+    """Abbreviate ids to the usual length, or to the length that makes them differ from each other.
 
-    Names that are no ids stay as they are.
+    Other names stay as they are.
     """
     ordered = sorted(set(names))
     shared = [_shared_length(*pair) for pair in pairwise(ordered)]
-    # The nearest ones in this order share most.
+    # Neighbours in sorted order share the longest prefixes.
     needed = dict(zip(ordered, map(max, [0, *shared], [*shared, 0]), strict=False))
     return [name[: max(_usual_length(name), needed[name] + 1)] for name in names]
 
@@ -74,7 +74,7 @@ def _usual_length(name: str) -> int:
 
 
 def only_one(prefix: str, found: Iterable[str]) -> str | None:
-    """The id that a prefix means; None if there is none.
+    """The only id with a prefix; None if there is none.
 
     Raises:
         BadParameter: there are several.
@@ -82,12 +82,12 @@ def only_one(prefix: str, found: Iterable[str]) -> str | None:
     ids = sorted(set(found))
     if len(ids) > 1:
         several = ", ".join(ids[:_MOST_NAMED]) + (", …" if len(ids) > _MOST_NAMED else "")
-        raise BadParameter(f"{prefix} is the beginning of more than one: {several}")
+        raise BadParameter(f"{prefix} matches several ids: {several}")
     return ids[0] if ids else None
 
 
 async def find_job(client: Client, job: str, timeout: float) -> str:
-    """The id of a job that is named in short; a whole one is not looked for.
+    """The id of a job by its prefix; a whole id is returned without a lookup.
 
     Args:
         client: connected.
@@ -95,7 +95,7 @@ async def find_job(client: Client, job: str, timeout: float) -> str:
         timeout: seconds for the answers of all instances.
 
     Raises:
-        BadParameter: it may be several jobs.
+        BadParameter: several jobs match.
         NebulaError: there is no such job, or no answer.
     """
     service, _, ulid = job.rpartition("/")
@@ -110,9 +110,9 @@ async def find_job(client: Client, job: str, timeout: float) -> str:
     if not told:
         told = [await client.call(service, "job.list", wanted, timeout=timeout)]
     found = [str(row["job"]) for answer in told for row in checked(Jobs, answer, service, "job.list")["jobs"]]
-    # What a service says must not have a job of another one cancelled in its caller's name.
+    # A service must not make its caller cancel the job of another service.
     if (one := only_one(job, [each for each in found if _is_meant(each, service, ulid)])) is None:
-        raise RemoteError("not-found", f"{service} knows no job that begins with {ulid}")
+        raise RemoteError("not-found", f"{service} has no job whose id begins with {ulid}")
     return one
 
 

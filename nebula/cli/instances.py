@@ -44,7 +44,7 @@ _INSTANCES: Final = (
     Column("waiting", "waiting", number),
     Column("up", "started_at", _up),
 )
-# Behind the contract of an instance that another one of its service does not have.
+# Marks the contract of an instance that differs from another instance of its service.
 _MARK: Final = " *"
 _PINGS: Final = (Column("instance", "instance"), Column("answer", "answer"))
 
@@ -75,7 +75,7 @@ async def show_services(
 
 
 def _marked(instances: Sequence[Instance]) -> list[dict[str, Any]]:
-    """The rows, each with whether another instance of its service has another contract."""
+    """Rows, each with whether another instance of its service has a different contract."""
     return [
         {
             **asdict(one),
@@ -91,7 +91,7 @@ def _drawn(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     if not names:
         return table(_INSTANCES, shown)
     which = ", ".join(map(visible, names))
-    what = f"instances of {which} have different contracts: a call may reach the one or the other"
+    what = f"instances of {which} have different contracts: a call may reach any of them"
     return Group(table(_INSTANCES, shown), text(f"{_MARK.strip()} {what}"))
 
 

@@ -1,4 +1,4 @@
-"""`nebula job list|show|result|log|watch|cancel|rerun`: the jobs of a service, and one of them."""
+"""`nebula job list|show|result|log|watch|cancel|rerun`."""
 
 from __future__ import annotations
 
@@ -85,15 +85,15 @@ def result(
     *,
     to: Annotated[
         ResultFormat | None,
-        Option("--format", help="All rows in this format; by default ndjson off a terminal."),
+        Option("--format", help="Write all rows in this format. The default off a terminal is ndjson."),
     ] = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """Show what a job returned, once it has ended; a table or a list row by row, from wherever it is kept.
+    """Show the result of a job once it has ended, with --format all rows of a table or list.
 
-    On a terminal, without --format, the value, or where the table is kept and its first rows. Rows are got
-    as they are written out, a page at a time.
+    On a terminal, without --format, shows the value, or for a table its location and first rows. Rows are
+    fetched a page at a time, as they are written.
 
     \b
     Examples:

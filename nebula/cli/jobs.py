@@ -80,7 +80,7 @@ def jobs(
 
 
 def _of(service: str, job: str) -> str:
-    """A job of this service; it may be named without it."""
+    """A job's id with its service, which may be missing in `job`."""
     return job_named(job if "/" in job else f"{service}/{job}")
 
 

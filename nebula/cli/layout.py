@@ -1,8 +1,8 @@
-"""Layout of rows and facts for the width of a terminal: no word is ever broken.
+"""Terminal layout of tables and facts that never breaks a word.
 
-Rows are a table where that fits. Where only first cells are too long, such as names of queues, each of those
-has a line of its own, and its row goes on below it. Where that does not fit either, each row is a block. Only
-a word that is longer than a whole line goes beyond it: the terminal wraps it, and it is copied in one piece.
+Rows become a table if it fits. If only first cells are too long, such as names of queues, each of those gets
+a line of its own with the rest of its row below. If that does not fit either, each row becomes a block. A
+word longer than a line exceeds it: the terminal wraps it, and users can still copy it in one piece.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORD: Final = re.compile(r"\s*\S+\s*")
 _GAP = 2
 _INDENT = 2
 
-# A first column is no column any more, and a text is not read any more, where it is narrower.
+# Narrower first columns do not look like columns, and narrower texts are hard to read.
 _NARROWEST_NAME = 8
 _NARROWEST_TEXT = 24
 
@@ -35,7 +35,7 @@ class Heading:
 
     Attributes:
         text: what it says, escaped.
-        is_figure: its cells stand to the right.
+        is_figure: cells are aligned to the right.
     """
 
     text: Text
@@ -47,7 +47,7 @@ class Rows:
 
     Args:
         headings: of the columns.
-        rows: cells, escaped; as many in each row as there are headings. They may have several lines.
+        rows: escaped cells, one for each heading. They may have several lines.
     """
 
     def __init__(self, headings: Sequence[Heading], rows: Iterable[Sequence[Text]]) -> None:
@@ -62,7 +62,7 @@ class Rows:
         return self._table(widths)
 
     def _widths(self, width: int) -> list[int] | None:
-        """Widths of columns that fit; None: there are none."""
+        """Widths of columns that fit; None if there are none."""
         heads = [_width_of(heading.text) for heading in self._headings]
         cells = list(zip(*self._rows, strict=True)) or [()] * len(heads)
         widths = [max([head, *map(_width_of, column)]) for head, column in zip(heads, cells, strict=True)]
@@ -76,7 +76,7 @@ class Rows:
     def _with_text_wrapped(
         self, widths: list[int], heads: list[int], cells: Sequence[Sequence[Text]], missing: int
     ) -> list[int] | None:
-        """One column of several words may be narrower: the widest."""
+        """Widths with the widest column of several words narrowed."""
         words = [max([head, *map(_longest_word, column)]) for head, column in zip(heads, cells, strict=True)]
         texts = [place for place, heading in enumerate(self._headings) if not heading.is_figure]
         if not texts:
@@ -90,7 +90,7 @@ class Rows:
     def _with_names_above(
         self, widths: list[int], heads: list[int], cells: Sequence[Sequence[Text]], missing: int, width: int
     ) -> list[int] | None:
-        """The first column may be narrower, if longer cells of it have lines of their own."""
+        """Widths with a narrower first column, whose longer cells get lines of their own."""
         room = widths[0] - missing
         if self._headings[0].is_figure or room < max(heads[0], _NARROWEST_NAME) or widths[0] > width:
             return None
@@ -153,7 +153,7 @@ class Facts:
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
         """The lines, for this width."""
         width = options.max_width
-        # A name that is longer than half of a line has its value below it.
+        # The value of a name longer than half a line goes below it.
         names = [found for name, _ in self._facts if (found := _width_of(name)) <= width // 2]
         lead = max(names, default=0) + _GAP
         for name, value in self._facts:
@@ -184,18 +184,18 @@ class Words:
 
 
 class Fitted:
-    """Parts that are cut to the height of the screen, all but the last, which is its last line."""
+    """Parts cut to the height of the screen, except for the last part, which is its last line."""
 
     def __init__(self, *parts: RenderableType) -> None:
         self._parts, self._last = parts[:-1], parts[-1]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """The lines that there is room for."""
+        """The lines that fit."""
         lines = console.render_lines(Group(*self._parts), options, pad=False)
         room = options.size.height - 2
         if len(lines) > room:
             cut = len(lines) - room + 1
-            lines = [*lines[: room - 1], [Segment(f"… lines that have no room here: {cut}")]]
+            lines = [*lines[: room - 1], [Segment(f"… {cut} more lines")]]
         for line in lines:
             yield Segments([*line, Segment.line()])
         yield self._last
@@ -219,7 +219,7 @@ def _pair_alone(pair: tuple[Heading, Text], width: int, indent: int) -> Iterator
 
 
 def _indented(cell: Text, width: int, indent: int) -> Iterator[Text]:
-    # A long name has the whole line rather than one that it does not fit into.
+    # A long name gets a whole line.
     indent = max(0, min(indent, width - _longest_word(cell)))
     for line in _wrapped(cell, width - indent):
         yield _rstripped(Text(" " * indent) + line)

@@ -30,7 +30,7 @@ _PAGE = 1_000
 Limit: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, help="How many.")]
 All: TypeAlias = Annotated[bool, Option("--all", help="All of them.")]
 Internal: TypeAlias = Annotated[
-    bool, Option("--all", "-a", help="Also Nebula's own: inboxes, and what else begins with nebula.")
+    bool, Option("--all", "-a", help="Include Nebula's own, whose names begin with nebula, such as inboxes.")
 ]
 Yes: TypeAlias = Annotated[
     bool, Option("--yes", "-y", help="Do not ask first. Off a terminal it has to be given.")
@@ -47,7 +47,7 @@ class Listed:
     Attributes:
         matched: how many there are.
         may_grow: more are had by a higher limit. By rank only the first ones are.
-        hidden: how many internal ones there are that were not asked for.
+        hidden: the number of internal ones left out.
     """
 
     rows: list[dict[str, Any]]
@@ -63,7 +63,7 @@ def tell(url: str | None, verb: str, parameters: Mapping[str, Any], timeout: flo
         form: the type of the answer, see `checked`.
 
     Raises:
-        NebulaError: there is no answer, or it is an error.
+        NebulaError: no answer, or an error.
     """
     from nebula.cli.asking import ask
 
@@ -76,7 +76,7 @@ def list_all(url: str | None, verb: str, parameters: Mapping[str, Any], limit: i
     """Up to `limit` rows of one of the broker's lists, page by page.
 
     Raises:
-        NebulaError: there is no answer, or it is an error.
+        NebulaError: no answer, or an error.
     """
     from nebula.cli.asking import ask
 
@@ -113,7 +113,7 @@ def show_list(
         way = "--limit shows more" if listed.may_grow else "an order has no more, --order name shows all"
         output.show(f"{len(rows):,} of {matched:,} {what}; {way}")
     if hidden:
-        output.show(text(f"internal ones that are hidden: {hidden:,}; --all shows them", "dim"))
+        output.show(text(f"{hidden:,} internal ones hidden; --all shows them", "dim"))
 
 
 def show_details(
@@ -134,7 +134,7 @@ def show_details(
 
 
 def is_internal_wanted(pattern: str, *, is_asked: bool) -> bool:
-    """Whether a list has internal destinations: they were asked for, or the pattern names them."""
+    """Whether to list internal destinations: on request, or if the pattern names them."""
     return is_asked or pattern.startswith(RESERVED_PREFIXES)
 
 
@@ -153,29 +153,29 @@ def make_sure(question: str, *, is_sure: bool) -> None:
 
 
 def find_session(url: str | None, name: str, timeout: float, verb: str = "connections.list") -> str:
-    """The session that a name, or the first characters of an id, mean.
+    """The session with a name, or with an id that begins with it.
 
     Args:
         url: of the broker.
-        name: as it was given.
+        name: as the user gave it.
         timeout: seconds for the answer.
         verb: lists where to look.
 
     Raises:
-        BadParameter: it may be several.
-        NebulaError: there is no answer, or it is an error.
+        BadParameter: several sessions match.
+        NebulaError: no answer, or an error.
     """
     if not SESSION_PREFIX.fullmatch(name):
         return name
     try:
         page = tell(url, verb, {"pattern": f"{name}*"}, timeout, Page)
     except RemoteError as error:
-        # Who may not look is told of the name that was given, by the verb that is asked for.
+        # Without the right to list, the requested verb reports an error for the given name.
         if error.code == "not-allowed":
             return name
         raise
     sessions = [str(row.get("session")) for row in page["rows"]]
-    # A client may call itself so.
+    # A client may have chosen that name.
     return name if name in sessions else only_one(name, filter(is_session_id, sessions)) or name
 
 
@@ -210,7 +210,7 @@ def find_queue(url: str | None, name: str, timeout: float, *, is_exact: bool) ->
 
     Raises:
         BadParameter: there are both; or half a prefix is missing.
-        NebulaError: there is no answer, or it is an error.
+        NebulaError: no answer, or an error.
     """
     return _found(url, name, timeout, _has_queue, is_exact=is_exact)
 

@@ -14,7 +14,7 @@ from nebula.destinations import TOPIC, destination_named, is_bare, queue_named
 
 
 def job_named(job: str) -> str:
-    """A job's id, or the first characters of one with its service, as a callback of an argument."""
+    """Argument callback: a job's id, or its service and the first characters of the id."""
     from nebula.rpc.jobs.identifiers import unqualified
 
     try:
@@ -33,7 +33,7 @@ def job_named(job: str) -> str:
 
 
 def _short_id(job: str) -> str | None:
-    """A job's id of which the end is missing; None: it is none."""
+    """An abbreviated job id; None if it is not one."""
     from nebula.cli.ids import JOB_PREFIX
 
     service, _, ulid = job.rpartition("/")
@@ -94,7 +94,7 @@ def _complete_names(incomplete: str) -> list[str]:
 
 
 def completion_of(name: str) -> Callable[[Context, str], list[str]]:
-    """What completes an argument by what the broker has: a function of `nebula.cli.completing`."""
+    """The completion function of that name in `nebula.cli.completing`, loaded when it is used."""
 
     def complete(ctx: Context, incomplete: str) -> list[str]:
         from nebula.cli import completing
@@ -121,7 +121,7 @@ Url: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[
     bool, Option("--json", help="JSON also on a terminal. Off one it is JSON anyway.")
 ]
-FullIds: TypeAlias = Annotated[bool, Option("--full", help="Ids as a whole. In JSON they always are.")]
+FullIds: TypeAlias = Annotated[bool, Option("--full", help="Show whole ids. JSON always has them.")]
 Timeout: TypeAlias = Annotated[
     float, Option("--timeout", "-t", metavar="SECONDS", min=0.001, help="How long to wait for the answer.")
 ]
@@ -139,7 +139,7 @@ Verb: TypeAlias = Annotated[
     str,
     Argument(
         metavar="VERB",
-        help="What to ask for; `nebula describe` lists them.",
+        help="The verb; `nebula describe` lists them.",
         autocompletion=completion_of("complete_verbs"),
     ),
 ]

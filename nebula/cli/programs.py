@@ -26,7 +26,7 @@ from nebula.logs import Level, get_logger
 from nebula.record.recorder import Recorder
 from nebula.rpc.responder import Responder
 
-# A program imports what it runs: a service can be run where no broker is installed.
+# Programs import only what they run, so that services run where no broker is installed.
 if TYPE_CHECKING:
     from nebula.broker.server import Server
     from nebula.broker.settings import BrokerSettings
@@ -47,8 +47,8 @@ def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) ->
 
     Nobody new is let in. Then requests under way at hosted services have half of `drain_seconds` to be
     answered, and the peers the other half to read what they were told, and why they are ended. A second
-    signal ends the process at once; what was receipted is on disk then too. On a terminal SIGHUP ends it as
-    SIGTERM does, elsewhere it has the broker read its files again.
+    signal ends the process at once; receipted messages are on disk then too. On a terminal SIGHUP ends it
+    as SIGTERM does, elsewhere it makes the broker reload its files.
 
     Args:
         settings: everything it is told.
@@ -103,7 +103,7 @@ def run_service(
         on_serving: called once every queue is listened to, with the URL of the probes if there are any.
         http: host and port for probes and metrics.
         is_supervised: the end of stdin stops it too, as it is the end of its supervisor.
-        is_exclusive: do not start beside an instance with another contract.
+        is_exclusive: do not start while an instance with another contract runs.
 
     Raises:
         NebulaError: as `Responder.run`.
@@ -288,7 +288,7 @@ def _on_hangup(reload: Callable[[], None], leave: Callable[[], None]) -> Iterato
     """
     loop = asyncio.get_running_loop()
     if ends_by_hangup():
-        # A shell and the kernel may each send one: the second one is no wish for more haste.
+        # A shell and the kernel may each send one: a second one does not end the process at once.
         loop.add_signal_handler(signal.SIGHUP, leave)
         try:
             yield

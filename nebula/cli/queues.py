@@ -76,7 +76,7 @@ def queues(
         str,
         Argument(
             metavar="[QUEUE | GLOB]",
-            help="One queue with its consumers, or those that match.",
+            help="One queue with its consumers, or all that match.",
             autocompletion=_completion,
         ),
     ] = "**",
@@ -92,7 +92,7 @@ def queues(
 ) -> None:
     """List the queues of a broker, or show one with its consumers.
 
-    Queues of Nebula's own, such as inboxes, are counted and not shown, unless the glob begins as they do.
+    Nebula's own queues, such as inboxes, are hidden unless you use --all or the glob begins with nebula.
 
     \b
     Examples:

@@ -65,7 +65,7 @@ class Output:
             self.console.pretty_json(value)
 
     async def items(self, items: Sequence[Any]) -> None:
-        """Items of a stream, each on a line; they are written no faster than they are read."""
+        """Write items of a stream, each on a line, at the reader's pace."""
         if self.is_for_people:
             await self.console.texts(cell_of(item) for item in items)
         else:
@@ -74,13 +74,13 @@ class Output:
     def rows(
         self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, none: str, ids: str = ""
     ) -> None:
-        """Records of one kind: chosen columns for people, all there is for programs.
+        """Records of one kind: selected columns for people, all fields for programs.
 
         Args:
             columns: the chosen ones.
             rows: the records.
-            none: what people are told where there are none.
-            ids: the column whose ids people see in short.
+            none: the text for people if there are no records.
+            ids: the column whose ids are abbreviated for people.
         """
         rows = list(rows)
         if not self.is_for_people:
@@ -134,7 +134,7 @@ class JobView:
         state = str(status.get("state", ""))
         # An ended job's bar is full or stays where it stood; a fraction of None means "not known yet".
         fraction = 1.0 if state == _ENDED_WELL else _fraction(status.get("progress"))
-        # Why it failed stands below the bar, where there is room for all of it.
+        # The reason is below the bar, where all of it fits.
         self._failure = _failure(status)
         self._bar.update(self._task, completed=fraction, state=state, note=_note(status))
 

@@ -1,4 +1,4 @@
-"""The rows of a job's result, written to standard output as they come."""
+"""Output of the rows of a job's result."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["write_rows"]
 
 
 async def write_rows(job: JobHandle, to: ResultFormat) -> None:
-    """Write all rows of a result, a page at a time; a value that has none is one line of JSON.
+    """Write all rows of a result, a page at a time; a value without rows is one line of JSON.
 
     Raises:
-        SettingsError: it cannot be written so, or not here.
+        SettingsError: the result or the output does not allow this format.
         NebulaError: as `JobHandle.rows`.
     """
     if to is ResultFormat.PARQUET and not is_redirected():
-        raise SettingsError("Parquet is nothing for a terminal: add > FILE")
+        raise SettingsError("Parquet cannot be written to a terminal: add > FILE")
     writer = writer_of(to)
     try:
         async for page in job.pages(form_of(to)):

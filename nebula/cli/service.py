@@ -63,7 +63,7 @@ def run(
     http: Http = None,
     exclusive: Annotated[
         bool,
-        Option("--exclusive", help="Do not start where an instance of the service has another contract."),
+        Option("--exclusive", help="Do not start if an instance of the service has another contract."),
     ] = False,
     broker: Url = None,
     log_level: Annotated[Level, Option(help="Least important events that are logged.")] = Level.INFO,
@@ -168,7 +168,7 @@ def worker_of(
         number: from 0.
         broker: its address; None: as the environment says.
         level: of the log.
-        more: flags that it is given as they are.
+        more: flags that are passed on.
     """
     from nebula.cli.supervising import Worker
 

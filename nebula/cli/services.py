@@ -40,10 +40,10 @@ def services(
 ) -> None:
     """List the instances of services that are there: who they are and what they have to do.
 
-    Two instances with the same `contracts` have the same verbs, with the same parameters and results. Where
-    those of one service differ, a star marks them, and `differs` in JSON. Off a terminal it is a JSON list;
-    with --watch a list for each change. The broker's own service, nebula.broker, is as sure as the broker and
-    not listed; describe, ping and stats know it.
+    Two instances with the same `contracts` have the same verbs, with the same parameters and results. If
+    instances of one service differ, a star marks them, and `differs` in JSON. Off a terminal the output is a
+    JSON list; with --watch a list for each change. The broker's own service, nebula.broker, is not listed;
+    describe, ping and stats accept it.
 
     \b
     Examples:

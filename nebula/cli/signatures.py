@@ -199,7 +199,7 @@ def curl_line(service: str, verb: Mapping[str, Any], url: str) -> str:
     Args:
         url: of the broker's HTTP listener.
     """
-    # Not buffered, so that each item is seen as it comes.
+    # Unbuffered, to show each item as it arrives.
     stream = ["-N", "-H", "Accept: application/x-ndjson"] if verb.get("stream") else []
     parameters = _example_parameters(verb)
     body = ["--json", json.dumps(parameters) if parameters else ""]

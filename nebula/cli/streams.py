@@ -1,4 +1,4 @@
-"""`nebula stream`."""
+"""The command `nebula stream`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 
 def stream(
     service: Service,
-    verb: Annotated[str, Argument(metavar="VERB", help="What to ask for; `nebula describe` lists them.")],
+    verb: Annotated[str, Argument(metavar="VERB", help="The verb; `nebula describe` lists them.")],
     parameters: Annotated[
         list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
     ] = None,
     *,
     count: Annotated[
         int | None,
-        Option("--count", "-n", metavar="N", min=1, help="Stop after so many items.", show_default=False),
+        Option(
+            "--count", "-n", metavar="N", min=1, help="Stop after this number of items.", show_default=False
+        ),
     ] = None,
     broker: Url = None,
     timeout: Annotated[
@@ -32,16 +34,16 @@ def stream(
             "-t",
             metavar="SECONDS",
             min=0.001,
-            help="For all of the stream. Without it there is no limit.",
+            help="Limit for the whole stream. The default is no limit.",
             show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a verb yields, each item on a line as it comes, until its end or Ctrl-C.
+    """Show the items that a verb yields, each on a line as it arrives, until the end or Ctrl-C.
 
-    Off a terminal each line is JSON. Whoever reads slowly slows the service; Ctrl-C, or a reader of the
-    pipe that has gone, closes the handler there. A verb that does not stream has its one answer shown.
+    Off a terminal each line is JSON. A slow reader slows down the service. Ctrl-C, or closing the pipe,
+    closes the handler there. For a verb that does not stream, shows its single answer.
 
     \b
     Examples:

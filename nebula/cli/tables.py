@@ -24,7 +24,7 @@ class Column:
         heading: for people.
         field: of a row; with dots, of what is in it.
         form: how a value is written; None values are left empty.
-        is_id: it is shown in short, see `nebula.cli.ids`.
+        is_id: abbreviated, see `nebula.cli.ids`.
     """
 
     heading: str
@@ -49,12 +49,12 @@ class Column:
 def table(
     columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, has_full_ids: bool = False
 ) -> Rows:
-    """Rows as a table; what is written in a form of its own stands to the right.
+    """Rows as a table; columns with a format are aligned to the right.
 
     Args:
         columns: from left to right.
-        rows: one below the other.
-        has_full_ids: ids are not shortened.
+        rows: from top to bottom.
+        has_full_ids: do not abbreviate ids.
     """
     rows = list(rows)
     texts = [_texts(column, rows, is_full=has_full_ids) for column in columns]

@@ -85,7 +85,7 @@ class Screen(Console):
     def show(self, *parts: RenderableType) -> None:
         """Tables and texts, one below the other; a bare string may have several lines.
 
-        Nothing is cut off: a word that is longer than a line goes beyond it.
+        Nothing is cut off: a word that is longer than a line exceeds it.
         """
         drawn = (Words(text(part)) if isinstance(part, str) else part for part in parts)
         self.print(*drawn, sep="\n", crop=False)
@@ -99,7 +99,7 @@ class Screen(Console):
         self.file.flush()
 
     async def json_lines(self, values: Iterable[Any]) -> None:
-        """Write JSON values, each on a line, without keeping the loop: their reader may take its time."""
+        """Write JSON values, each on a line, without blocking the event loop if the reader is slow."""
         written = "".join(f"{json_of(value)}\n" for value in values)
         is_terminal = self.is_terminal or self.file.isatty()
         await self._pour(visible_json(written) if is_terminal else written)
@@ -174,9 +174,9 @@ def write_redirectable(written: str) -> None:
 
 
 async def write_octets(octets: bytes) -> None:
-    """Write what is meant to be redirected: unchanged to a file or a pipe; on a terminal text, escaped.
+    """Write bytes unchanged to a file or a pipe; on a terminal as escaped text.
 
-    Without keeping the loop: who reads it may take its time, and the broker must hear of us meanwhile.
+    Does not block the event loop: the reader may pause, and heart-beats go on.
     """
     if is_redirected():
         sys.stdout.flush()

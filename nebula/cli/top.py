@@ -18,7 +18,7 @@ def top(
     limit: Annotated[int, Option("--limit", "-n", min=1, max=200, help="Rows of each table.")] = 15,
     once: Annotated[bool, Option("--once", help="One look, after one interval.")] = False,
     show: Annotated[
-        Table | None, Option(help="The table to begin with. Without it the queues; with --once, two of them.")
+        Table | None, Option(help="The first table. The default is queues; with --once, two tables.")
     ] = None,
     internal: Internal = False,
     full: FullIds = False,
@@ -27,8 +27,8 @@ def top(
 ) -> None:
     """Watch a broker: its rates, deepest queues, busiest connections, and principals.
 
-    Keys: 1, 2 and 3 show one of the tables, Tab the next one, q ends it. What has no room on the screen is
-    left out. Without a keyboard the tables are shown by turns.
+    Keys: 1, 2 and 3 select a table, Tab the next one, q quits. Rows that do not fit the screen are left out.
+    Without a keyboard the tables alternate.
 
     The line `shares` names the resource that is closest to its limit, and the principal that uses most of its
     share; `nebula principals` has the details.

@@ -55,7 +55,7 @@ class Sample:
     Attributes:
         at: seconds of any clock that does not jump.
         principals: those that use most of their shares; empty if the broker does not report them.
-        hidden_queues: how many internal queues there are that were not asked for.
+        hidden_queues: the number of internal queues left out.
     """
 
     at: float
@@ -68,14 +68,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is looked at.
+    """The options of `nebula top`.
 
     Attributes:
-        interval: seconds between two looks.
+        interval: seconds between two refreshes.
         limit: rows of each table.
-        first: the table that is shown first; None: the queues.
+        first: the first table; None for the queues.
         has_internal: also queues of Nebula's own.
-        has_full_ids: ids are not shortened.
+        has_full_ids: do not abbreviate ids.
     """
 
     interval: float
@@ -86,18 +86,18 @@ class Wanted:
 
 
 async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -> None:
-    """Show looks at a broker until q is pressed or the task is cancelled.
+    """Show the state of a broker until q is pressed or the task is cancelled.
 
-    A screen has one table at a time: by keys, or by turns where there are none.
+    The screen has one table at a time, selected by keys or, without a keyboard, in turn.
 
     Args:
         client: connected.
         output: of the command.
         wanted: what is shown.
-        once: end after the first look.
+        once: end after the first refresh.
 
     Raises:
-        NebulaError: there is no answer, or it is an error.
+        NebulaError: no answer, or an error.
     """
     with_keys = output.is_for_people and sys.stdin.isatty() and not once
     turns = Turns(wanted.first or Table.QUEUES, by_keys=with_keys)
@@ -123,14 +123,14 @@ async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -
 
 
 class Turns:
-    """Which table is on the screen.
+    """The table on the screen.
 
     Args:
         first: the first one.
-        by_keys: there is somebody who can press keys.
+        by_keys: a keyboard is available.
 
     Attributes:
-        shown: the last look, to be drawn again when a key is pressed.
+        shown: the latest state, drawn again when a key is pressed.
     """
 
     def __init__(self, first: Table, *, by_keys: bool) -> None:
@@ -149,18 +149,18 @@ class Turns:
         return f"{keys}  Tab next  q quit"
 
     def note_look(self) -> None:
-        """A look was shown: without keys, the next table has its turn after a few."""
+        """Count a refresh: without a keyboard, select the next table after a few."""
         self._looks += 1
         if not self._by_keys and self._looks % _LOOKS_BY_TURNS == 0:
             self.go_on()
 
     def go_on(self) -> None:
-        """The next table."""
+        """Select the next table."""
         tables = list(Table)
         self.table = tables[(tables.index(self.table) + 1) % len(tables)]
 
     def obey(self, key: bytes) -> bool:
-        """Do what a key means; whether it means anything."""
+        """Handle a key; whether it has a meaning."""
         number = key[0] - ord("1") if key else -1
         if key in (b"\t", b" "):
             self.go_on()
@@ -266,7 +266,7 @@ def draw(shown: Mapping[str, Any], tables: Sequence[Table], wanted: Wanted) -> I
         yield text("")
         yield table(_COLUMNS[one], shown[one], has_full_ids=wanted.has_full_ids)
         if one is Table.QUEUES and (hidden := shown["hidden_queues"]):
-            yield text(f"internal ones that are hidden: {hidden:,}; --all shows them", "dim")
+            yield text(f"{hidden:,} internal ones hidden; --all shows them", "dim")
 
 
 def _summary(shown: Mapping[str, Any]) -> Iterator[str]:

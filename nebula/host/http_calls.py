@@ -1,4 +1,4 @@
-"""`POST /call/SERVICE/VERB`: a call or a stream for who has nothing but HTTP, `curl` for one.
+"""`POST /call/SERVICE/VERB`: calls and streams over HTTP.
 
 Each principal that asks has a client of its own here, so that a call has that principal's rights and bears
 it as its `sender`, as if it had come by STOMP. Clients are kept for a while: an inbox is made once, not per
@@ -55,7 +55,7 @@ _MOST_SECONDS: Final = 300.0
 _MOST_DIGITS: Final = 10
 _MOST_CHARACTERS: Final = 255
 
-# Items under way or unread, of each stream: a reader that reads nothing may hold so many of the largest.
+# Items in flight or unread per stream: a stalled reader may hold this many of the largest.
 _CREDIT: Final = 64
 
 _STOPPING: Final = problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "calls are not taken now")
@@ -92,7 +92,7 @@ class BadCall(Exception):
 
 
 class _TooLarge(Exception):
-    """The broker would end the connection, which others share, over its body."""
+    """The body is so large that the broker would close the connection, which other callers share."""
 
 
 class Stopping(Exception):
@@ -171,7 +171,7 @@ class HttpCalls:
             return _STOPPING
 
     async def on_loop(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """Have some work done on the loop of the calls, by the broker's; who is cancelled ends it.
+        """Run work on the loop of the calls, from the broker's loop; cancellation ends it.
 
         Raises:
             Stopping: calls are not taken now.
@@ -215,7 +215,7 @@ class HttpCalls:
 
     @asynccontextmanager
     async def _opened(self, posted: Posted, reloads: int, reader: HttpStream) -> AsyncIterator[Stream[Any]]:
-        """The stream that a request asks for, not begun; closed with the block."""
+        """The requested stream, not started; closed with the block."""
         with self._counted():
             # It has no end of its own, as no stream has.
             call = self._read(posted, math.inf)
@@ -242,7 +242,7 @@ class HttpCalls:
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """Around what has to come to its end before we do."""
+        """Around work that has to end before we do."""
         self._calls += 1
         try:
             yield
@@ -259,7 +259,7 @@ class HttpCalls:
         return call
 
     async def ask(self, principal: str, call: Call) -> Any:
-        """Ask in the name of a principal, on the loop of the calls; it counts as a call under way.
+        """Call as a principal, on the loop of the calls; counts as a call in flight.
 
         Raises:
             NebulaError: as `Client.call`.

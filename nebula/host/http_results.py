@@ -1,4 +1,4 @@
-"""`GET /jobs/SERVICE/ID/result`: what a job returned, for who has nothing but HTTP.
+"""`GET /jobs/SERVICE/ID/result`: results of jobs over HTTP.
 
 It is asked for by `job.result`, in the name of who asks here, and so with that principal's rights: page by
 page, each when the one before has been read.
@@ -65,7 +65,7 @@ _BY_TYPE: Final[Mapping[str, ResultFormat]] = {
 
 
 def calls_and_results(assembly: Assembly) -> list[HttpCalls]:
-    """What answers calls over HTTP and who wants results: to be hosted. Ask before the broker starts."""
+    """Hosted services for calls and results over HTTP. Call it before the broker starts."""
     hosted = http_calls(assembly)
     for calls in hosted:
         assembly.server.reads[PATH] = HttpResults(calls).answer
@@ -73,14 +73,14 @@ def calls_and_results(assembly: Assembly) -> list[HttpCalls]:
 
 
 class NotAcceptable(Exception):
-    """Nothing that is wanted can be given; says why."""
+    """No acceptable format is available; says why."""
 
 
 class HttpResults:
-    """Answers who wants results, beside the calls of the same listener.
+    """Serves results on a listener that also serves calls.
 
     Args:
-        calls: ask services, on the loop of theirs.
+        calls: makes the calls to services, on its own loop.
     """
 
     def __init__(self, calls: HttpCalls) -> None:
@@ -89,7 +89,7 @@ class HttpResults:
         self._parquet = Counter[str]()
 
     async def answer(self, posted: Posted) -> Answer | Streamed:
-        """Answer a request. On the broker's loop; who is cancelled takes it back."""
+        """Answer a request, on the broker's loop; cancellation withdraws it."""
         with ExitStack() as stack:
             try:
                 result = _Result(self._calls, posted, format_of(posted.accept, posted.query))
@@ -132,7 +132,7 @@ def _refusal_of(error: Exception) -> Answer:
 
 
 class _Pieces:
-    """The pieces of a result. No form of ours can tell an error after its beginning."""
+    """The pieces of a result. None of the formats can report an error after the first piece."""
 
     def __init__(self, calls: HttpCalls, result: _Result, first: bytes, held: ExitStack) -> None:
         self._calls, self._result, self._ahead, self._held = calls, result, first, held
@@ -158,7 +158,7 @@ class _Result:
 
     Raises:
         BadCall: its path or time cannot be read.
-        SettingsError: what writes it is not installed.
+        SettingsError: a package for the format is not installed.
     """
 
     def __init__(self, calls: HttpCalls, posted: Posted, to: ResultFormat) -> None:
@@ -172,7 +172,7 @@ class _Result:
         self._is_over = False
 
     async def begin(self) -> bytes:
-        """What comes of the first page. Raises what tells why there is none."""
+        """The bytes of the first page. Raises if there is none."""
         try:
             page = await self._ask(self._wanted)
         except RemoteError as error:
@@ -182,7 +182,7 @@ class _Result:
         return await self._written(page)
 
     async def more(self) -> bytes:
-        """What comes of the next pages, until it is something; empty: that was all."""
+        """The bytes of the next page that yields any; empty at the end."""
         while not self._is_over:
             if self._next is None:
                 self._is_over = True
@@ -193,7 +193,7 @@ class _Result:
         return b""
 
     async def _whole(self) -> bytes:
-        """A value that has no rows is one."""
+        """A value without rows as a single row."""
         told = await self._ask({"job": self._id})
         with reading("a result"):
             return dump_json(told.get("value")) + b"\n"
@@ -229,11 +229,11 @@ def _job_of(path: str) -> tuple[str, str]:
 
 
 def format_of(accept: str, query: str) -> ResultFormat:
-    """What is wanted: the query's `format`, else the best of what `Accept` names.
+    """The requested format: the query's `format`, or the best match of `Accept`.
 
     Raises:
         BadCall: the query cannot be read.
-        NotAcceptable: it is none of ours.
+        NotAcceptable: the format is unknown.
     """
     try:
         named = parse_qs(query, max_num_fields=MOST_FIELDS).get("format", [""])[-1]
@@ -247,4 +247,4 @@ def format_of(accept: str, query: str) -> ResultFormat:
     for kind in preferences(accept) if accept.strip() else ["*/*"]:
         if kind in _BY_TYPE:
             return _BY_TYPE[kind]
-    raise NotAcceptable("there is application/x-ndjson, text/csv and application/vnd.apache.parquet")
+    raise NotAcceptable("available: application/x-ndjson, text/csv and application/vnd.apache.parquet")

@@ -1,4 +1,4 @@
-"""`POST /call/SERVICE/VERB` answered item by item: as lines of JSON, or as server-sent events.
+"""Streams over HTTP, as lines of JSON or server-sent events.
 
 The reader pulls: the service is asked for more items only as the ones before are written, so what is kept
 for a reader that reads nothing is a few pieces, and the credit that was given for more.
@@ -23,10 +23,10 @@ NDJSON_TYPE: Final = "application/x-ndjson"
 EVENTS_TYPE: Final = "text/event-stream"
 
 ERROR: Final = "nebula-error"
-"""The field of the last line, or the name of the last event, that tells why a stream has failed."""
+"""The field of the last line, or the name of the last event, of a stream that failed."""
 
 END: Final = "nebula-end"
-"""The name of the last event of a stream that is complete."""
+"""The name of the last event of a complete stream."""
 
 # An error that comes within that time has a status of its own. Later the status is 200 already: whoever
 # waits for the first item is told meanwhile that it will come.
@@ -45,17 +45,17 @@ class Form(Protocol):
 
     @property
     def beat(self) -> bytes:
-        """What readers ignore, told where nothing else is to be told; empty: there is no such thing."""
+        """A sign of life that readers ignore; empty if the form has none."""
 
     @property
     def end(self) -> bytes:
-        """What follows the last item of a complete stream; may be empty."""
+        """The end of a complete stream; may be empty."""
 
     def items(self, items: Sequence[Any]) -> bytes:
-        """Some items; not empty where there is one."""
+        """Items as bytes; not empty if there is at least one."""
 
     def failed(self, body: bytes) -> bytes:
-        """What comes last where a stream has failed; the body of the same error as an answer."""
+        """The end of a failed stream, from the body of the error's answer."""
 
 
 class _Lines:
@@ -100,9 +100,9 @@ _FORMS: Final[dict[str, Form | None]] = {
 
 
 def form_of(accept: str) -> Form | None:
-    """The form of a stream that a request asks for; None: it wants the one answer of a call.
+    """The form of the requested stream; None if the request asks for the single answer of a call.
 
-    What nobody here can make is left out, and so is what cannot be read.
+    Unknown and malformed types are ignored.
     """
     return next((_FORMS[name] for name in preferences(accept) if name in _FORMS), None)
 
@@ -116,7 +116,7 @@ class HttpStream:
     Args:
         loop: of calls.
         form: of the items.
-        open: opens the stream, and gives back all that it holds.
+        open: opens the stream, and releases all that it holds.
         problem: makes the answer to what `open` or the stream raises.
     """
 
@@ -140,7 +140,7 @@ class HttpStream:
         self._is_over = False
 
     async def begin(self) -> Answer | Streamed:
-        """Open it: an answer of its own where it fails at once, with nothing to close."""
+        """Open the stream; if it fails at once, a complete answer with nothing to close."""
         try:
             first = await self._on_loop(_STATUS_SECONDS)
         except BaseException:
@@ -152,7 +152,7 @@ class HttpStream:
         return Streamed(self._form.content_type, self)
 
     async def next(self) -> bytes:
-        """The next piece, or a sign of life. Empty: there are no more."""
+        """The next piece, or a sign of life; empty at the end."""
         ahead, self._ahead = self._ahead, None
         if ahead:
             return ahead
@@ -165,7 +165,7 @@ class HttpStream:
         return self._form.failed(error.body)
 
     def close(self) -> None:
-        """Nobody reads any further: the handler is closed. Idempotent."""
+        """Close the handler, because the reader is gone. Idempotent."""
         # At the end of the program the loop may be closed, and the stream with it.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._close)
@@ -182,7 +182,7 @@ class HttpStream:
     # --- on the loop of calls ---
 
     def end_with(self, reason: Answer) -> None:
-        """End it for this reason, which the reader is told."""
+        """End the stream and report the reason to the reader."""
         self._reason = reason
         if self._task is not None:
             self._task.cancel()
@@ -205,7 +205,7 @@ class HttpStream:
         return piece
 
     async def _read(self) -> None:
-        """Read the stream as its reader gets on, to its end."""
+        """Read the stream to its end, at its reader's pace."""
         try:
             async with self._open(self) as stream:
                 try:
@@ -215,7 +215,7 @@ class HttpStream:
                         raise
                     await self._put(self._reason)
         except asyncio.CancelledError:
-            # Else it was closed, or the loop ends: that must not look like the end of all items.
+            # Otherwise it was closed, or the loop ends, which must not look like a complete stream.
             if self._reason is not None:
                 self._ready.put_nowait(self._reason)
         except Exception as error:
@@ -230,6 +230,6 @@ class HttpStream:
         await self._put(None)
 
     async def _put(self, piece: bytes | Answer | None) -> None:
-        """Have the reader take a piece, before there is another one."""
+        """Wait until the reader has taken the piece."""
         self._ready.put_nowait(piece)
         await self._ready.join()

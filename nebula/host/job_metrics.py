@@ -1,4 +1,4 @@
-"""Metrics of a service's jobs and engines, as Prometheus scrapes them.
+"""Prometheus metrics of a service's jobs and engines.
 
 Labels are verbs, states and engines, all of them declared: whatever callers do, there are as many series.
 """
@@ -29,9 +29,9 @@ def job_metrics(service: str, jobs: JobStatistics) -> Iterator[Metric]:
         ended.add_metric([service, verb, state], count)
     yield from (there, ended)
     yield _durations(
-        "nebula_service_job_wait_seconds", "From acceptance to the begin of the run.", service, jobs.waited
+        "nebula_service_job_wait_seconds", "From acceptance to the start of the run.", service, jobs.waited
     )
-    yield _durations("nebula_service_job_run_seconds", "From begin to end of the run.", service, jobs.ran)
+    yield _durations("nebula_service_job_run_seconds", "From start to end of the run.", service, jobs.ran)
     yield from _of_engines(service, jobs.engines)
 
 
@@ -46,13 +46,13 @@ def _durations(name: str, about: str, service: str, durations: Mapping[str, Dura
 
 def _of_engines(service: str, engines: Mapping[str, EngineFacts]) -> Iterator[Metric]:
     labels = ["service", "engine"]
-    ready = GaugeMetricFamily("nebula_service_engine_ready", "1: jobs can run at once.", labels=labels)
+    ready = GaugeMetricFamily("nebula_service_engine_ready", "1 if jobs can run at once.", labels=labels)
     restarts = CounterMetricFamily(
-        "nebula_service_engine_restarts", "Starts after the first one, whatever for.", labels=labels
+        "nebula_service_engine_restarts", "Starts after the first one, for any reason.", labels=labels
     )
     memory = GaugeMetricFamily(
         "nebula_service_engine_memory_bytes",
-        "What its processes hold, Python's workers apart.",
+        "Memory of its processes, without Python workers.",
         labels=labels,
     )
     for name, facts in engines.items():

@@ -144,13 +144,13 @@ def _add_schemas(responder: Responder, registry: Registry, may_call: Callable[[R
 
 
 def _refuse_schemas(responder: Responder) -> None:
-    """Say what the verbs of schemas need, in a broker without a folder for them."""
+    """Register `schema.*` in a broker without `--schemas`, to answer what they need."""
     for verb in ("schema.list", "schema.get", "schema.register"):
         responder.verb(name=verb)(_no_schemas)
 
 
 def _no_schemas(definition: Any = None, fingerprint: str | None = None, name: str | None = None) -> None:  # noqa: ARG001
-    """Not to be had here: this broker was started without `--schemas`."""
+    """Not available: this broker was started without `--schemas`."""
     # The code of a verb that is not there: readers of Avro go by it.
     raise VerbError(
         "unknown-verb",

@@ -337,7 +337,7 @@ class Answerer:
 
 
 def _whose(request: Request) -> dict[str, str]:
-    """Whose request it was, for the log, as far as that is known; as `log_requests` calls it."""
+    """Log fields for the sender of a request, as far as known; named as in `log_requests`."""
     known = {"request_id": request.reply_id, "principal": request.principal}
     return {name: value for name, value in known.items() if value}
 

@@ -1,4 +1,4 @@
-"""A watch over the event loop: names the verb whose handler holds it up."""
+"""Detection of handlers that block the event loop."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["LoopWatch"]
 
 _log = get_logger(__name__)
 
-# How often the loop is asked for a sign of life, and how long for one it may take.
+# The interval between two requests for a sign of life, and the time limit for an answer.
 _EVERY_SECONDS: Final = 0.5
 _BLOCKED_SECONDS: Final = 1.0
 
-# Of one verb so often, at most.
+# The shortest time between two warnings about one verb.
 _QUIET_SECONDS: Final = 60.0
 
 _HINT: Final = "a plain function, without async, runs in a thread"
@@ -32,17 +32,17 @@ _HINT: Final = "a plain function, without async, runs in a thread"
 class LoopWatch:
     """Warns of a handler that blocks the event loop for more than a second, and names its verb.
 
-    A blocked loop can tell nothing, so a thread asks it for a sign of life, twice a second. If none comes,
-    the handler is on the stack of the loop's thread. Requests pay nothing for it. A block that is shorter
-    than a second and a half may go unseen, as does one in C code that keeps the GIL.
+    A blocked loop cannot report itself, so a thread asks it for a sign of life twice a second. If none comes,
+    the handler is on the stack of the loop's thread. Requests have no overhead. A block shorter than a
+    second and a half may go unnoticed, and so does one in C code that holds the GIL.
 
     Args:
-        service: whose handlers are looked for.
-        codes: of functions that have the `request` that they handle as a local variable of that name.
+        service: the service whose handlers are watched.
+        codes: code objects of functions whose local variable `request` is the request being handled.
 
     Attributes:
-        signs: of life that the loop gave.
-        blocks: that were seen, whether told or not.
+        signs: number of signs of life from the loop.
+        blocks: number of blocks seen, logged or not.
     """
 
     def __init__(self, service: str, codes: Collection[CodeType]) -> None:
@@ -56,13 +56,13 @@ class LoopWatch:
 
     @contextmanager
     def watching(self) -> Generator[None]:
-        """Watch the loop that runs here, for the block."""
+        """Watch the running loop during the block."""
         arguments = (call_soon_from_thread(), threading.get_ident())
         threading.Thread(target=self._run, args=arguments, name="loop watch", daemon=True).start()
         try:
             yield
         finally:
-            # The thread is not waited for: it has nothing left to do.
+            # No need to wait for the thread: it has nothing left to do.
             self._is_over.set()
             self._alive.set()
 

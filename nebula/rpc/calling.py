@@ -123,7 +123,7 @@ class Asking:
             raise
 
     async def _explain(self, error: Rejected) -> None:
-        """Say in the error of a call which service may have been meant: for a part that knows the others."""
+        """Add a suggested service to the error of a call. Overridden where others are known."""
 
     async def call_queue(
         self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None

@@ -117,10 +117,10 @@ class Request(Generic[S_co]):
 
     @property
     def on_behalf_of(self) -> str | None:
-        """For whom `principal` says that it calls, or None: the caller of the service that calls this one.
+        """The principal on whose behalf `principal` claims to call, or None.
 
-        It is a claim: worth what `principal` is worth, which may write any name there. It gives no rights,
-        and `allow` does not look at it. None, too, where the broker vouches for no principal.
+        It is a claim of `principal`, which may write any name there. It gives no rights, and `allow` ignores
+        it. None if the broker does not vouch for senders.
         """
         return None if self.principal is None else self.headers.get(names.ON_BEHALF_OF) or None
 

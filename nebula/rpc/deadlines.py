@@ -1,4 +1,4 @@
-"""When a request's time is over, its trace, and who asked: what a handler hands on to the calls it makes."""
+"""Context of the request being handled: deadline, trace and principal, for the calls that it makes."""
 
 from __future__ import annotations
 

@@ -76,12 +76,12 @@ _TABLE: Final = (
     ),
     ErrorCode(
         "out-of-memory",
-        "The job ran out of memory, or its engine did and this job took it.",
+        "The job used up its memory, or that of its engine.",
         is_retryable=True,
     ),
     ErrorCode(
         "engine-lost",
-        "The engine died under the job, be it that another job took its memory.",
+        "The engine died under the job, possibly because another job used up its memory.",
         is_retryable=True,
     ),
     ErrorCode("job", "The job's own code raised an exception."),
@@ -173,7 +173,7 @@ def meaning_of(kind: type[VerbError]) -> str:
 
 
 def kebab_case(name: str) -> str:
-    """The code that a class may have by its name: `out-of-stock` of `OutOfStock`."""
+    """The code to propose for a class: `out-of-stock` for `OutOfStock`."""
     return "-".join(_WORDS.findall(name)).lower()
 
 
@@ -187,7 +187,7 @@ class UnexpectedReply(NebulaError):
 
 
 class NotAStream(UnexpectedReply):
-    """A stream was asked for, and the verb has answered with one value.
+    """A stream was requested, but the verb returned a single value.
 
     Attributes:
         value: it.

@@ -29,13 +29,13 @@ _UNNAMED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWO
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """What `Depends` leaves as the default of a parameter, or in its annotation."""
+    """The result of `Depends`: the default of a parameter, or part of its annotation."""
 
     provider: Callable[..., Any]
 
 
 def dependency_of(parameter: inspect.Parameter, hint: Any, where: str) -> Dependency | None:
-    """What makes a parameter, by its default or its annotation, `Annotated[Db, Depends(get_db)]`; or None.
+    """The dependency in a parameter's default or annotation, `Annotated[Db, Depends(get_db)]`, or None.
 
     Args:
         parameter: of a handler or provider.
@@ -67,11 +67,11 @@ def Depends(provider: Callable[..., Any], /) -> Any:  # noqa: N802 - as it is ca
         @app.verb
         async def quote(symbol: str, *, db: Db = Depends(get_db)) -> Decimal: ...
 
-    It may stand in the annotation instead, `db: Annotated[Db, Depends(get_db)]`; but then it has no default,
-    and type checkers want callers by function to give it. Such a parameter is no part of the verb's contract,
-    wherever it stands: callers do not see it, and cannot give it. Behind a `*` type checkers know that, too.
-    A provider runs once for a request, however many ask for it. What it raises is answered as if the handler
-    had raised it.
+    It may be in the annotation instead, `db: Annotated[Db, Depends(get_db)]`; type checkers then require the
+    parameter from callers by function, because it has no default. Such a parameter is not part of the verb's
+    contract: callers do not see it and cannot pass it. If it is keyword-only, type checkers know that too. A
+    provider runs once per request, even if several parameters use it. Its exceptions are handled as if the
+    handler had raised them.
 
     Args:
         provider: a function, `async def` (on the event loop) or plain (in a worker thread, as handlers are);

@@ -28,17 +28,17 @@ async def lifespan_state(context: Request[Any] | Job) -> Any:
 
 
 def opened_by(lifespan: Any, app: object) -> Callable[[], AbstractAsyncContextManager[Any]]:
-    """How a service opens its lifespan: with itself where that takes something, as in FastAPI.
+    """The lifespan as a function of the service, which is passed on if the lifespan takes it, as in FastAPI.
 
     Args:
         lifespan: as it was given.
         app: the service.
 
     Raises:
-        TypeError: it makes no async context manager, or takes more; the text says what to write instead.
+        TypeError: it returns no async context manager, or takes more; the message says what to write.
     """
     if isinstance(lifespan, AbstractAsyncContextManager) or not callable(lifespan):
-        raise TypeError(f"lifespan {lifespan!r} is no function; give the function that makes it, not called")
+        raise TypeError(f"lifespan {lifespan!r} is not a function; pass it uncalled")
     _require_async_context(lifespan)
     needed = [one for one in _parameters_of(lifespan) if one.default is one.empty and one.kind not in _MANY]
     if not needed:
@@ -58,8 +58,8 @@ def _require_async_context(lifespan: Callable[..., Any]) -> None:
     is_bare = inner is lifespan and (inspect.isasyncgenfunction(inner) or inspect.iscoroutinefunction(inner))
     if is_bare or inspect.isgeneratorfunction(inner):
         raise TypeError(
-            f"lifespan {name_of(lifespan)} makes no async context manager; write it as `async def` with one "
-            "`yield`, and @asynccontextmanager above it"
+            f"lifespan {name_of(lifespan)} does not return an async context manager; write it as `async def` "
+            "with one `yield`, and @asynccontextmanager above it"
         )
 
 

@@ -201,12 +201,12 @@ class Messaging(Asking):
         return LastValue(self._caller, destination, as_, self._schemas, schema=schema, timeout=self._timeout)
 
     async def values(self, pattern: str, *, as_: type[T]) -> dict[str, T]:
-        """The present last values of all destinations that a glob names, read as a type.
+        """The current last values of all destinations that match a glob, read as a type.
 
             prices = await client.values("X/price.*", as_=Price)
             print(prices["X/price.hat"].cents)
 
-        Each is as it was at one moment of the call, not all of the same one. To go on with what changes, use
+        Values are read during the call, but not all at the same moment. To follow changes as well, use
         `subscribe(pattern, as_=…, eager=True)`.
 
         Args:
@@ -214,13 +214,13 @@ class Messaging(Asking):
             as_: the type: a pydantic model, `dict`, …. Values come in JSON or Avro.
 
         Returns:
-            the values by destination, without those that were deleted.
+            the values by destination, without deleted ones.
 
         Raises:
-            ValueError: these are no destinations of last values.
+            ValueError: the pattern does not name last values.
             UnexpectedReply, AvroError: one of them is not of the type.
-            Refused: the broker does not let us see them, or keeps no last values.
-            CallTimeout, ConnectionLost, ServerError: the broker did not say in time.
+            Refused: reading them is not allowed, or the broker keeps no last values.
+            CallTimeout, ConnectionLost, ServerError: the broker did not answer in time.
         """
         return await read_values(self._caller, pattern, as_, self._schemas, timeout=self._timeout)
 

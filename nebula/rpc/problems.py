@@ -1,4 +1,4 @@
-"""Failed calls as HTTP has them: a status, and a body that says why."""
+"""HTTP statuses and bodies for failed calls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _STATUSES: Final[Mapping[str, HTTPStatus]] = {
 
 
 def status_of(code: str, *, retryable: bool = False) -> HTTPStatus:
-    """The status of an error code. Of what has none: 503 where the same call may succeed later, else 422."""
+    """The status of an error code; for other codes 503 if the same call may succeed later, else 422."""
     known = CODES.get(code)
     if known is not None:
         retryable = known.is_retryable
@@ -59,7 +59,7 @@ class Problem:
         code: a stable kebab-case word to branch on.
         message: a text for people.
         retryable: the same call may succeed later.
-        details: what the verb gave, or None.
+        details: from the verb, or None.
     """
 
     status: HTTPStatus
@@ -76,19 +76,19 @@ class Problem:
 
 
 def problem_of(error: NebulaError) -> Problem:
-    """What a web application answers where a call of its own has failed:
+    """The HTTP status and body for a failed call, for a web application that made it:
 
         @web.exception_handler(NebulaError)  # FastAPI, Starlette
         async def tell(_: Request, error: NebulaError) -> JSONResponse:
             problem = problem_of(error)
             return JSONResponse(problem.body, problem.status)
 
-    Codes and statuses are those of the broker's `POST /call`, but for a service that is away: there its name
-    is in the path, and it is 404; here it is 503. What a service answered goes out with its text and details.
-    Of the other errors neither text nor address is told: log the error itself.
+    Codes and statuses are those of the broker's `POST /call`, except for a service that is not running: 404
+    there, where its name is in the path, and 503 here. Errors from a service keep their text and details.
+    Other errors get a general text without addresses: log the error itself.
 
     Args:
-        error: what was raised by a call, or by a job's handle.
+        error: raised by a call or by a job's handle.
     """
     match error:
         case RemoteError() | VerbError():
@@ -99,19 +99,19 @@ def problem_of(error: NebulaError) -> Problem:
             return Problem(status, error.code, error.message, status is HTTPStatus.SERVICE_UNAVAILABLE)
         case NoResponder():
             later = HTTPStatus.SERVICE_UNAVAILABLE
-            return Problem(later, "no-responder", "nobody serves there", retryable=True)
+            return Problem(later, "no-responder", "the service is not running", retryable=True)
         case CallTimeout():
             return Problem(HTTPStatus.GATEWAY_TIMEOUT, "timeout", "no answer came in time")
         case Rejected():
             return _rejected(error)
         case StreamBroken():
-            message = "the instance that sent the stream is gone: ask again"
+            message = "the instance that sent the stream is gone: try again"
             return Problem(HTTPStatus.BAD_GATEWAY, "stream-broken", message, retryable=True)
         case UnexpectedReply():
-            message = "a service answered otherwise than was expected"
+            message = "a service sent an unexpected reply"
             return Problem(HTTPStatus.BAD_GATEWAY, "unexpected-reply", message)
         case _:
-            message = "the broker takes no calls of yours now"
+            message = "the broker does not accept calls now"
             return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", message, retryable=True)
 
 

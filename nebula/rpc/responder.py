@@ -89,17 +89,17 @@ class Responder(TypedCalls, Listens):
             one gets the answer of the first; see `nebula.rpc.idempotency`. By default it is this process's
             memory, and other instances know nothing of it.
         idempotency_window: seconds that such an answer is remembered.
-        lifespan: makes an async context manager, of nothing or of the service itself; what it yields is
-            `Request.state`, and `state` of the jobs that run in the service. It is opened before the first
-            connection and closed after the last answer; a lost connection leaves it open. What it raises ends
-            the service.
+        lifespan: returns an async context manager; takes the service or nothing. What it yields is
+            `Request.state`, and `state` of jobs that run in the service. It is entered before the first
+            connection and left after the last answer; a lost connection leaves it open. An exception in it
+            ends the service.
         middleware: around each request for a verb that there is, the first one outermost, see `Middleware`.
         spark: the engine that jobs run in, or several by name; `default` is that of a job that names none.
         state: where jobs are kept, for all services of this machine; see `StateFolder`. By default in the
-            folder that `NEBULA_STATE` names, else in the user's own (`~/.local/state/nebula`), where projects
-            with services of the same name have a folder each. The log says where when the service starts.
-            In `TestClient`, `nebula_serve` and `embedded` the default is a temporary folder, which goes with
-            the block, and `NEBULA_STATE` and `NEBULA_JOBS` do not count.
+            folder `NEBULA_STATE`, or in the user's state folder (`~/.local/state/nebula`), where projects
+            with services of the same name have separate folders. The service logs the folder at its start.
+            In `TestClient`, `nebula_serve` and `embedded` the default is a temporary folder, which is removed
+            with the block, and `NEBULA_STATE` and `NEBULA_JOBS` do not count.
         jobs: `postgresql://…`, a database in which the instances of the service share one queue of jobs, by
             default that of `NEBULA_JOBS`, if there is one; else each instance has its own, in `state`.
         job_limits: how many jobs may wait, how long ended ones are remembered, and such; see `JobLimits`.
@@ -218,7 +218,7 @@ class Responder(TypedCalls, Listens):
                 as `null`: for large results whose type is sure, and annotations that are not quite true.
 
         Raises:
-            TypeError: the function cannot be a verb; the text says what to write instead.
+            TypeError: the function cannot be a verb; the message says what to write instead.
             ValueError: the name is reserved or taken, the queue is not one of the service's, an error's code
                 cannot be used, or concurrency is below 1.
         """
@@ -370,7 +370,7 @@ class Responder(TypedCalls, Listens):
         return None if self._serving is None else self._serving.statistics()
 
     def job_statistics(self) -> JobStatistics | None:
-        """What became of its jobs since it started, and how its engines are; None where it has no jobs."""
+        """Statistics of its jobs since the start, and of its engines; None without jobs."""
         return None if self._serving is None else self._jobs.statistics()
 
     # --- serving ---
@@ -408,12 +408,12 @@ class Responder(TypedCalls, Listens):
             reconnect: False makes the end of the connection that of the service. By default that is so over a
                 `link`, whose end is for its owner to deal with.
             link: opens what carries the octets, instead of a connection to the address.
-            exclusive: do not start where an instance of the service has another contract: verbs, parameters
-                or results. Others with the same contract are welcome. The broker has to show them: who may
-                not call the service is not shown its instances. Without it the log warns of such ones.
+            exclusive: do not start if an instance of the service has another contract: verbs, parameters or
+                results. Instances with the same contract may run. The broker shows instances only to
+                principals that may call the service. Without `exclusive`, a warning is logged.
 
         Raises:
-            OtherContract: there is such an instance, and `exclusive`.
+            OtherContract: an instance has another contract, with `exclusive`.
             ConnectFailed: there is no broker at first, or it refuses.
             ConnectionLost, ServerError: the connection ended, and it does not reconnect.
             Refused: the broker does not let the service listen to its queues, or does not answer, at first.

@@ -82,7 +82,7 @@ class Serving:
         lifespan: what it yields is the state of the service.
         middleware: around each request.
         client: for its handlers.
-        is_exclusive: it does not start beside an instance with another contract.
+        is_exclusive: do not start while an instance with another contract runs.
 
     Attributes:
         client_of_handlers: as it was given.

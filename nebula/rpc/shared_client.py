@@ -89,7 +89,7 @@ async def _carry_trace(call: Call, call_next: MakeCall) -> Any:
 
 
 async def _carry_principal(call: Call, call_next: MakeCall) -> Any:
-    """Claim whom the call is for: the principal that the broker vouched for, and not what that one claims."""
+    """Add the claim on whose behalf a call is made: the principal that the broker vouched for."""
     # Of this request alone: middleware may have copied another one's headers.
     call.headers.pop(ON_BEHALF_OF, None)
     if principal := ASKED_BY.get():

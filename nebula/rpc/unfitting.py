@@ -1,4 +1,4 @@
-"""What type checkers say of a call whose arguments do not fit its function."""
+"""A marker type that shortens type checkers' messages about wrong arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ArgumentsGiven", "Unfitting"]
 
 
 class ArgumentsGiven:
-    """The arguments of a call that fit no function. There are none: it is a word in messages."""
+    """Arguments that fit no function. Never instantiated: its name appears in messages."""
 
 
 # mypy compares a call that fits no overload with those whose shape it has, and says what is wrong with the

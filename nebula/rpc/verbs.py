@@ -73,10 +73,10 @@ class VerbOptions:
 def _require_error(kind: Any) -> None:
     """Raise for what cannot be declared as an error of a verb."""
     if not isinstance(kind, type):
-        raise TypeError(f"errors: {kind!r} is no class: give the class, errors=[OutOfStock]")
+        raise TypeError(f"errors: {kind!r} is not a class: give the class, errors=[OutOfStock]")
     written = f'class {kind.__name__}(VerbError): code = "{kebab_case(kind.__name__)}"'
     if not issubclass(kind, VerbError):
-        raise TypeError(f"errors: {kind.__name__} is no VerbError, and has no code; write `{written}`")
+        raise TypeError(f"errors: {kind.__name__} is not a VerbError and has no code; write `{written}`")
     if not kind.code:
         raise ValueError(f"errors: {kind.__name__} has no code; write `{written}`")
 

@@ -121,7 +121,7 @@ class SparkRunner:
 
     @property
     def failing(self) -> str | None:
-        """See `JobRunner`: its last start failed, or it ended by itself, and no other one is ready yet."""
+        """See `JobRunner`: the last start failed, or the engine ended by itself; none is ready yet."""
         return self._failing or (self._isolated.failing if self._isolated else None)
 
     def submit(self, task: JobTask) -> None:

@@ -154,7 +154,7 @@ class Client(Calls):
         return LastValue(self._client.value(destination, as_=as_, schema=schema), self._loop)
 
     def values(self, pattern: str, *, as_: type[T]) -> dict[str, T]:
-        """The present last values of all destinations that a glob names, read as a type."""
+        """The current last values of all destinations that match a glob, read as a type."""
         return self._loop.do(partial(self._client.values, pattern, as_=as_))
 
     @contextmanager

@@ -58,17 +58,17 @@ class JobHandle(Generic[T]):
         return self._loop.do(partial(self._job.result, as_))
 
     def rows(self) -> Generator[dict[str, Any]]:
-        """The rows of the table that the job returned, once it has ended; or the items of its list."""
+        """Iterate over the rows of the job's table, or the items of its list, once the job has ended."""
         # A page at a time: a row for itself takes longer to hand over than to read.
         for page in self._loop.each(self._job.pages):
             yield from rows_of(page)
 
     def to_arrow(self) -> pa.Table:
-        """The table that the job returned, once it has ended, as one of Arrow."""
+        """The job's whole table as an Arrow table, once the job has ended."""
         return self._loop.do(self._job.to_arrow)
 
     def to_pandas(self) -> pd.DataFrame:
-        """The table that the job returned, once it has ended, as pandas has it."""
+        """The job's whole table as a pandas DataFrame, once the job has ended."""
         return self._loop.do(self._job.to_pandas)
 
     def cancel(self) -> JobStatus:

@@ -1,4 +1,4 @@
-"""Waiting until a function that listens has handled what a test published."""
+"""Waiting in tests until a function has handled a message."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ __all__ = ["handled"]
 
 
 class handled:  # noqa: N801  # read as a verb, like contextlib's `suppress`
-    """Wait at the end of the block until a function has handled a message that came in it:
+    """Wait at the end of the block until a function has handled a message that arrived during it:
 
         async with handled(put_away):
             await client.publish("/queue/deliveries", Delivery(item="hat", count=3))
         assert await client.call(left, "hat") == 3
 
-    What the function raised is raised there, and so is the reason why it could not be called (the body does
-    not fit: a `VerbError`); the message then comes again, or not, as without a test. With `async with` or,
-    in a test without `await`, plain `with`.
+    Raises what the function raised, or the `VerbError` of a body that fails validation. Whether the message
+    is retried is not affected. Use `async with`, or plain `with` in a test without `await`.
 
     Args:
-        function: one that `app.on` was given; its service runs in this process, as with `TestClient`.
-        times: how many messages. One that failed and came again counts twice, and the first error is raised.
-        timeout: seconds to wait for, of real time.
+        function: declared with `app.on`, of a service in this process, as with `TestClient`.
+        times: the number of messages. A retried message counts once per attempt; the first error is raised.
+        timeout: seconds of real time to wait.
 
     Raises:
-        TimeoutError: at the end of the block: it has handled fewer.
+        TimeoutError: the function handled fewer messages, raised at the end of the block.
     """
 
     def __init__(self, function: Callable[..., Any], *, times: int = 1, timeout: float = 5.0) -> None:

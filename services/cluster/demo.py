@@ -73,7 +73,7 @@ class Demo:
         return self._show(ledger)
 
     def _say(self, text: str) -> None:
-        """Tell what takes its time from here on."""
+        """Print the next step, with the elapsed time."""
         self._console.print(f"[dim]{time.perf_counter() - self._began:3.0f} s[/] {text} …")
 
     def _play_on_cluster(self) -> None:
@@ -135,7 +135,7 @@ class Demo:
             self._console.print(f"  {place}: {verb} is done in {self._seconds[verb][place]:.1f} s")
 
     def _kill_a_worker(self, client: Client, machines: Cluster) -> None:
-        self._say("a job of some seconds, under which a worker is killed")
+        self._say("a job of some seconds, during which a worker is killed")
         job = client.start("cluster", "slow_sum", progress_every=0.1)
         _watch_until(job, 0.2)
         machines.workers[-1].kill()

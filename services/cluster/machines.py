@@ -194,7 +194,7 @@ def _environment(folder: Path) -> dict[str, str]:
     java = {name: value for name, value in find_java(folder / "java").environment().items() if value}
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
-    # What is killed leaves its files: they go with the folder. Java, which they all are, asks for no TMPDIR.
+    # Killed processes leave files, which are removed with this folder. Java does not read TMPDIR.
     options = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={scratch} -XX:-UsePerfData"
     return {
         **inherited,

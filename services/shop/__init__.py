@@ -1,4 +1,4 @@
-"""A shop: three services, a web front on FastAPI, and a nightly report by Spark.
+"""A shop: three services, a FastAPI front end, and a nightly Spark report.
 
 $ nebula broker
 $ nebula run services.shop.prices:app
@@ -8,5 +8,5 @@ $ nebula record /queue/shop.orders --into recorded
 $ nebula run services.shop.report:app
 $ uvicorn services.shop.front:web
 
-`services/shop/crontab` has the report made each night.
+`services/shop/crontab` runs the report each night.
 """

@@ -1,4 +1,4 @@
-"""The web front: a FastAPI application that holds one client, and a page with a button for the report."""
+"""The web front end: a FastAPI application with one client, and a page with a button for the report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ web = FastAPI(title="Shop", lifespan=lifespan)
 
 
 class Wish(BaseModel):
-    """What somebody wants to buy."""
+    """An order as the browser sends it."""
 
     item: Item
     count: Count = 1
@@ -46,7 +46,7 @@ class Wish(BaseModel):
 
 @web.exception_handler(NebulaError)
 async def tell(_: Request, error: NebulaError) -> JSONResponse:
-    """Whatever a call failed with, as `POST /call` of the broker would tell it."""
+    """Turn failed calls into the responses that the broker's `POST /call` gives."""
     problem = problem_of(error)
     return JSONResponse(problem.body, problem.status)
 
@@ -59,31 +59,31 @@ async def page() -> FileResponse:
 
 @web.get("/prices")
 async def prices(client: Nebula) -> list[Price]:
-    """What there is."""
+    """Prices by item."""
     return await client.call(catalogue)
 
 
 @web.post("/orders", status_code=201)
 async def order(wish: Wish, client: Nebula) -> Order:
-    """Buy something."""
+    """Place an order."""
     return await client.call(place, wish.item, wish.count)
 
 
 @web.post("/reports", status_code=202)
 async def start_report(client: Nebula, day: date | None = None) -> dict[str, str]:
-    """Have the report of a day made, by default of yesterday."""
+    """Start the report of a day, by default yesterday."""
     job = await client.start(takings, day)
     return {"job": job.id}
 
 
 @web.get("/reports/{job:path}/progress", response_class=EventSourceResponse)
 async def progress(job: str, client: Nebula) -> AsyncIterable[JobStatus]:
-    """How a report comes along, as server-sent events, to its end."""
+    """The progress of a report until its end, as server-sent events."""
     async for status in client.job(job).watch():
         yield status
 
 
 @web.get("/reports/{job:path}")
 async def report(job: str, client: Nebula) -> list[Sold]:
-    """What a report says, once it is done."""
+    """The result of a report, once it is done."""
     return await client.job(job).result(list[Sold])

@@ -12,13 +12,13 @@ from services.shop.prices import Count, Item, NotForSale, quote
 from services.shop.stock import DELIVERIES, Delivery, OutOfStock, take
 
 ORDERS = "/queue/shop.orders"
-"""Each order that was placed; `nebula record` keeps them."""
+"""All orders; `nebula record` keeps them."""
 
 app = Responder("orders")
 
 
 class Order(BaseModel):
-    """What somebody has bought."""
+    """A placed order."""
 
     id: str
     placed_at: AwareDatetime
@@ -29,7 +29,7 @@ class Order(BaseModel):
 
 @app.verb(errors=[NotForSale, OutOfStock])
 async def place(item: Item, count: Count = 1, *, client: Client = Depends(app.client)) -> Order:
-    """Buy some of an item."""
+    """Order an item."""
     cents = await client.call(quote, item, count)
     await client.call(take, item, count)
     order = Order(id=uuid4().hex, placed_at=datetime.now(UTC), item=item, count=count, cents=cents)

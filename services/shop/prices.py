@@ -1,4 +1,4 @@
-"""What items cost. Each price is a last value, which the broker keeps and anybody may follow."""
+"""Prices, kept by the broker as last values that any client can follow."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ app = Responder("prices")
 
 
 class Price(BaseModel):
-    """What one of an item costs."""
+    """The price of one piece."""
 
     item: Item
     cents: Cents
 
 
 class NotForSale(VerbError):
-    """There is no price for that item."""
+    """The item has no price."""
 
     code = "not-for-sale"
 
 
 @app.verb(idempotent=True)
 async def mark(item: Item, cents: Cents, *, client: Client = Depends(app.client)) -> None:
-    """Set what an item costs from now on."""
+    """Set the price of an item."""
     await client.value(f"X/price.{item}", as_=Price).put(Price(item=item, cents=cents))
 
 
 @app.verb(errors=[NotForSale], idempotent=True)
 async def quote(item: Item, count: Count = 1, *, client: Client = Depends(app.client)) -> int:
-    """What so many of an item cost now, in cents."""
+    """The current price of `count` pieces, in cents."""
     price = await client.value(f"X/price.{item}", as_=Price).get()
     if price is None:
         raise NotForSale(f"nobody sells {item}")
@@ -46,6 +46,6 @@ async def quote(item: Item, count: Count = 1, *, client: Client = Depends(app.cl
 
 @app.verb(idempotent=True)
 async def catalogue(*, client: Client = Depends(app.client)) -> list[Price]:
-    """What there is, by name."""
+    """All prices by item."""
     prices = await client.values("X/price.*", as_=Price)
     return sorted(prices.values(), key=lambda price: price.item)

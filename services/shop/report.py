@@ -1,4 +1,4 @@
-"""The nightly report: a Spark job over the orders that were recorded."""
+"""The nightly report: a Spark job over the recorded orders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = Responder("report", spark=Spark(master="local[2]", memory="512m"))
 
 
 class Sold(BaseModel):
-    """What was sold of one item."""
+    """Sales of one item."""
 
     item: str
     orders: int
@@ -26,7 +26,7 @@ class Sold(BaseModel):
 
 @app.job(on_lost="rerun")
 def takings(ctx: Job, day: date | None = None) -> list[Sold]:
-    """What was sold on a day (UTC), by default yesterday; what brought the most comes first."""
+    """Takings of a day (UTC), by default yesterday, by item, the highest first."""
     from pyspark.sql import functions
 
     day = day or datetime.now(UTC).date() - timedelta(days=1)

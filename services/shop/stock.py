@@ -1,4 +1,4 @@
-"""How much there is of each item, in a database. What the warehouse delivers comes as messages."""
+"""The stock of each item, in a database, with deliveries as messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nebula import Depends, Responder, Retry, VerbError, lifespan_state
 from services.shop.prices import Count, Item
 
 DELIVERIES = "/queue/shop.deliveries"
-"""What comes into stock, each a `Delivery`."""
+"""Deliveries to the warehouse, each a `Delivery`."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS stock (item TEXT PRIMARY KEY, count INTEGER NOT NULL);
@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS deliveries (id TEXT PRIMARY KEY);
 
 
 class Delivery(BaseModel):
-    """Some of an item that came into stock. The id is the sender's, the same however often it is sent."""
+    """A delivery of an item. The sender chooses the id, and keeps it when it sends the message again."""
 
     id: str
     item: Item
@@ -30,7 +30,7 @@ class Delivery(BaseModel):
 
 
 class OutOfStock(VerbError):
-    """There are not so many left."""
+    """Fewer items are left than were ordered."""
 
     code = "out-of-stock"
 
@@ -38,7 +38,7 @@ class OutOfStock(VerbError):
 @asynccontextmanager
 async def lifespan() -> AsyncIterator[sqlite3.Connection]:
     """The database that `SHOP_STOCK` names."""
-    # Ours alone: where a backup holds it for a moment, a delivery comes again rather than block the loop.
+    # No waiting for locks: during a backup a delivery is retried instead of blocking the event loop.
     path = os.environ.get("SHOP_STOCK", "stock.sqlite")
     with closing(sqlite3.connect(path, timeout=0)) as database:
         database.executescript(_TABLES)
@@ -52,7 +52,7 @@ app = Responder("stock", lifespan=lifespan)
 async def take(
     item: Item, count: Count = 1, *, database: sqlite3.Connection = Depends(lifespan_state)
 ) -> int:
-    """Take some away; how many are left."""
+    """Take items from stock; return how many are left."""
     with database:
         taken = database.execute(
             "UPDATE stock SET count = count - ? WHERE item = ? AND count >= ?", (count, item, count)
@@ -65,7 +65,7 @@ async def take(
 
 @app.verb(idempotent=True)
 async def left(item: Item, *, database: sqlite3.Connection = Depends(lifespan_state)) -> int:
-    """How many are left."""
+    """The number of items in stock."""
     return _count(database, item)
 
 

@@ -243,9 +243,9 @@ def test_short_id_of_several_jobs_is_refused_and_that_of_none_is_not_found(ask: 
     alone = ask("job", "show", first[len("shop/") :][:8])
 
     assert several.returncode == 2
-    assert "is the beginning of more than one: shop/" in several.stderr
+    assert "matches several ids: shop/" in several.stderr
     assert second[:12] in several.stderr
-    assert (none.returncode, "no job that begins with 7ZZZ" in none.stderr) == (1, True)
+    assert (none.returncode, "no job whose id begins with 7ZZZ" in none.stderr) == (1, True)
     assert alone.returncode == 2
 
 

@@ -280,7 +280,7 @@ def test_prefix_of_several_sessions_is_refused(monkeypatch: pytest.MonkeyPatch, 
     ended = run(monkeypatch, "disconnect", "abcd", "--yes", env=env)
 
     assert ended.status == 2
-    assert f"abcd is the beginning of more than one: {rows[0]['session']}" in ended.err
+    assert f"abcd matches several ids: {rows[0]['session']}" in ended.err
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,7 @@ def test_two_programs_with_one_name_are_warned_of_marked_and_refused_if_wanted(
 
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1].startswith(
-        "nebula: service 'shop' is there already with another contract (instance "
+        "nebula: service 'shop' already runs with another contract (instance "
     )
     assert "it has " in refused.stderr
     assert "and it lacks weigh)" in refused.stderr

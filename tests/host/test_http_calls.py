@@ -269,7 +269,7 @@ def test_misspelt_service_has_a_suggestion(house: House) -> None:
     nobody = post(house.open, "/call/nobody/quote", "{}")
     misspelt = post(house.open, "/call/shpo/quote", "{}")
 
-    assert (nobody[0], nobody[1]["message"]) == (404, "nobody serves there")
+    assert (nobody[0], nobody[1]["message"]) == (404, "the service is not running")
     assert misspelt[0] == 403
     assert misspelt[1]["message"] == "you may not call this service; did you mean 'shop'?"
 

@@ -81,7 +81,7 @@ async def test_lifespan_that_cannot_be_opened_is_refused_with_what_to_write() ->
     assert "@asynccontextmanager above it" in refused(bare)
     assert "write it as `async def` with one `yield`" in refused(plain)
     assert "takes (app, name); it may take the service, and nothing else" in refused(greedy)
-    assert "give the function that makes it, not called" in refused(greedy(Responder("b"), "x"))
+    assert "pass it uncalled" in refused(greedy(Responder("b"), "x"))
 
 
 def service(state: State) -> Responder:

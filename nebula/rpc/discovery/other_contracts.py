@@ -1,4 +1,4 @@
-"""Instances of a service with another contract: a call may reach the one or the other."""
+"""Detection of instances of a service whose contracts differ."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _MOST_VERBS: Final = 5
 
 
 class OtherContracts:
-    """Looks for other instances of a service that have another contract than this one.
+    """Looks for other instances of a service whose contract differs from this one's.
 
-    Of each one is told once, however often the connection is made anew.
+    Each one is logged once, however often the connection is re-established.
     """
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
     async def warn(self, client: StompClient, mine: Instance) -> None:
-        """Log those that are there. Where the broker does not show them, nothing is known of them."""
+        """Log the instances that differ, as far as the broker shows them."""
         try:
             found = await _found(client, mine)
         except NebulaError as error:
@@ -49,7 +49,7 @@ class OtherContracts:
                 )
 
     async def refuse(self, client: StompClient, mine: Instance) -> None:
-        """Check that there are none.
+        """Check that no instance differs.
 
         Raises:
             OtherContract: there are.
@@ -59,7 +59,7 @@ class OtherContracts:
         for one in await _found(client, mine):
             who = f"{one.name}, version {one.version}" if one.version else one.name
             raise OtherContract(
-                f"service {mine.service!r} is there already with another contract (instance {who}: "
+                f"service {mine.service!r} already runs with another contract (instance {who}: "
                 f"{difference(mine, one)}); stop that one, or give one of them another name"
             )
 
@@ -70,7 +70,7 @@ async def _found(client: StompClient, mine: Instance) -> list[Instance]:
 
 
 def difference(mine: Instance, other: Instance) -> str:
-    """How the contract of the other one differs, in a few words."""
+    """How the other contract differs, in a few words."""
     parts = [
         f"{words} {_listed(sorted(verbs))}"
         for words, verbs in (

@@ -1,4 +1,4 @@
-"""The service that the caller of a misspelt one may have meant."""
+"""Suggestions for misspelt names of services."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from nebula.stomp.client import StompClient
 
 __all__ = ["Suggestions"]
 
-# The call has failed already: whoever waits for it waits no longer than a person notices.
+# The call has failed already; the caller must not wait noticeably longer.
 _SECONDS: Final = 0.25
 
-# When a service is down all its callers fail, again and again: the broker is asked once in a while.
+# When a service is down, all its callers keep failing: limits how often the broker is asked.
 _KEPT_SECONDS: Final = 1.0
 
 
-# Where principals have rights to some queues, a misspelt one is not among them.
+# With rights for certain queues only, a misspelt name is not allowed.
 _OF_NAMES: Final = frozenset({REJECTED_NO_CONSUMER, REJECTED_UNAUTHORISED})
 
 
 class Suggestions:
-    """Looks for the services that a client may call, when a call of it found nobody, or was not allowed.
+    """Suggests services that a client may call, after a call found no service or was not allowed.
 
     The broker shows each principal only those that it may call.
     """
@@ -38,12 +38,12 @@ class Suggestions:
         self._looked_at = -math.inf
 
     async def explain(self, error: Rejected, stomp: StompClient, timeout: float) -> None:
-        """Say in the error which service may have been meant, if one is near.
+        """Add to the error the service with the nearest name, if one is near.
 
         Args:
             error: of a call.
             stomp: the connection that it was made on.
-            timeout: seconds that the call had.
+            timeout: the call's timeout in seconds.
         """
         if error.verdict not in _OF_NAMES:
             return

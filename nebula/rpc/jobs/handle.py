@@ -248,16 +248,16 @@ class JobHandle(Generic[_T]):
             raise UnexpectedReply(f"the result of {self.id} is not what was asked for: {error}") from None
 
     async def rows(self) -> AsyncGenerator[dict[str, Any]]:
-        """The rows of the table that the job returned, once it has ended; or the items of its list.
+        """Iterate over the rows of the job's table, or the items of its list, once the job has ended.
 
-        `async for row in job.rows()`: dicts with Python's values (dates, timestamps, Decimals, bytes), in the
-        order of the table. They are fetched a page at a time, as they are read, and over restarts of the
-        service. For the job's owner alone.
+        `async for row in job.rows()` yields dicts with Python types (dates, timestamps, Decimals, bytes), in
+        the order of the table. Pages are fetched as they are read, also across restarts of the service. Only
+        the job's owner can read them.
 
         Raises:
-            JobEnded: it ended otherwise than done.
-            RemoteError: `result-gone`, its files are not there (any more); `result-unreadable`, the service
-                has no pyarrow; `no-rows`, the result is neither a table nor a list.
+            JobEnded: the job ended in another state than done.
+            RemoteError: `result-gone`, the files no longer exist; `result-unreadable`, the service has no
+                pyarrow; `no-rows`, the result is neither a table nor a list.
         """
         pages = self.pages()
         async with aclosing(pages):
@@ -266,7 +266,7 @@ class JobHandle(Generic[_T]):
                     yield row
 
     async def to_arrow(self) -> pa.Table:
-        """The table that the job returned, once it has ended, as one of Arrow: all of it, in memory.
+        """The job's whole table as an Arrow table in memory, once the job has ended.
 
         Raises:
             SettingsError: pyarrow is not installed here.
@@ -276,13 +276,13 @@ class JobHandle(Generic[_T]):
         return await arrow_of(self.pages("arrow"))
 
     async def to_pandas(self) -> pd.DataFrame:
-        """The table that the job returned, once it has ended, as pandas has it. Raises as `to_arrow`."""
+        """The job's whole table as a pandas DataFrame, once the job has ended. Raises as `to_arrow`."""
         for package in ("pandas", "pyarrow"):
             require(package, "to_pandas()")
         return (await self.to_arrow()).to_pandas()
 
     def pages(self, form: Form = "json") -> AsyncGenerator[dict[str, Any]]:
-        """What `job.result` answers for each page of the table, once the job has ended. Raises as `rows`.
+        """The answers of `job.result` for each page of the table. Raises as `rows`.
 
         Args:
             form: of each page's `data`.

@@ -1,4 +1,4 @@
-"""What became of the jobs of one instance, and how its engines are: numbers for who watches it."""
+"""Statistics of one instance's jobs and engines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nebula.rpc.jobs.states import END_STATES, JobState
 __all__ = ["UNDECLARED", "Durations", "EndedJobs", "EngineFacts", "JobStatistics", "engine_facts"]
 
 UNDECLARED: Final = "(undeclared)"
-"""In place of the verbs of recorded jobs that the service does not declare any more."""
+"""Stands for verbs of recorded jobs that the service no longer declares."""
 
 _OPEN_STATES: Final = tuple(state for state in JobState if state not in END_STATES)
 
@@ -37,12 +37,12 @@ class Durations:
 
 
 class EngineFacts(NamedTuple):
-    """How an engine is.
+    """The state of an engine.
 
     Attributes:
         is_ready: jobs can run at once.
-        restarts: starts after the first one, whatever for.
-        rss_bytes: what its processes hold, and those of isolated runs; Python's workers apart.
+        restarts: starts after the first one, for any reason.
+        rss_bytes: memory of its processes and of isolated runs, without Python workers.
     """
 
     is_ready: bool

@@ -149,16 +149,16 @@ class _JobVerbs:
         page: str | None = None,
         form: Form = "json",
     ) -> dict[str, Any]:
-        """Give what a job returned: `value`, or `path` with what is known of what is there; or its rows.
+        """Return the result of a job: its `value`, or the `path` and details of a table; or its rows.
 
         Args:
             job: its id.
             timeout: seconds to wait for its end, 25 at most. With it a job without a result, or none yet, is
                 answered with its status, which has a `state`; without it that is an error.
-            rows: of a table or a list, so many at most: `data`, their `schema`, the `total` number of rows,
-                and `next`. Fewer, where they are large.
-            page: `next` of the answer before, for the rows that follow; it is null where there are none.
-            form: of `data`: `json`, or `arrow`, base64 of an IPC stream of Arrow.
+            rows: maximum number of rows of a table or list to return, fewer if they are large: `data`, their
+                `schema`, the `total` number of rows, and `next`.
+            page: `next` of the previous answer, for the following rows; null on the last page.
+            form: of `data`: `json`, or `arrow` for an Arrow IPC stream in base64.
         """
         record = await self._service.inquiries.ended(
             self._ulid(job),

@@ -1,4 +1,4 @@
-"""Which of a user's projects a service's state belongs to: two may have a service of the same name."""
+"""State folders per project, for services of the same name in several projects."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def project_of(function: Callable[..., Any]) -> Path:
 
 
 def home_of(service: str, root: Path, project: Path) -> Path:
-    """Where the folders of a project's instances of a service are: `<root>/<service>`, if that is theirs.
+    """The folder for a project's instances of a service: `<root>/<service>`, if this project owns it.
 
-    The first project that comes has that folder for good, also one that an earlier version of Nebula left.
-    Another one has a folder beside it, whose name ends in a digest of the project's path.
+    The first project to start owns that folder for good, even if an earlier version of Nebula created it.
+    Other projects get a folder next to it, whose name ends in a digest of the project's path.
 
     Args:
         service: its name.
@@ -75,7 +75,7 @@ def home_of(service: str, root: Path, project: Path) -> Path:
 
 
 def _owner_of(home: Path, project: Path) -> Path:
-    """The project that has this folder: this one, if it is nobody's."""
+    """The project that owns this folder; claims it for this one if it is free."""
     make_private(home)
     claim = home / _CLAIM
     if not claim.exists():

@@ -401,7 +401,7 @@ class JobService:
             self._effects.teller.tell(record, self._board.standing(record.id))
 
     def statistics(self) -> JobStatistics:
-        """What became of its jobs since the start, and how its engines are."""
+        """Statistics of its jobs since the start, and of its engines."""
         engines = {name: runner.status() for name, runner in self.runners.items() if name is not None}
         return self._ended.statistics(self._board.open_records(), engines)
 

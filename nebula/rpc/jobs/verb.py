@@ -51,9 +51,9 @@ class JobVerb:
             that it returns refuses the request, in these words. Quick and without side effects.
         on_lost: what happens when whatever ran it dies: `rerun` only if it may run twice.
         retry_on: codes of failures after which it is run again, only if it may run twice: `worker-crashed`,
-            `out-of-memory`, those of its own `JobError`s. A run that is lost with its engine is run again
-            with `engine-lost` as well as with `out-of-memory`: an engine that has no memory left takes all
-            its jobs with it, and which of them took the memory is not always known.
+            `out-of-memory`, those of its own `JobError`s. A run that is lost with its engine is repeated for
+            `engine-lost` as well as `out-of-memory`: an engine that runs out of memory ends all its jobs, and
+            which of them used the memory is not always known.
         retry_delay: seconds between a failure of `retry_on` and the second attempt; for each further one
             twice as long, 600 at most. What `on_lost` runs again does not wait.
         retries: how often it is run again, at most.

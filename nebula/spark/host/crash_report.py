@@ -1,4 +1,4 @@
-"""The report of a JVM that ran out of memory: in which thread it did."""
+"""Parser for the crash report of a JVM that ran out of memory."""
 
 from __future__ import annotations
 

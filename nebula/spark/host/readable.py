@@ -1,4 +1,4 @@
-"""Values of a Parquet file as people read them, where Parquet has another type for them than Spark."""
+"""Readable forms of values whose Parquet type differs from Spark's."""
 
 from __future__ import annotations
 

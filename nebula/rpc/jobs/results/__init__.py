@@ -1,1 +1,1 @@
-"""Results that are tables: read by their service page by page, and put together again by their reader."""
+"""Paged results of jobs: reading at the service, reassembly at the caller."""

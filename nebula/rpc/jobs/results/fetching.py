@@ -1,4 +1,4 @@
-"""Results of jobs as their callers get them: rows with Python's types, tables of Arrow, frames of pandas."""
+"""Results of jobs for callers: rows with Python types, Arrow tables, pandas DataFrames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of results as octets that other programs read: lines of JSON, CSV, Parquet.
+"""Result formats: lines of JSON, CSV and Parquet.
 
 A writer gets the pages in their order, `add` by `add`, and gives what can be written by then; `end` gives the
 rest. It holds a page, and of Parquet some megabytes.
@@ -34,7 +34,7 @@ _QUOTED: Final = frozenset(',"\r\n')
 
 
 class NotRows(Exception):
-    """That result cannot be written so; says why."""
+    """The result cannot be written in this format; says why."""
 
 
 class RowWriter(Protocol):
@@ -99,7 +99,7 @@ class _Csv:
         names = self._names
         for row in page["data"]:
             if not (isinstance(row, dict) and row.keys() <= set(names)):
-                raise NotRows("the items of the list have not the same fields: take NDJSON")
+                raise NotRows("the items of the list do not have the same fields: use NDJSON")
             lines.append(_line(_cell(row.get(name)) for name in names))
         return "".join(lines).encode()
 
@@ -112,7 +112,7 @@ def _names_of(page: Mapping[str, Any]) -> list[str]:
         return [str(column["name"]) for column in page["schema"]]
     # Of a list, which has no schema.
     if not all(isinstance(row, dict) for row in page["data"]):
-        raise NotRows("the result is a list of other things than objects: take NDJSON")
+        raise NotRows("the items of the list are not objects: use NDJSON")
     return list(dict.fromkeys(name for row in page["data"] for name in row))
 
 
@@ -182,7 +182,7 @@ class _Parquet:
 
 
 class _Sink:
-    """A file whose octets are taken away as they come."""
+    """A file whose bytes are taken out as they are written."""
 
     closed = False
 

@@ -1,4 +1,4 @@
-"""Results of jobs, told a page at a time: tables from their files, lists as they are."""
+"""Pages of job results: tables from their files, lists from memory."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _page_of_list(value: Any, place: Place, rows: int, form: Form) -> dict[str, 
     if not isinstance(value, list):
         raise VerbError("no-rows", "the result is neither a table nor a list: ask without rows and page")
     if form != "json":
-        raise VerbError("no-rows", "the result is a list and no table: it is told as JSON")
+        raise VerbError("no-rows", "the result is a list, not a table: use form=json")
     if place.file or place.row > len(value):
         raise TableError(f"there is no page {place}")
     data: list[Any] = []

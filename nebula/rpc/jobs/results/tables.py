@@ -1,4 +1,4 @@
-"""Tables that Spark has written, read from any row on, with a bound on what is held. Needs pyarrow.
+"""Reading Spark's tables from any row on, in bounded memory. Needs pyarrow.
 
 Nothing here may run on an event loop: it reads files. Parquet is read page by page, not column by column,
 so that what is held is some rows and not a whole row group.

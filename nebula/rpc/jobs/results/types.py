@@ -1,4 +1,4 @@
-"""The types of a table's columns as JSON tells them, and values of these types on their way through JSON.
+"""Column types in JSON, and conversion of their values to and from JSON.
 
 A type is a word, or an object for what has parts:
 
