@@ -18,7 +18,7 @@ def call(
     service: Service,
     verb: Verb,
     parameters: Annotated[
-        list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
+        list[str] | None, Argument(metavar="NAME=TEXT | NAME:=JSON", help="The verb's parameters.")
     ] = None,
     *,
     priority: Priority = None,
@@ -60,7 +60,7 @@ def describe(
     verb: Annotated[
         str | None,
         Argument(
-            metavar="[VERB]",
+            metavar="VERB",
             help="Only this one, with its schema.",
             show_default=False,
             autocompletion=completion_of("complete_verbs"),

@@ -31,7 +31,7 @@ def send(
     service: Service,
     verb: Verb,
     parameters: Annotated[
-        list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
+        list[str] | None, Argument(metavar="NAME=TEXT | NAME:=JSON", help="The verb's parameters.")
     ] = None,
     *,
     expires_in: Annotated[
@@ -70,7 +70,7 @@ def pub(
         ),
     ],
     body: Annotated[
-        str | None, Argument(metavar="[BODY]", help="What to send; - reads it from stdin. Without it: empty.")
+        str | None, Argument(metavar="BODY", help="What to send; - reads it from stdin. Without it: empty.")
     ] = None,
     *,
     file: Annotated[

@@ -26,7 +26,7 @@ def services(
     service: Annotated[
         str | None,
         Argument(
-            metavar="[SERVICE]",
+            metavar="SERVICE",
             help="Only the instances of this one.",
             show_default=False,
             autocompletion=completion_of("complete_services"),
