@@ -28,7 +28,7 @@ def call(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a service for a verb and show its answer.
+    """Call a verb of a service and show its result.
 
     A job's verb answers at once with the job's id: see `nebula watch`.
 

@@ -42,9 +42,9 @@ def send(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Put a request into a service's queue, and want no answer.
+    """Put a request into a service's queue, without waiting for a reply.
 
-    It is there when this ends, and is run once the service comes, if it is away now.
+    When the command ends, the queue has it. If no instance runs now, it is handled when one starts.
 
     Example: nebula send mailer remind customer=7 --expires-in 3600
     """

@@ -258,9 +258,8 @@ def test_a_recorder_that_stands_still_holds_up_nobody_else(tmp_path: Path) -> No
 
 def test_program_in_the_background_leaves_the_terminal_alone() -> None:
     """`set -m` has `sh` put what ends in `&` into the background, as a person's shell does."""
-    asked = (
-        f'{sys.executable} -c "from nebula.cli.terminal import is_in_foreground; print(is_in_foreground())"'
-    )
+    program = "from nebula.cli import terminal; print(terminal.is_in_foreground())"
+    asked = f"{sys.executable} -c '{program}'"
     process, end = pty.fork()
     if process == 0:
         os.execvpe("sh", ["sh", "-c", f"set -m; {asked}; {asked} & wait"], environment())

@@ -135,7 +135,7 @@ class Reader:
         everything = list_files(path)
         types = column_types(everything)
         if not everything:
-            # A recorder has opened its first file and not closed it: the table is empty, with all its columns.
+            # A recorder has not closed its first file yet: the table is empty, with all its columns.
             types, schema = folder_types(path), recorded_schema(path) if schema is None else schema
         files = everything if where is None else self._in_folders(everything, types, where)
         skips = corrupt == "skip"
