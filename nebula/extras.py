@@ -6,13 +6,14 @@ libraries as if they were always there. Where users reach such a module, a faile
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final
 
 from nebula.errors import MissingExtra
 
-__all__ = ["EXTRA_OF", "explain"]
+__all__ = ["EXTRA_OF", "explain", "needing"]
 
 EXTRA_OF: Final[Mapping[str, str]] = {
     "argon2": "broker",
@@ -42,6 +43,27 @@ def explain(error: ModuleNotFoundError, what: str) -> None:
     library = (error.name or "").partition(".")[0]
     extra = EXTRA_OF.get(library)
     if extra is not None and _importer(error.__traceback__).partition(".")[0] == "nebula":
+        raise MissingExtra(
+            f"{what} needs {library}, which is not installed: pip install 'nebula-rpc[{extra}]'",
+            name=error.name,
+        ) from error
+
+
+@contextmanager
+def needing(extra: str, what: str) -> Iterator[None]:
+    """Explain a library that an import inside the block does not find.
+
+    Args:
+        extra: installs it.
+        what: needs it, the subject of the sentence.
+
+    Raises:
+        MissingExtra: it is not installed. Says what to install.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
         raise MissingExtra(
             f"{what} needs {library}, which is not installed: pip install 'nebula-rpc[{extra}]'",
             name=error.name,

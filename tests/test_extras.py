@@ -134,6 +134,19 @@ def test_name_that_needs_the_broker_says_which_extra(name: str) -> None:
     assert re.fullmatch(sentence, said)
 
 
+@pytest.mark.parametrize(
+    ("module", "library", "extra"),
+    [("metrics", "prometheus_client", "prometheus"), ("tracing", "opentelemetry", "otel")],
+)
+def test_middleware_without_its_library_says_which_extra(module: str, library: str, extra: str) -> None:
+    program = f"try: import nebula.rpc.middleware.{module}\nexcept ImportError as e: print(e)"
+
+    assert without({library}, program) == (
+        f"nebula.rpc.middleware.{module} needs {library}, which is not installed: "
+        f"pip install 'nebula-rpc[{extra}]'\n0"
+    )
+
+
 def test_all_other_public_names_need_no_extra() -> None:
     program = """
 import nebula

@@ -17,9 +17,10 @@ from nebula.errors import SettingsError
 from nebula.nearest import did_you_mean, nearest
 from nebula.rpc.responder import Responder
 
-# Files of the import system, and of this package.
+# Files of the import system, of this package, and of what dataclasses generate in it.
 _NOT_USERS: Final = (
     "<frozen importlib",
+    "<string>",
     str(Path(importlib.__file__).parent),
     str(Path(nebula.__file__).parent),
 )
@@ -74,7 +75,7 @@ def find_app(target: str) -> Responder:
         # A module that the service itself misses is the service's mistake and keeps its traceback.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise BrokenModule(target, _traceback_of_users(error)) from error
-        near = did_you_mean(module_name, sorted(file.stem for file in Path.cwd().glob("*.py")))
+        near = _near_module(module_name)
         raise SettingsError(f"{target}: no module {error.name!r} here or installed{near}") from None
     except Exception as error:
         raise BrokenModule(target, _traceback_of_users(error)) from error
@@ -87,6 +88,13 @@ def find_app(target: str) -> Responder:
         hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
         raise SettingsError(f"{target}: {name!r} is not a Responder{hint}")
     return app
+
+
+def _near_module(name: str) -> str:
+    """What may have been meant by a module that is not there; `prices.app` is `prices:app` elsewhere."""
+    here = sorted(file.stem for file in Path.cwd().glob("*.py"))
+    module, dot, app = name.rpartition(".")
+    return f"; did you mean '{module}:{app}'?" if dot and module in here else did_you_mean(name, here)
 
 
 def _module_of(place: str, target: str) -> str:

@@ -58,7 +58,7 @@ def bench_call(
         ),
     ],
     parameters: Annotated[
-        list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
+        list[str] | None, Argument(metavar="NAME=TEXT | NAME:=JSON", help="The verb's parameters.")
     ] = None,
     *,
     in_flight: Annotated[int, Option("--in-flight", "-n", min=1, help="Calls under way at once.")] = 1,
@@ -112,7 +112,7 @@ def bench_pub(
     destination: Annotated[
         str | None,
         Argument(
-            metavar="[DEST]",
+            metavar="DEST",
             help="Where to; without it a queue of its own, read meanwhile. `orders` is /queue/orders.",
             callback=named_destination,
         ),

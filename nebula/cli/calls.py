@@ -18,7 +18,7 @@ def call(
     service: Service,
     verb: Verb,
     parameters: Annotated[
-        list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
+        list[str] | None, Argument(metavar="NAME=TEXT | NAME:=JSON", help="The verb's parameters.")
     ] = None,
     *,
     priority: Priority = None,
@@ -28,7 +28,7 @@ def call(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a service for a verb and show its answer.
+    """Call a verb of a service and show its result.
 
     A job's verb answers at once with the job's id: see `nebula watch`.
 
@@ -60,7 +60,7 @@ def describe(
     verb: Annotated[
         str | None,
         Argument(
-            metavar="[VERB]",
+            metavar="VERB",
             help="Only this one, with its schema.",
             show_default=False,
             autocompletion=completion_of("complete_verbs"),

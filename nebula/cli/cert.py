@@ -29,7 +29,7 @@ _CA = "ca"
 
 cert = typer.Typer(
     name="cert",
-    help="Make certificates: a CA of your own, and those that it vouches for.",
+    help="Make a certificate authority (CA) of your own, and certificates signed by it.",
     no_args_is_help=True,
 )
 

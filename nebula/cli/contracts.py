@@ -38,7 +38,7 @@ def stubs(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: _AsJson = False,
 ) -> None:
-    """Write a typed client of a service, for those who have not its code: a module of Python.
+    """Write a typed client of a service, a Python module, for callers without its code.
 
     It has a function for each verb, with the types, defaults, docstrings, errors and deprecations that the
     service tells of. Calls take the function: await client.call(prices_client.quote, "ABC", qty=2)

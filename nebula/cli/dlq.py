@@ -15,7 +15,7 @@ from nebula.cli.render import Output
 from nebula.cli.tables import Column, moment, number, octets, table
 
 Numbers: TypeAlias = Annotated[
-    list[int] | None, Argument(metavar="[NUMBER]...", help="Those of these numbers, as the list shows them.")
+    list[int] | None, Argument(metavar="NUMBER", help="Those of these numbers, as the list shows them.")
 ]
 From: TypeAlias = Annotated[
     str | None,

@@ -100,7 +100,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 def restart(
     service: Service,
     name: Annotated[
-        str | None, Argument(metavar="[NAME]", help="The engine's; not needed where there is only one.")
+        str | None, Argument(metavar="NAME", help="The engine's; not needed where there is only one.")
     ] = None,
     *,
     instance: Instance = None,

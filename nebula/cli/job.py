@@ -98,7 +98,7 @@ def result(
     \b
     Examples:
       nebula job result reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
-      nebula job result reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB --format csv > delays.csv
+      nebula job result reports/01JD3Z7VTP5W --format csv > delays.csv
     """
     from nebula.cli.asking import ask
     from nebula.cli.result_rows import write_rows

@@ -16,12 +16,13 @@ def contexts(*, as_json: AsJson = False) -> None:
     \b
     They stand in ~/.config/nebula/contexts.toml, or where NEBULA_CONTEXTS says:
       default = "venue"
-
       [contexts.venue]
       broker = "stomps://broker.example"
       ca = "venue-ca.pem"
 
-    Then each command knows it. Example: nebula call prices quote symbol=ABC --broker venue
+    \b
+    Every command then takes the name for the address:
+      nebula call prices quote symbol=ABC --broker venue
     """
     file = contexts_file()
     found = read_contexts(file)

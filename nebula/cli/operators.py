@@ -16,7 +16,7 @@ from nebula.cli.options import named_queue
 from nebula.cli.render import Output
 from nebula.cli.tables import Column, table
 from nebula.cli.terminal import ask_yes, is_attended, text
-from nebula.errors import RemoteError
+from nebula.errors import RemoteError, SettingsError
 from nebula.headers import RESERVED_PREFIXES
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def show_list(
         way = "--limit shows more" if listed.may_grow else "an order has no more, --order name shows all"
         output.show(f"{len(rows):,} of {matched:,} {what}; {way}")
     if hidden:
-        output.show(text(f"{hidden:,} internal ones hidden; --all shows them", "dim"))
+        output.show(text(f"internal {what} hidden: {hidden:,}; --all shows them", "dim"))
 
 
 def show_details(
@@ -142,12 +142,12 @@ def make_sure(question: str, *, is_sure: bool) -> None:
     """Ask a person; leave if the answer is no.
 
     Raises:
-        BadParameter: nobody can be asked, and --yes is not given.
+        SettingsError: there is no terminal to ask on, and --yes is not given.
     """
     if is_sure:
         return
     if not is_attended():
-        raise BadParameter(f"{question} Off a terminal nobody can be asked: give --yes")
+        raise SettingsError(f"{question} There is no terminal to ask on: give --yes")
     if not ask_yes(question):
         raise Leave(Exit.FAILED)
 

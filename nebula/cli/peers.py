@@ -105,7 +105,7 @@ def connections(
     name: Annotated[
         str,
         Argument(
-            metavar="[SESSION | GLOB]",
+            metavar="SESSION | GLOB",
             help="One with its subscriptions, or those that match.",
             autocompletion=completion_of("complete_sessions"),
         ),
@@ -170,7 +170,7 @@ def disconnect(
 def sessions(
     name: Annotated[
         str,
-        Argument(metavar="[SESSION | GLOB]", help="One with its durable subscriptions, or those that match."),
+        Argument(metavar="SESSION | GLOB", help="One with its durable subscriptions, or those that match."),
     ] = "**",
     *,
     limit: Limit = 100,
@@ -200,7 +200,7 @@ def topics(
     name: Annotated[
         str,
         Argument(
-            metavar="[TOPIC | GLOB]",
+            metavar="TOPIC | GLOB",
             help="One with its subscribers, or those that match.",
             callback=named_topic,
         ),

@@ -75,7 +75,7 @@ def queues(
     name: Annotated[
         str,
         Argument(
-            metavar="[QUEUE | GLOB]",
+            metavar="QUEUE | GLOB",
             help="One queue with its consumers, or all that match.",
             autocompletion=_completion,
         ),

@@ -10,7 +10,7 @@ from typer import Argument, BadParameter, Option
 
 from nebula.cli.options import AsJson, Url, named_source, named_sources
 from nebula.cli.render import Output
-from nebula.cli.terminal import text
+from nebula.cli.terminal import is_in_foreground, text
 from nebula.logs import Level
 from nebula.visible import visible
 
@@ -30,7 +30,7 @@ def record(
     destinations: Annotated[
         list[str] | None,
         Argument(
-            metavar="DEST...",
+            metavar="DEST",
             help="Queues, topics or values, by name or glob. `orders` is /queue/orders.",
             show_default=False,
             callback=named_sources,
@@ -138,9 +138,12 @@ class _Shown:
 
     def tell(self, status: RecorderStatus) -> None:
         self._latest = status
-        if self._line is not None:
+        if self._line is not None and is_in_foreground():
             self._line.start()
             self._line.update(text(_sentence(status), keep=""))
+        elif self._line is not None:
+            # It would be written over what other programs write.
+            self._line.stop()
         elif status.told - self._told >= _LINE_SECONDS:
             self._told = status.told
             with suppress(OSError):  # it may be on the disk that is full
@@ -150,14 +153,17 @@ class _Shown:
         if self._line is not None:
             self._line.stop()
         if (status := self._latest) is not None:
-            messages = "1 message" if status.messages == 1 else f"{status.messages:,} messages"
-            files = "1 file" if status.files == 1 else f"{status.files} files"
-            sentence = f"recorded {messages} in {files}"
+            sentence = f"recorded {_count(status.messages, 'message')} in {_count(status.files, 'file')}"
             self._output.event(sentence, event="stopped", **status.as_dict())
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def _sentence(status: RecorderStatus) -> str:
-    said = f"{status.state}: {status.messages:,} messages, {status.rate:,.0f}/s, {status.files} files"
+    said = f"{status.state}: {_count(status.messages, 'message')}, {status.rate:,.0f}/s, "
+    said += _count(status.files, "file")
     if status.doubles:
         said += f", {status.doubles:,} doubles dropped"
     # Of the broker, perhaps.

@@ -31,7 +31,7 @@ def send(
     service: Service,
     verb: Verb,
     parameters: Annotated[
-        list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
+        list[str] | None, Argument(metavar="NAME=TEXT | NAME:=JSON", help="The verb's parameters.")
     ] = None,
     *,
     expires_in: Annotated[
@@ -42,9 +42,9 @@ def send(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Put a request into a service's queue, and want no answer.
+    """Put a request into a service's queue, without waiting for a reply.
 
-    It is there when this ends, and is run once the service comes, if it is away now.
+    When the command ends, the queue has it. If no instance runs now, it is handled when one starts.
 
     Example: nebula send mailer remind customer=7 --expires-in 3600
     """
@@ -70,7 +70,7 @@ def pub(
         ),
     ],
     body: Annotated[
-        str | None, Argument(metavar="[BODY]", help="What to send; - reads it from stdin. Without it: empty.")
+        str | None, Argument(metavar="BODY", help="What to send; - reads it from stdin. Without it: empty.")
     ] = None,
     *,
     file: Annotated[

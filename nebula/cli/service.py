@@ -53,7 +53,7 @@ def run(
         Option(
             min=1,
             max=256,
-            help="So many processes, each started again when it ends. Each has an --http port of its own: "
+            help="Number of processes; each is restarted when it ends. Each has an --http port of its own: "
             "PORT, PORT+1, ...",
         ),
     ] = 1,

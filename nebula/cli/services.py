@@ -26,7 +26,7 @@ def services(
     service: Annotated[
         str | None,
         Argument(
-            metavar="[SERVICE]",
+            metavar="SERVICE",
             help="Only the instances of this one.",
             show_default=False,
             autocompletion=completion_of("complete_services"),
@@ -38,7 +38,7 @@ def services(
     timeout: Wait = _TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """List the instances of services that are there: who they are and what they have to do.
+    """List the running instances of services, with their version and load.
 
     Two instances with the same `contracts` have the same verbs, with the same parameters and results. If
     instances of one service differ, a star marks them, and `differs` in JSON. Off a terminal the output is a

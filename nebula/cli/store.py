@@ -70,7 +70,7 @@ def compact(*, data: Data = None, config: Config = None, as_json: AsJson = False
 @store.command(name="export")
 def export_(
     file: Annotated[
-        Path, Argument(metavar="[FILE]", help="Made for this user alone; - is stdout.")
+        Path, Argument(metavar="FILE", help="Made for this user alone; - is stdout.")
     ] = _STANDARD,
     *,
     data: Data = None,
@@ -95,7 +95,7 @@ def export_(
 
 @store.command(name="import")
 def import_(
-    file: Annotated[Path, Argument(metavar="[FILE]", help="An export; - is stdin.")] = _STANDARD,
+    file: Annotated[Path, Argument(metavar="FILE", help="An export; - is stdin.")] = _STANDARD,
     *,
     data: Data = None,
     config: Config = None,
@@ -128,7 +128,9 @@ def backup(
     The copy gets its name when it is complete, checked and on the disk. An earlier copy of that name is
     replaced, anything else is not.
 
-    Example: nebula store backup --data /var/lib/nebula /backups/nebula.db.monday
+    \b
+    Example:
+      nebula store backup --data /var/lib/nebula /backups/nebula.db.monday
     """
     from nebula.broker.store_tools import back_up_store
 

@@ -17,7 +17,7 @@ def stream(
     service: Service,
     verb: Annotated[str, Argument(metavar="VERB", help="The verb; `nebula describe` lists them.")],
     parameters: Annotated[
-        list[str] | None, Argument(metavar="[NAME=TEXT | NAME:=JSON]...", help="The verb's parameters.")
+        list[str] | None, Argument(metavar="NAME=TEXT | NAME:=JSON", help="The verb's parameters.")
     ] = None,
     *,
     count: Annotated[

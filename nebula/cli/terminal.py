@@ -45,6 +45,7 @@ __all__ = [
     "flush_all",
     "hand_on",
     "is_attended",
+    "is_in_foreground",
     "json_of",
     "json_text",
     "progress_of",
@@ -224,6 +225,14 @@ def silence_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+def is_in_foreground() -> bool:
+    """Whether the terminal is ours now: a program that was started with `&` shares it with others."""
+    try:
+        return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
+    except OSError:
+        return True  # no shell hands it on
 
 
 def is_attended() -> bool:

@@ -266,7 +266,7 @@ def draw(shown: Mapping[str, Any], tables: Sequence[Table], wanted: Wanted) -> I
         yield text("")
         yield table(_COLUMNS[one], shown[one], has_full_ids=wanted.has_full_ids)
         if one is Table.QUEUES and (hidden := shown["hidden_queues"]):
-            yield text(f"{hidden:,} internal ones hidden; --all shows them", "dim")
+            yield text(f"internal queues hidden: {hidden:,}; --all shows them", "dim")
 
 
 def _summary(shown: Mapping[str, Any]) -> Iterator[str]:

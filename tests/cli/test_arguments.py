@@ -79,6 +79,10 @@ def test_service_is_found_in_the_working_directory(folder: Path) -> None:
             "shop_worng:app",
             "shop_worng:app: no module 'shop_worng' here or installed; did you mean 'shop_wrong'?",
         ),
+        (
+            "shop_wrong.app",
+            "shop_wrong.app: no module 'shop_wrong.app' here or installed; did you mean 'shop_wrong:app'?",
+        ),
         ("shop_wrong:ap", "shop_wrong:ap: 'ap' is not a Responder; did you mean app?"),
         ("shop_wrong:other", "shop_wrong:other: 'other' is not a Responder; did you mean app?"),
         ("shop_missing:app", "shop_missing:app: no module 'shop_missing' here or installed"),
@@ -141,6 +145,20 @@ def test_port_outside_its_table_is_told_where_it_belongs(folder: Path) -> None:
 
     with pytest.raises(SettingsError, match=r'unknown setting "port"; it belongs into \[\[listener\]\]'):
         load_broker_settings(None)
+
+
+def test_traceback_of_a_broken_module_has_only_the_users_frames(folder: Path) -> None:
+    (folder / "shop_codeless.py").write_text(
+        "from nebula import Responder, VerbError\n"
+        "class Gone(VerbError):\n    pass\n"
+        "@Responder('shop').verb(errors=[Gone])\ndef order() -> None: ...\n"
+    )
+
+    with pytest.raises(BrokenModule) as caught:
+        find_app("shop_codeless")
+
+    frames = [line for line in caught.value.traceback.splitlines() if line.startswith("  File ")]
+    assert frames == [f'  File "{folder / "shop_codeless.py"}", line 4, in <module>']
 
 
 def test_broken_module_ends_the_command_with_its_traceback(folder: Path) -> None:

@@ -29,6 +29,13 @@ def shown(*words: str) -> str:
     return result.output
 
 
+def get_command_of(path: tuple[str, ...]) -> Any:
+    command: Any = get_command(app)
+    for name in path:
+        command = command.commands[name]
+    return command
+
+
 def test_commands_stand_under_headings_in_order() -> None:
     lines = shown().splitlines()
 
@@ -43,6 +50,19 @@ def test_help_fits_80_columns_and_cuts_no_summary(path: tuple[str, ...]) -> None
 
     assert [line for line in lines if len(line) > 80] == []
     assert [line for line in lines if re.search(r"\w\.\.\.$", line)] == []
+    assert [line for line in lines if "[[" in line.partition("]]")[0] and line.startswith("Usage:")] == []
+
+
+@pytest.mark.parametrize("path", [path for path in paths(get_command(app)) if path], ids=" ".join)
+def test_examples_are_lines_that_can_be_copied(path: tuple[str, ...]) -> None:
+    shown_lines = [line.strip() for line in shown(*path).splitlines()]
+    examples = [
+        line.removeprefix("Example:").strip()
+        for line in (get_command_of(path).help or "").splitlines()
+        if re.match(r" *(Example: |  )nebula [a-z]", line)
+    ]
+
+    assert [example for example in examples if not any(line.endswith(example) for line in shown_lines)] == []
 
 
 @pytest.mark.parametrize(("short", "long"), [("jobs", "list"), ("watch", "watch"), ("cancel", "cancel")])

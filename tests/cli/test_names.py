@@ -127,4 +127,5 @@ def test_what_destroys_needs_a_word_off_a_terminal(ask: Ask, words: tuple[str, .
     ended = ask(*words)
 
     assert ended.returncode == 2
-    assert "give --yes" in ended.stderr
+    assert ended.stderr.startswith("nebula: ")
+    assert ended.stderr.endswith("? There is no terminal to ask on: give --yes\n")

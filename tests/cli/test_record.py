@@ -6,11 +6,13 @@ import errno
 import io
 import json
 import os
+import pty
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -24,7 +26,7 @@ from nebula.cli.record import _Shown
 from nebula.cli.render import Output
 from nebula.record.status import RecorderStatus
 from nebula.stomp.client import StompClient
-from tests.cli.programs import DEADLINE, nebula, running
+from tests.cli.programs import DEADLINE, environment, nebula, running
 from tests.record.messages import QUEUE, READING, hidden, recorded
 
 RECORD = ("record", QUEUE, "--sync-seconds", "0.01", "--sync-messages", "50", "--rotate-seconds", "1")
@@ -252,3 +254,21 @@ def test_a_recorder_that_stands_still_holds_up_nobody_else(tmp_path: Path) -> No
 
     assert found == [b"%d" % number for number in range(count)]
     assert numbers(tmp_path / "into") == list(range(count))
+
+
+def test_program_in_the_background_leaves_the_terminal_alone() -> None:
+    """`set -m` has `sh` put what ends in `&` into the background, as a person's shell does."""
+    program = "from nebula.cli import terminal; print(terminal.is_in_foreground())"
+    asked = f"{sys.executable} -c '{program}'"
+    process, end = pty.fork()
+    if process == 0:
+        os.execvpe("sh", ["sh", "-c", f"set -m; {asked}; {asked} & wait"], environment())
+
+    said = b""
+    with suppress(OSError):  # Linux has EIO for the end
+        while piece := os.read(end, 1024):
+            said += piece
+    os.close(end)
+    os.waitpid(process, 0)
+
+    assert said.split() == [b"True", b"False"]

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
-
+from nebula.extras import needing
 from nebula.rpc.answers import Answer
 from nebula.rpc.chain import Call, CallNext, MakeCall
 from nebula.rpc.context import Request
 from nebula.rpc.middleware.outcomes import Outcome
+
+with needing("prometheus", __name__):
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
 __all__ = ["MeasureCalls", "MeasureRequests"]
 

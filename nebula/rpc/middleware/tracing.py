@@ -13,17 +13,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from opentelemetry.context import attach, detach
-from opentelemetry.trace import Span, SpanKind, TracerProvider, get_tracer
-
 from nebula.errors import RemoteError
+from nebula.extras import needing
 from nebula.rpc.answers import Answer
 from nebula.rpc.chain import Call, CallMiddleware, CallNext, MakeCall, Middleware
 from nebula.rpc.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.runner import JobRunner
-from nebula.rpc.middleware.job_spans import W3C, TracedRunner, fail, job_facts
+
+with needing("otel", __name__):
+    from opentelemetry.context import attach, detach
+    from opentelemetry.trace import Span, SpanKind, TracerProvider, get_tracer
+
+    from nebula.rpc.middleware.job_spans import W3C, TracedRunner, fail, job_facts
 
 __all__ = ["trace_calls", "trace_job", "trace_requests"]
 

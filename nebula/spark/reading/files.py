@@ -21,6 +21,7 @@ NULL_NAME: Final = "__HIVE_DEFAULT_PARTITION__"
 """As Hive and Spark write a column's null into a folder's name."""
 
 _HIDDEN: Final = (".", "_")
+_SCHEMA: Final = "_schema.avsc"
 _INTEGER: Final = re.compile(r"-?\d{1,18}")
 _INT_LIMIT: Final = 1 << 31
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
@@ -94,9 +95,30 @@ def column_types(files: Sequence[File]) -> dict[str, str]:
     return {name: _type_of(found) for name, found in values.items()}
 
 
+def recorded_schema(paths: Paths) -> str | None:
+    """The `_schema.avsc` of the first folder that has one, as `nebula record` writes it before any file."""
+    return next((str(found) for root in _folders(paths) if (found := root / _SCHEMA).is_file()), None)
+
+
+def folder_types(paths: Paths) -> dict[str, str]:
+    """The columns in the names of folders, as `column_types`, where no file is in them yet."""
+    values: dict[str, set[str]] = {}
+    for root in _folders(paths):
+        for folder, folders, _ in os.walk(root):
+            folders[:] = [each for each in folders if not each.startswith(_HIDDEN)]
+            for name, value in _parts(Path(folder).relative_to(root)):
+                values.setdefault(name, set()).update(() if value is None else (value,))
+    return {name: _type_of(found) for name, found in values.items()}
+
+
 def typed(file: File, types: Mapping[str, str]) -> dict[str, Value]:
     """The values of the columns in the names of a file's folders, of those that `types` has."""
     return {name: _value(text, types[name]) for name, text in file.parts if name in types}
+
+
+def _folders(paths: Paths) -> Iterator[Path]:
+    for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
+        yield from (Path(root) for root in _roots(_local(os.fspath(path))) if Path(root).is_dir())
 
 
 def _local(path: str) -> str:

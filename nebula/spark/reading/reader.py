@@ -18,7 +18,15 @@ from nebula.spark.reading import hive
 from nebula.spark.reading.blocks import walk
 from nebula.spark.reading.choosing import Name, choose, root_of, sparks_name
 from nebula.spark.reading.errors import CorruptFileError, DataError
-from nebula.spark.reading.files import File, Paths, column_types, list_files, typed
+from nebula.spark.reading.files import (
+    File,
+    Paths,
+    column_types,
+    folder_types,
+    list_files,
+    recorded_schema,
+    typed,
+)
 from nebula.spark.reading.plan import SPARK_TYPES, Plan
 from nebula.spark.reading.request import Envelopes, Request, SchemaLike
 from nebula.spark.reading.session import use_in_thread
@@ -105,7 +113,8 @@ class Reader:
         Args:
             path: a file, a folder with all below it, a glob, or several of these.
             schema: what rows are read as, by Avro's rules of resolution: read from JSON, as text, or the
-                path of an `.avsc` file. None: the schema of the last file by name. Files may differ.
+                path of an `.avsc` file. None: the schema of the last file by name, or where there is no file
+                yet, the folder's `_schema.avsc`: the table is empty then. Files may differ.
             columns: those that are wanted, in this order: what is not is not decoded. None: all.
             where: a condition on the columns of folders, in SQL: no other file is opened, but for a schema
                 where no folder meets it. `.where(…)` on the table gives the same rows.
@@ -125,6 +134,9 @@ class Reader:
         _check("corrupt", corrupt, ("fail", "skip"))
         everything = list_files(path)
         types = column_types(everything)
+        if not everything:
+            # A recorder has not closed its first file yet: the table is empty, with all its columns.
+            types, schema = folder_types(path), recorded_schema(path) if schema is None else schema
         files = everything if where is None else self._in_folders(everything, types, where)
         skips = corrupt == "skip"
         # Where no folder meets the condition, the table is empty and has its columns all the same.
@@ -144,7 +156,9 @@ class Reader:
 
     def _in_folders(self, files: list[File], types: Mapping[str, str], where: str | Column) -> list[File]:
         if not types:
-            raise DataError("where= asks for columns of folders, and no folder is called NAME=VALUE")
+            if files:
+                raise DataError("where= asks for columns of folders, and no folder is called NAME=VALUE")
+            return []
         kinds = {file.parts: typed(file, types) for file in files}
         fields = [spark_types.StructField(name, SPARK_TYPES[kind]) for name, kind in types.items()]
         number = spark_types.StructField(_NUMBER, spark_types.IntegerType())

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import datasource
 
 from nebula.spark.reading.errors import DataError
-from nebula.spark.reading.files import column_types, list_files, typed
+from nebula.spark.reading.files import column_types, folder_types, list_files, recorded_schema, typed
 from nebula.spark.reading.plan import Plan
 from nebula.spark.reading.source import PruningReader, Task
 
@@ -124,6 +124,15 @@ def test_names_of_folders_are_columns_of_the_narrowest_type(tmp_path: Path) -> N
     assert types == {"date": "date", "hour": "int", "kind": "string", "id": "bigint"}
     assert typed(files[0], types) == {"date": dt.date(2026, 11, 22), "hour": 5, "kind": "a/b", "id": 1}
     assert typed(files[1], types)["kind"] is None
+
+
+def test_folders_without_files_have_columns_and_the_recorders_schema(tmp_path: Path) -> None:
+    _touch(tmp_path, "_schema.avsc", "date=2026-11-22/hour=07/.a.avro", "_tmp/side=1/a.avro")
+
+    assert list_files(tmp_path) == []
+    assert folder_types(tmp_path) == {"date": "date", "hour": "int"}
+    assert recorded_schema([tmp_path / "date=2026-11-22", tmp_path]) == str(tmp_path / "_schema.avsc")
+    assert recorded_schema(tmp_path / "date=2026-11-22") is None
 
 
 def test_folder_whose_column_the_data_have_too_gives_no_value(tmp_path: Path) -> None:

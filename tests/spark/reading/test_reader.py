@@ -341,6 +341,18 @@ def test_folder_without_files_is_a_table_without_rows_if_the_schema_is_known(
     assert "no such file" in _run(spark, "rows", tmp_path / "none").failure.message
 
 
+def test_folder_of_a_recorder_that_has_closed_no_file_is_a_table_without_rows(
+    spark: Engine, tmp_path: Path
+) -> None:
+    folder = tmp_path / "date=2026-11-22" / "hour=07"
+    folder.mkdir(parents=True)
+    (folder / ".open.avro").touch()
+    (tmp_path / "_schema.avsc").write_text(json.dumps(READING))
+
+    assert _run(spark, "sums", tmp_path).value["schema"] == TABLE
+    assert _run(spark, "rows", tmp_path, options={"where": "date = '2026-11-21'"}).value == []
+
+
 def test_condition_that_no_folder_meets_gives_a_table_without_rows(spark: Engine, data: Path) -> None:
     options = {"where": "date = '2026-11-22'"}
 
