@@ -89,6 +89,7 @@ def result(
     ] = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
 ) -> None:
     """Show the result of a job once it has ended, with --format all rows of a table or list.
 
@@ -103,7 +104,7 @@ def result(
     from nebula.cli.asking import ask
     from nebula.cli.result_rows import write_rows
 
-    output = Output()
+    output = Output(as_json=as_json)
 
     async def read(client: Client) -> None:
         handle = await _handle(client, job, timeout)

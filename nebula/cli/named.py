@@ -21,7 +21,7 @@ def contexts(*, as_json: AsJson = False) -> None:
       ca = "venue-ca.pem"
 
     \b
-    Every command then takes the name for the address:
+    Example. Every command then takes the name for the address:
       nebula call prices quote symbol=ABC --broker venue
     """
     file = contexts_file()

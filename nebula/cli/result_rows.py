@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from nebula.cli.terminal import is_redirected, write_octets
 from nebula.errors import RemoteError, SettingsError
 from nebula.rpc.envelope import dump_json
+from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.jobs.results.formats import NotRows, form_of, writer_of
 from nebula.rpc.jobs.results.types import ResultFormat
@@ -22,14 +25,17 @@ async def write_rows(job: JobHandle, to: ResultFormat) -> None:
     if to is ResultFormat.PARQUET and not is_redirected():
         raise SettingsError("Parquet cannot be written to a terminal: add > FILE")
     writer = writer_of(to)
+    write = partial(write_octets, is_json=to is ResultFormat.NDJSON)
     try:
         async for page in job.pages(form_of(to)):
-            await write_octets(writer.add(page))
+            await write(writer.add(page))
+    except UnexpectedReply as error:
+        raise UnexpectedReply(f"{job.id}: {error}") from error
     except NotRows as error:
         raise SettingsError(f"{job.id}: {error}") from error
     except RemoteError as error:
         if error.code != "no-rows" or to is not ResultFormat.NDJSON:
             raise
-        await write_octets(dump_json(await job.result()) + b"\n")
+        await write(dump_json(await job.result()) + b"\n")
     else:
-        await write_octets(writer.end())
+        await write(writer.end())

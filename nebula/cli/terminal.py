@@ -110,13 +110,7 @@ class Screen(Console):
         await self._pour("".join(f"{visible(text)}\n" for text in texts))
 
     async def _pour(self, written: str) -> None:
-        try:
-            number = self.file.fileno()
-        except OSError:  # it is in memory
-            self.file.write(written)
-            return
-        self.file.flush()
-        await _pour(number, written.encode(self.encoding, "backslashreplace"))
+        await _pour(self.file, written.encode(self.encoding, "backslashreplace"))
 
     def pretty_json(self, value: Any) -> None:
         """A JSON value for people."""
@@ -174,19 +168,26 @@ def write_redirectable(written: str) -> None:
     _write(sys.stdout, written)
 
 
-async def write_octets(octets: bytes) -> None:
-    """Write bytes unchanged to a file or a pipe; on a terminal as escaped text.
+async def write_octets(octets: bytes, *, is_json: bool) -> None:
+    """Write bytes unchanged to a file or a pipe; on a terminal as escaped text, JSON as JSON.
 
     Does not block the event loop: the reader may pause, and heart-beats go on.
     """
     if is_redirected():
-        sys.stdout.flush()
-        await _pour(sys.stdout.fileno(), octets)
+        await _pour(sys.stdout, octets)
+    elif is_json:
+        sys.stdout.write(visible_json(octets.decode(errors="replace")))
     else:
         write_redirectable(octets.decode(errors="replace"))
 
 
-async def _pour(file: int, octets: bytes) -> None:
+async def _pour(stream: IO[str], octets: bytes) -> None:
+    try:
+        file = stream.fileno()
+    except OSError:  # it is in memory
+        stream.write(octets.decode(errors="replace"))
+        return
+    stream.flush()
     left = memoryview(octets)
     while left:
         # What can be written at all can take so much: then writing does not wait.

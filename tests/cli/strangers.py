@@ -321,7 +321,7 @@ HOSTILE: Mapping[str, Any] = {
         "result": {"path": EVIL, "preview": [{EVIL: EVIL, "state": EVIL}]},
         "log": [{"at": 1.0, "text": f"{EVIL}\n{EVIL}", "number": 1}],
     },
-    "job.result": {"value": EVIL},
+    "job.result": {"value": EVIL, "data": [{EVIL: EVIL}], "schema": None, "total": 1, "next": None},
     "job.log": {"lines": [{"at": 1.0, "text": EVIL, "number": 1}], "next": 1, "is_over": True},
     "job.rerun": {"job": JOB, "state": EVIL},
     "engine.status": {

@@ -283,7 +283,7 @@ async def test_service_cannot_have_a_short_id_mean_a_job_of_another_one() -> Non
             return SimpleNamespace(answers=[SimpleNamespace(value=told)])
 
     assert await find_job(cast(Any, Hostile()), "shop/01JD3Z7V", 1.0) == told["jobs"][1]["job"]
-    with pytest.raises(RemoteError, match="no job that begins with 01JD4"):
+    with pytest.raises(RemoteError, match="no job whose id begins with 01JD4"):
         await find_job(cast(Any, Hostile()), "shop/01JD4", 1.0)
 
 

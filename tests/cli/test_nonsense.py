@@ -44,7 +44,8 @@ CASES = [
     pytest.param(case, id=" ".join(case.words))
     for cases in ASKING.values()
     for case in cases
-    if not case.stop_at
+    # The items of a stream may be anything.
+    if not case.stop_at and case.words[0] != "stream"
 ]
 
 

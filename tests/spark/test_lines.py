@@ -32,6 +32,7 @@ EXAMPLES: list[lines.Line] = [
     lines.Cancelled("J1", 1, slots_free=False),
     lines.SlotsFree("J1", 1),
     lines.Stuck("J1", 1),
+    lines.Starved("J1", 1),
     lines.Bye("asked to stop"),
 ]
 

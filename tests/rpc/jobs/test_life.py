@@ -230,7 +230,7 @@ async def test_log_says_how_a_job_ended_by_its_level_and_for_whom_it_was(house: 
     assert [(line["event"], line["log_level"], line.get("code")) for line in ends] == [
         ("job ended", "info", None),
         ("job ended", "warning", "data"),
-        ("job lost", "warning", None),
+        ("job lost", "warning", "engine-lost"),
         ("job ended", "error", "engine-lost"),
     ]
     assert {(line["principal"], line["request_id"], line["verb"]) for line in ends} == {
