@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Ask", "arrow_of", "batches_of", "each_page", "require", "rows_of"]
 
 Ask = Callable[[Mapping[str, Any]], Awaitable[Any]]
-"""Asks `job.result` with these parameters beside the job's id: the answer's."""
+"""Calls `job.result` with these parameters and the id of the job; returns the parameters of the reply."""
 
 _PAGE_ROWS: Final = 5000
 
@@ -29,7 +29,7 @@ _EXTRAS: Final = {"pyarrow": "arrow", "pandas": "pandas"}
 
 
 def require(package: str, what: str) -> None:
-    """See that a package is installed.
+    """Check that a package is installed.
 
     Raises:
         SettingsError: it is not; says which extra has it.
@@ -41,13 +41,13 @@ def require(package: str, what: str) -> None:
 async def each_page(
     first: Ask, others: Ask, rows: int | None = None, form: Form = "json"
 ) -> AsyncGenerator[dict[str, Any]]:
-    """The pages of a result, each asked for when the one before is dealt with.
+    """The pages of a result; each is requested after the caller has handled the one before.
 
     Args:
-        first: asks for the first one.
-        others: ask for the others.
-        rows: of a page at most; by default the service decides.
-        form: of their data.
+        first: requests the first page.
+        others: requests each of the other pages.
+        rows: maximum number of rows of a page.
+        form: format of the data.
 
     Raises:
         UnexpectedReply: what came is no page.
@@ -64,7 +64,7 @@ async def each_page(
 
 
 def rows_of(page: Mapping[str, Any]) -> list[Any]:
-    """The rows of a page in JSON as Python's values: dicts; of a list what it has.
+    """The rows of a JSON page as Python values: dicts for a table, the items for a list.
 
     Raises:
         UnexpectedReply: they are not what their schema says.
@@ -78,7 +78,7 @@ def rows_of(page: Mapping[str, Any]) -> list[Any]:
 
 
 def batches_of(page: Mapping[str, Any]) -> pa.Table:
-    """The rows of a page in Arrow. Raises as `rows_of`."""
+    """The rows of an Arrow page. Raises as `rows_of`."""
     import pyarrow as pa
 
     try:
@@ -89,7 +89,7 @@ def batches_of(page: Mapping[str, Any]) -> pa.Table:
 
 
 async def arrow_of(pages: AsyncGenerator[dict[str, Any]]) -> pa.Table:
-    """All of them, as one table."""
+    """All pages as one table."""
     import pyarrow as pa
 
     return pa.concat_tables([batches_of(page) async for page in pages])

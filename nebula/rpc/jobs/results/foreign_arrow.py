@@ -1,7 +1,7 @@
-"""Streams of Arrow's IPC format from strangers, read so that they can do no harm. Needs pyarrow.
+"""Safe reading of Arrow IPC streams from untrusted services. Needs pyarrow.
 
-pyarrow believes what it reads: offsets that point anywhere end the process, a compressed buffer becomes as
-many gigabytes as it says, and columns without octets may have any number of rows.
+pyarrow trusts its input: invalid offsets can crash the process, a compressed buffer can expand to any size,
+and columns without bytes can claim any number of rows.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["MOST_ROWS", "read_foreign"]
 
 MOST_ROWS: Final = 10_000
-"""Of a page."""
+"""Maximum number of rows of a page."""
 
 # Fields of the tables in Arrow's Message.fbs.
 _HEADER, _COMPRESSION = 2, 3
 
 
 def read_foreign(octets: bytes) -> pa.Table:
-    """The table of a stream; it takes no more memory than its octets do.
+    """The table in a stream; it takes no more memory than the bytes of the stream.
 
     Raises:
-        ValueError: a service of ours does not send such a one.
-        pyarrow.ArrowException, struct.error: it is none.
+        ValueError: the stream has properties that Nebula's own services never send.
+        pyarrow.ArrowException, struct.error: it is not an Arrow stream.
     """
     import pyarrow as pa
 
@@ -62,7 +62,7 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _field(metadata: bytes, table: int, number: int) -> int:
-    """Where a field of a table of a flatbuffer is; 0: it is not set."""
+    """The position of a field in a flatbuffer table; 0: it is not set."""
     (back,) = struct.unpack_from("<i", metadata, table)
     vtable = table - back
     (size,) = struct.unpack_from("<H", metadata, vtable)
@@ -72,7 +72,7 @@ def _field(metadata: bytes, table: int, number: int) -> int:
 
 
 def _refuse_odd(kind: pa.DataType, *, is_many: bool) -> None:
-    """Raise ValueError for a type of which a value may take no octets, where the rows do not count them."""
+    """Raise ValueError for a type whose values may take no bytes, so that the number of rows has no bound."""
     from pyarrow import types
 
     if types.is_struct(kind):

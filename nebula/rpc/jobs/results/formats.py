@@ -27,7 +27,7 @@ CONTENT_TYPES: Final[Mapping[ResultFormat, str]] = {
     ResultFormat.PARQUET: "application/vnd.apache.parquet",
 }
 
-# Of rows in one group of a Parquet file, about, before they are compressed.
+# Approximate size of a row group in a Parquet file, before compression.
 _GROUP_BYTES: Final = 8 * 1024 * 1024
 
 _QUOTED: Final = frozenset(',"\r\n')
@@ -41,7 +41,7 @@ class RowWriter(Protocol):
     """Writes the pages of one result."""
 
     def add(self, page: Mapping[str, Any]) -> bytes:
-        """What is written once this page is there, which may be nothing yet.
+        """Add a page; return the bytes that are ready, which may be none.
 
         Raises:
             NotRows: a table as rows never, a list perhaps only by a later page.
@@ -50,17 +50,17 @@ class RowWriter(Protocol):
         ...
 
     def end(self) -> bytes:
-        """What is still to be written."""
+        """Return the bytes that are left."""
         ...
 
 
 def form_of(to: ResultFormat) -> Form:
-    """How the pages are to be asked for."""
+    """The form in which to request the pages."""
     return "arrow" if to is ResultFormat.PARQUET else "json"
 
 
 def writer_of(to: ResultFormat) -> RowWriter:
-    """What writes a result.
+    """The writer for a format.
 
     Raises:
         SettingsError: it needs a package that is not installed.
@@ -71,7 +71,7 @@ def writer_of(to: ResultFormat) -> RowWriter:
 
 
 class _Lines:
-    """A line of JSON for each row, as `job.result` has it."""
+    """One line of JSON per row, as in the reply of `job.result`."""
 
     def add(self, page: Mapping[str, Any]) -> bytes:
         with reading("a page of a result"):
@@ -82,7 +82,7 @@ class _Lines:
 
 
 class _Csv:
-    """RFC 4180, in UTF-8, with a line of names. Null is nothing, the empty string is `""`."""
+    """CSV (RFC 4180) in UTF-8 with a header line. Null is an empty field, the empty string is `""`."""
 
     def __init__(self) -> None:
         self._names: list[str] | None = None
@@ -110,14 +110,14 @@ class _Csv:
 def _names_of(page: Mapping[str, Any]) -> list[str]:
     if page["schema"] is not None:
         return [str(column["name"]) for column in page["schema"]]
-    # Of a list, which has no schema.
+    # A list has no schema.
     if not all(isinstance(row, dict) for row in page["data"]):
         raise NotRows("the items of the list are not objects: use NDJSON")
     return list(dict.fromkeys(name for row in page["data"] for name in row))
 
 
 def _line(cells: Iterable[str]) -> str:
-    # A line of nothing is none to most readers.
+    # Most readers skip an empty line.
     return (",".join(cells) or '""') + "\r\n"
 
 
@@ -144,7 +144,7 @@ def _json(value: Any) -> str:
 
 
 class _Parquet:
-    """One file, in groups of some megabytes."""
+    """A Parquet file with row groups of a few megabytes."""
 
     def __init__(self) -> None:
         require("pyarrow", "Parquet")
@@ -182,7 +182,7 @@ class _Parquet:
 
 
 class _Sink:
-    """A file whose bytes are taken out as they are written."""
+    """A file in memory; `take` removes and returns what was written."""
 
     closed = False
 

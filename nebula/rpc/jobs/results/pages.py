@@ -30,14 +30,14 @@ __all__ = ["MOST_ROWS", "ResultPages"]
 
 _log = get_logger(__name__)
 
-# Of a page in JSON, and in Arrow, where it grows by a third as base64. A row that is larger is a page.
+# Maximum size of a page as JSON, and as Arrow before base64. A larger row is a page of its own.
 _PAGE_BYTES: Final = 512 * 1024
 
 _READING_AT_ONCE: Final = 2
 _MOST_WAITING: Final = 32
 _MOST_OF_ONE: Final = 8
 
-# Of tables that somebody is reading: the next page begins where the last one has ended.
+# Open readers: the next page continues where the last one ended.
 _MOST_OPEN: Final = 16
 _OPEN_SECONDS: Final = 60.0
 _SWEEP_SECONDS: Final = 15.0
@@ -52,7 +52,7 @@ class _Kept:
 
 
 class ResultPages:
-    """Reads pages, in threads, few at a time.
+    """Reads pages in a small number of threads.
 
     A page is found by where it begins, so any instance that has the files can tell it, and a restart does not
     matter. To find the middle of a large file takes a while; so files stay open for whoever reads on.
@@ -64,7 +64,7 @@ class ResultPages:
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
 
     async def run(self) -> None:
-        """Close, until cancelled, what nobody reads on; then all."""
+        """Close idle readers until cancelled, then all of them."""
         try:
             await every(_SWEEP_SECONDS, self._sweep)
         finally:
@@ -141,12 +141,12 @@ class ResultPages:
 def _read(
     path: Path, place: Place, reader: TableReader | None, rows: int, form: Form
 ) -> tuple[TableReader | None, dict[str, Any]]:
-    """A page, and what has read it where there is more. In a thread."""
+    """A page, and its reader if there is more to read. Runs in a thread."""
     from pyarrow import ArrowException  # type: ignore[import-untyped]  # it ships no types
 
     is_kept = False
     try:
-        # A file that was removed can be read while it is open. Whether it should be is asked each time.
+        # An open file can be read after it was removed, so check each time that it still exists.
         files = files_of(path)
         if reader is None:
             reader = TableReader(files, place, anyio.from_thread.check_cancelled)

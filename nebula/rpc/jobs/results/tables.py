@@ -1,4 +1,4 @@
-"""Reading Spark's tables from any row on, in bounded memory. Needs pyarrow.
+"""Reading Spark tables from any row on, in bounded memory. Needs pyarrow.
 
 Nothing here may run on an event loop: it reads files. Parquet is read page by page, not column by column,
 so that what is held is some rows and not a whole row group.
@@ -24,7 +24,7 @@ __all__ = ["Form", "Place", "TableError", "TableReader", "Taken", "files_of"]
 
 Form: TypeAlias = Literal["json", "arrow"]
 
-# Of a batch, about: rows are read so many at a time.
+# Approximate size of a batch of rows.
 _BATCH_BYTES: Final = 1024 * 1024
 _MOST_ROWS: Final = 2048
 
@@ -37,11 +37,11 @@ _PLACE: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})")
 
 
 class TableError(Exception):
-    """The table cannot be read, or not from there; says why."""
+    """The table cannot be read, or not from this row; says why."""
 
 
 class Place(NamedTuple):
-    """Where in a table: before this row of this file, both counted from 0."""
+    """A position in a table: before this row of this file, both counted from 0."""
 
     file: int = 0
     row: int = 0
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Place:
-        """The place that was written like this.
+        """Parse a position.
 
         Raises:
             TableError: that is none.
@@ -67,7 +67,7 @@ class Taken(NamedTuple):
 
     Attributes:
         data: a list of objects; or, as Arrow, a stream of its IPC format in base64.
-        rows: how many they are.
+        rows: their number.
     """
 
     data: Any
@@ -75,7 +75,7 @@ class Taken(NamedTuple):
 
 
 def files_of(place: Path) -> list[Path]:
-    """The Parquet files of a result, in their order, which never changes.
+    """The Parquet files of a result, always in the same order.
 
     Raises:
         FileNotFoundError: there are none (any more).
@@ -93,17 +93,17 @@ def _visible(folder: Path) -> Iterator[Path]:
 
 
 class TableReader:
-    """Reads the rows of a table in their order, from a place on.
+    """Reads the rows of a table in order, from a given position.
 
     Not for two threads at once. Close it.
 
     Args:
-        files: the table's, in their order.
-        begin: the place before the first row that is wanted.
-        on_wait: called now and then while rows are passed over; what it raises ends that.
+        files: the files of the table, in order.
+        begin: the position of the first row.
+        on_wait: called repeatedly while rows are skipped; an exception stops that.
 
     Attributes:
-        place: before the row that comes next.
+        place: the position of the next row.
         schema: the columns.
 
     Raises:
@@ -123,7 +123,7 @@ class TableReader:
                 raise TableError(f"there is no page {begin}")
             self._arrow_schema = _shown_schema(self._file)
             self.schema = _told_schema(self._arrow_schema)
-            # Arrow writes these as text, whole columns, many times as fast as Python.
+            # Arrow converts whole columns to text many times as fast as Python.
             self._written = [
                 number for number, one in enumerate(self.schema) if _is_written_by_arrow(one["type"])
             ]
@@ -142,11 +142,11 @@ class TableReader:
 
     @property
     def is_over(self) -> bool:
-        """Whether no row is left. Reads on where that is not known."""
+        """Whether no row is left; reads further if necessary."""
         return self._peek() is None
 
     def take(self, form: Form, most_rows: int, most_bytes: int) -> Taken:
-        """The next rows: the first one, and as many more as fit.
+        """The next row, and as many more as fit.
 
         Raises:
             TableError: a value has no form in Python, such as a date after the year 9999.
@@ -207,7 +207,7 @@ class TableReader:
         return Taken(base64.b64encode(sink.getvalue()).decode(), count)
 
     def _peek(self) -> pa.RecordBatch | None:
-        """The rows that come next, as far as they are read; None where there are no more."""
+        """The next rows that are in memory; None if there are no more."""
         while self._rest is None:
             batch = next(self._batches, None)
             if batch is None:
@@ -248,7 +248,7 @@ class TableReader:
         groups = range(first, metadata.num_row_groups)
         size = sum(metadata.row_group(group).total_byte_size for group in groups)
         rows = sum(metadata.row_group(group).num_rows for group in groups)
-        # A row is as large as the others, as far as one knows.
+        # Assume that all rows are of the same size.
         at_once = max(1, min(_MOST_ROWS, _BATCH_BYTES * rows // size if size else _MOST_ROWS))
         batches: Iterator[pa.RecordBatch] = file.iter_batches(
             batch_size=at_once, row_groups=list(groups), use_threads=False
@@ -267,14 +267,14 @@ class TableReader:
 def _open(file: Path) -> parquet.ParquetFile:
     from pyarrow import parquet
 
-    # Spark's older timestamps count days and nanoseconds: as those of Arrow they would end in 2262.
+    # Older Spark timestamps (INT96) count days and nanoseconds: read as nanoseconds they would end in 2262.
     return parquet.ParquetFile(
         file, coerce_int96_timestamp_unit="us", pre_buffer=False, buffer_size=_BUFFER_BYTES
     )
 
 
 def _shown_schema(file: parquet.ParquetFile) -> pa.Schema:
-    """The columns as their reader gets them: instants are in UTC, and all timestamps count microseconds."""
+    """The columns as they are returned: instants in UTC, all timestamps in microseconds."""
     import pyarrow as pa
 
     leaves = iter([file.schema.column(number).physical_type for number in range(len(file.schema))])
@@ -293,7 +293,7 @@ def _shown_type(kind: pa.DataType, leaves: Iterator[str]) -> pa.DataType:
     physical = next(leaves)
     if not pa.types.is_timestamp(kind):
         return kind
-    # So Spark writes what is an instant, without a word of it.
+    # Spark writes instants like this, without a mark.
     is_instant = kind.tz is not None or physical == "INT96"
     return pa.timestamp("us", "UTC" if is_instant else None)
 
@@ -302,7 +302,7 @@ def _shown_field(field: pa.Field, leaves: Iterator[str]) -> pa.Field:
     return field.with_type(_shown_type(field.type, leaves))
 
 
-# The widths of what ISO 8601 has, for the years that Python has.
+# Widths of ISO 8601 texts, for the years that Python supports.
 _WIDTHS: Final = {"date": 10, "timestamp": 26, "timestamp_ntz": 26}
 
 
@@ -311,7 +311,7 @@ def _is_written_by_arrow(kind: Any) -> bool:
 
 
 def _as_text(column: pa.Array) -> pa.Array:
-    """A column of dates, timestamps or decimals, as they are told.
+    """A column of dates, timestamps or decimals as text.
 
     Raises:
         ValueError: Python has no such year.

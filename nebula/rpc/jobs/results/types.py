@@ -26,7 +26,7 @@ __all__ = ["Convert", "ResultFormat", "Schema", "from_wire", "row_converter", "t
 
 
 class ResultFormat(StrEnum):
-    """How rows are written for other programs."""
+    """A file format for rows."""
 
     NDJSON = "ndjson"
     CSV = "csv"
@@ -34,14 +34,14 @@ class ResultFormat(StrEnum):
 
 
 Schema: TypeAlias = list[dict[str, Any]]
-"""Columns in their order, each with `name` and `type`."""
+"""Columns in order, each with `name` and `type`."""
 
 Convert: TypeAlias = Callable[[Any], Any]
-"""Makes one form of a value of the other; it gets no null."""
+"""Converts a value from one form to the other; never called with null."""
 
 
 def row_converter(schema: Schema, by_type: Callable[[Any], Convert | None]) -> Convert:
-    """What converts whole rows, in place and as objects, by `from_wire` or `to_wire`.
+    """A function that converts whole rows in place, by `from_wire` or `to_wire`.
 
     Raises:
         ValueError, LookupError, TypeError: that is no schema.
@@ -52,7 +52,7 @@ def row_converter(schema: Schema, by_type: Callable[[Any], Convert | None]) -> C
 
 
 def from_wire(kind: Any) -> Convert | None:
-    """What makes Python's value of JSON's; None: it is the same.
+    """The conversion from JSON to a Python value; None: they are the same.
 
     Raises:
         ValueError, LookupError, TypeError: that is no type.
@@ -61,7 +61,7 @@ def from_wire(kind: Any) -> Convert | None:
 
 
 def to_wire(kind: Any) -> Convert | None:
-    """What makes JSON's value of Python's; None: it is the same. Raises as `from_wire`."""
+    """The conversion from a Python value to JSON; None: they are the same. Raises as `from_wire`."""
     return _WRITERS[kind] if isinstance(kind, str) else _of_parts(kind, to_wire, is_reading=False)
 
 
