@@ -97,7 +97,7 @@ class Signature:
         injected = {name: found for name, found in dependencies.items() if found is not None}
         self.plan = Plan(injected, context, self._where) if injected else None
         taken = [one for one in declared if one.name not in contexts and one.name not in injected]
-        # What nobody sends may stand anywhere: before what callers give by position, too.
+        # Injected parameters may stand anywhere, even before those that callers give by position.
         self.is_called_by_name = bool(contexts) or any(
             one.name in injected and one.kind is not inspect.Parameter.KEYWORD_ONLY for one in declared
         )
@@ -158,7 +158,7 @@ class Signature:
         return arguments
 
     def complete(self, arguments: Arguments, context: Any) -> Arguments:
-        """Bound arguments as the handler takes them: with the context, if it has a place for it."""
+        """Arguments for the handler, with the context if it takes one."""
         args, kwargs = arguments
         named = dict(zip(self.names, args, strict=False)) | kwargs
         if self.context_name is not None:
@@ -366,7 +366,7 @@ def handler_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refuse_method(function: Callable[..., Any], instead: str) -> None:
-    """Raise TypeError for a function of a class that is declared without an object.
+    """Raise TypeError for a method that is declared in its class, without an object.
 
     Args:
         function: to be declared.
@@ -382,7 +382,7 @@ def refuse_method(function: Callable[..., Any], instead: str) -> None:
 
 
 def refuse_unannotated(contract: Signature, where: str, names: Collection[str], kind: type) -> None:
-    """Raise TypeError for a parameter that looks like the context, and says nothing of what it takes."""
+    """Raise TypeError for a parameter without annotation whose name suggests the context."""
     for name in sorted(contract.unannotated.intersection(names)):
         raise TypeError(
             f"{where}: {name} has no annotation; write `{name}: {kind.__name__}` for the {kind.__name__} "

@@ -71,7 +71,7 @@ class VerbOptions:
 
 
 def _require_error(kind: Any) -> None:
-    """Raise for what cannot be declared as an error of a verb."""
+    """Raise TypeError if this cannot be declared as an error of a verb."""
     if not isinstance(kind, type):
         raise TypeError(f"errors: {kind!r} is not a class: give the class, errors=[OutOfStock]")
     written = f'class {kind.__name__}(VerbError): code = "{kebab_case(kind.__name__)}"'
@@ -82,14 +82,14 @@ def _require_error(kind: Any) -> None:
 
 
 def kinds_of(errors: Iterable[type[VerbError]]) -> tuple[type[VerbError], ...]:
-    """The declared errors of a verb. Raises TypeError for a class that stands alone."""
+    """The declared errors of a verb. Raises TypeError for a single class instead of a list."""
     if isinstance(errors, type):
         raise TypeError(f"errors is a list of classes: write errors=[{errors.__name__}]")
     return tuple(errors)
 
 
 def named_by(given: Any, decorator: str) -> tuple[Callable[..., Any] | None, str | None]:
-    """What a decorator is given: the function, the name of one to come (`@app.verb("quote")`), or None.
+    """The argument of a decorator: a function, a name (`@app.verb("quote")`), or None.
 
     Args:
         given: to the decorator.
@@ -392,7 +392,7 @@ def set_target(function: Callable[..., Any], target: Target) -> None:
                 f"{function.__qualname__} is a verb of {known.service!r} already, of another object; "
                 "mark it with the bare @verb and include the objects"
             )
-        # All objects of the class share it.
+        # All objects of the class share the function.
         function = function.__func__
     if known is not None and known.service != target.service:
         raise TypeError(

@@ -74,7 +74,7 @@ class IsolatedRuns:
 
     @property
     def failing(self) -> str | None:
-        """Why no host could be started for the last job that wanted one; None since one could."""
+        """Why no host could be started for the last job that needed one, or None."""
         return self._failing
 
     @property
@@ -138,7 +138,7 @@ class _Run:
         self._is_cancelled = anyio.Event()
         self._broken: str | None = None
         self._suspects_archive = False
-        # Whether a host was started at all, and why none of them took the job.
+        # Whether a host was started at all, and why none took the job.
         self.has_tried = False
         self.refusal: str | None = None
 

@@ -221,7 +221,7 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Starved:
-    """The engine ran out of memory, and this job is the one that wanted it: `Bye` follows."""
+    """The engine ran out of memory because of this job; `Bye` follows."""
 
     job: str
     attempt: int

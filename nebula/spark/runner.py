@@ -33,7 +33,7 @@ BACK_OFF = (1.0, 2.0, 5.0, 10.0, 30.0)
 _BROKEN_AFTER = 5
 _SLOW_SECONDS = 30.0
 
-# An engine that ends sooner by itself, and has finished no job, was not of use: the next one may be like it.
+# An engine that ends sooner than this by itself, without having finished a job, counts as failed.
 _STEADY_SECONDS = 60.0
 
 

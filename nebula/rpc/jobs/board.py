@@ -84,7 +84,7 @@ class JobBoard:
         return len(self._waiting)
 
     def queued_by(self, owner: str | None) -> int:
-        """How many of them are one owner's."""
+        """Number of waiting jobs of one owner."""
         return sum(job.record.owner == owner for job in self._waiting)
 
     def standing(self, job: str) -> Standing:

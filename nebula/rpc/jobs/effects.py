@@ -28,7 +28,7 @@ _log = get_logger(__name__)
 
 _T = TypeVar("_T")
 
-# Of jobs that did not do what was asked, and that nobody stopped. A lost one is no fault of its own.
+# Ends of jobs that failed and were not cancelled. A lost job is an error of its own.
 _LEVELS: Final = {
     JobState.LOST: logging.ERROR,
     JobState.FAILED: logging.WARNING,

@@ -14,14 +14,14 @@ from nebula.rpc.jobs.states import END_STATES, JobState
 __all__ = ["UNDECLARED", "Durations", "EndedJobs", "EngineFacts", "JobStatistics", "engine_facts"]
 
 UNDECLARED: Final = "(undeclared)"
-"""Stands for verbs of recorded jobs that the service no longer declares."""
+"""Label for recorded jobs whose verb the service no longer declares."""
 
 _OPEN_STATES: Final = tuple(state for state in JobState if state not in END_STATES)
 
 
 @dataclass(slots=True)
 class Durations:
-    """How long something took, each time.
+    """A histogram of durations.
 
     Attributes:
         seconds: all of it together.
@@ -31,7 +31,7 @@ class Durations:
     seconds: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one; of a clock that was turned back none."""
+        """Count one duration; negative ones, after a clock was set back, are ignored."""
         self.histogram.add(max(0.0, seconds))
         self.seconds += max(0.0, seconds)
 
@@ -51,7 +51,7 @@ class EngineFacts(NamedTuple):
 
 
 class JobStatistics(NamedTuple):
-    """The jobs of one instance by their verbs, and its engines by their names.
+    """The jobs of one instance by verb, and its engines by name.
 
     Attributes:
         open: jobs that have not ended, by verb and state; each declared verb has each state.
@@ -82,7 +82,7 @@ class EndedJobs:
         self._ran: dict[str, Durations] = {}
 
     def add(self, record: JobRecord) -> None:
-        """It has ended."""
+        """Count a job that has ended."""
         verb = _declared(record.verb, self._verbs)
         self._ended[verb, record.state] += 1
         if record.started_at is not None and record.ended_at is not None:
@@ -92,7 +92,7 @@ class EndedJobs:
     def statistics(
         self, open_records: Iterable[JobRecord], engines: Mapping[str, Mapping[str, Any]]
     ) -> JobStatistics:
-        """All of it.
+        """The statistics now.
 
         Args:
             open_records: jobs that have not ended.
@@ -109,7 +109,7 @@ class EndedJobs:
 
 
 def engine_facts(status: Mapping[str, Any]) -> EngineFacts:
-    """The numbers of what `engine.status` tells of an engine. Of what is not known, none."""
+    """The numbers in an engine's part of `engine.status`; unknown ones are left out."""
     isolated = status.get("isolated") or ()
     memory = [status.get("rss_bytes"), *(run.get("rss_bytes") for run in isolated)]
     return EngineFacts(

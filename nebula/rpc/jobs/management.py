@@ -34,7 +34,7 @@ _LONGEST_WAIT: Final = 25.0
 _MOST_LISTED: Final = 200
 _PAGE_ROWS: Final = 1000
 
-# Of a ULID: see `identifiers`.
+# Characters of a ULID, see `identifiers`.
 _PREFIX: Final = "^[0-7][0-9A-HJKMNP-TV-Z]{0,25}$"
 
 _KEBAB_CASE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

@@ -17,10 +17,10 @@ __all__ = ["home_of", "project_of"]
 
 _log = get_logger(__name__)
 
-# What says that a folder is the top of a project.
+# Files that mark the top folder of a project.
 _MARKS: Final = ("pyproject.toml", "setup.py")
 
-# In the home of a service: the project that has it.
+# File in the folder of a service that names its project.
 _CLAIM: Final = "project"
 
 _DIGEST_CHARACTERS: Final = 8
@@ -42,7 +42,7 @@ def project_of(function: Callable[..., Any]) -> Path:
         if any((folder / mark).is_file() for mark in _MARKS):
             return folder
     spec = getattr(module, "__spec__", None)
-    # Of `python -m package.module` the spec has the name; of a script there is none.
+    # For `python -m package.module` the spec has the name; a script has no spec.
     name = module.__name__ if spec is None else spec.name
     return path.parents[name.count(".") + (path.stem == "__init__")]
 
@@ -66,7 +66,7 @@ def home_of(service: str, root: Path, project: Path) -> Path:
     if owner == project:
         return home
     if not owner.exists():
-        # Not taken over: whether it was moved, or is another one, only its user knows.
+        # Not taken over: only the user knows whether the project was moved or is another one.
         _log.warning("state of a project that is gone", service=service, folder=str(home), project=str(owner))
     digest = hashlib.sha256(os.fsencode(project)).hexdigest()[:_DIGEST_CHARACTERS]
     home = root / f"{service}-{digest}"
@@ -79,7 +79,7 @@ def _owner_of(home: Path, project: Path) -> Path:
     make_private(home)
     claim = home / _CLAIM
     if not claim.exists():
-        # Complete when it has its name, and never written twice.
+        # The link makes a complete file appear at once, and fails if there is one.
         draft = home / f"{_CLAIM}.{secrets.token_hex(4)}"
         try:
             draft.write_bytes(os.fsencode(project))
@@ -93,7 +93,7 @@ def _name(draft: Path, claim: Path) -> None:
     try:
         os.link(draft, claim)
     except FileExistsError:
-        pass  # somebody else was first
+        pass  # another process was first
     except OSError:
-        # A file system without hard links: there two that come at the same moment share the folder.
+        # No hard links on this file system: two projects that start at the same moment share the folder.
         draft.replace(claim)

@@ -125,6 +125,6 @@ class JobRecord:
 
 
 def whose(record: JobRecord) -> dict[str, str]:
-    """Who asked for a job, and by which request, for the log, as far as that is known."""
+    """Principal and request id of a job, for the log, as far as they are known."""
     known = {"principal": record.owner, "request_id": record.reply_id}
     return {name: value for name, value in known.items() if value}

@@ -435,7 +435,7 @@ class JobRegistry(ABC):
 
 
 def _range_of(prefix: str | None) -> tuple[str | None, str | None]:
-    """The first and the last ULID that begin so."""
+    """The first and the last ULID with this prefix."""
     if prefix is None:
         return None, None
     return prefix.ljust(ULID_LENGTH, "0"), prefix.ljust(ULID_LENGTH, "Z")

@@ -18,10 +18,10 @@ __all__ = [
 
 
 ENGINE_LOST: Final = "engine-lost"
-"""The code of a job whose run died with what ran it."""
+"""Code of a job whose engine died."""
 
 OUT_OF_MEMORY: Final = "out-of-memory"
-"""The code of a job that had no memory left, whether what ran it died of that or not."""
+"""Code of a job that ran out of memory, whether or not its engine died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class JobListener(Protocol):
         """What a cancelled job still held is free now."""
 
     def on_lost(self, job: str, attempt: int, reason: str, *, code: str = ENGINE_LOST) -> None:
-        """Whatever ran it is gone; with `OUT_OF_MEMORY` this job has taken what memory there was."""
+        """The engine of an attempt is gone; `OUT_OF_MEMORY` means that this job exhausted the memory."""
 
     def on_log(self, job: str, attempt: int, text: str) -> None:
         """A line for the job's log."""
@@ -163,7 +163,7 @@ class JobRunner(Protocol):
 
     @property
     def failing(self) -> str | None:
-        """Why it could run nothing when it last tried, as a sentence, or None; it goes on trying.
+        """Why the last attempt to start an engine failed, as a sentence, or None; it keeps trying.
 
         Jobs are taken nevertheless, until `is_broken`: probes are told, so that others take the new ones.
         """

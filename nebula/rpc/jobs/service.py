@@ -263,7 +263,7 @@ class JobService:
         if self._board.queued + self._accepting > self.limits.max_queued:
             return VerbError("busy", f"{self._board.queued} jobs are queued, try later")
         share = max(1, int(self.limits.max_queued * self.limits.owner_share))
-        # One owner's jobs are counted only where all together are as many.
+        # Count one owner's jobs only if there are that many jobs in all.
         if self._board.queued >= share and (own := self._board.queued_by(owner)) >= share:
             return VerbError(
                 "busy", f"{own} jobs of {owner or 'all callers'} are queued, their share; try later"

@@ -31,7 +31,7 @@ from nebula.rpc.signature import (
 
 __all__ = ["JobVerb"]
 
-# By the death of an engine one of its jobs may be at fault, and not always is it known which.
+# If an engine dies, one of its jobs may be the cause; it is not always known which.
 _DEATHS: Final = frozenset({ENGINE_LOST, OUT_OF_MEMORY})
 
 _LONGEST_DELAY: Final = 600.0

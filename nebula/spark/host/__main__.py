@@ -114,7 +114,7 @@ class Host:
         self.leave(None, _STATUS_FAULT)
 
     def leave(self, reason: str | None, status: int, died: Session | None = None) -> NoReturn:
-        """Say why, end every process of this engine, and exit. The first reason counts.
+        """Report the reason, end all processes of this engine, and exit. The first reason counts.
 
         Args:
             reason: for people; None: a fault that was printed.
@@ -137,7 +137,7 @@ class Host:
         os._exit(status)
 
     def _say_who_starved(self, session: Session) -> None:
-        with suppress(Exception):  # it only says more of an end that is told all the same
+        with suppress(Exception):  # it only adds detail to a report that is sent anyway
             jobs = {group: job for group, job in list(self._jobs.items()) if not job.is_over}
             group = session.starved(jobs)
             if group is not None:

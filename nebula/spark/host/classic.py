@@ -54,7 +54,7 @@ logger.pools.name = org.apache.spark.scheduler.FairSchedulableBuilder
 logger.pools.level = error
 """
 
-# What ExitOnOutOfMemoryError has a JVM exit with.
+# Exit status of a JVM with ExitOnOutOfMemoryError.
 _STATUS_NO_MEMORY = 3
 
 # It does not exist, by an old convention.
@@ -88,7 +88,7 @@ class ClassicSession:
         self._pools = Pools()
         self._places = WeakSet[ClassicPlace]()
         self._report = Path(config.folder) / REPORT
-        if self._report.exists():  # what the JVM before this one has died of
+        if self._report.exists():  # the report of an earlier JVM
             self._report.replace(self._report.with_name(f"{REPORT}.1"))
         # Of each thread, the session that was made for what it will do.
         self._prepared = threading.local()
@@ -126,11 +126,11 @@ class ClassicSession:
         return f"Spark's JVM died ({why})"
 
     def _has_starved(self, status: int | None) -> bool:
-        # With the user's own ExitOnOutOfMemoryError there is no report.
+        # If the user has set ExitOnOutOfMemoryError, there is no report.
         return status == _STATUS_NO_MEMORY or starved_thread(self._report) is not None
 
     def starved(self, groups: Collection[str]) -> str | None:
-        """See `Session`: the only one there was, or the one in whose thread or task an allocation failed."""
+        """See `Session`: the only job, or the one in whose thread or task an allocation failed."""
         if not self._has_starved(self.jvm.poll()):
             return None
         if len(groups) == 1:
@@ -156,7 +156,7 @@ class ClassicSession:
         return session
 
     def name_thread(self, name: str) -> None:
-        """Say what the JVM's thread of the calling one is called: PySpark has one for each."""
+        """Note the name of the JVM thread for the calling thread: PySpark has one for each."""
         jvm = self.context._jvm
         assert jvm is not None  # a context of ours has one
         jvm.java.lang.Thread.currentThread().setName(name)
@@ -241,7 +241,7 @@ class ClassicPlace:
         return self._rows[0] + read, self._rows[1] + written
 
     def has_thread(self, name: str) -> bool:
-        """Whether a thread of the JVM was this attempt's: its own, or one of a task that was seen."""
+        """Whether a JVM thread belongs to this attempt: its own, or one of a task of a known stage."""
         stage = stage_of(name)
         return name == _thread_of(self.group) or stage in self._stages or stage in self._counter.stages
 
@@ -307,8 +307,8 @@ def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
         # Spark's ports would bind to the machine's outer address.
         ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
     theirs = dict(config.conf)
-    # A JVM that has run out of memory answers some calls and hangs in others: better none at all. By a crash
-    # and not by an exit, as its report says in which thread it was.
+    # A JVM without memory answers some calls and hangs in others, so it has to end. It crashes instead of
+    # exiting because the crash report names the thread.
     options = (
         f'-XX:+CrashOnOutOfMemoryError -XX:-CreateCoredumpOnCrash "-XX:ErrorFile={folder / REPORT}" '
         # Where an engine has Hive, its Derby would leave a log wherever the service was started.
@@ -322,7 +322,7 @@ def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
 
 
 def _thread_of(group: str) -> str:
-    """What a job's thread is called in the JVM."""
+    """The name of a job's thread in the JVM."""
     return f"nebula job {group}"
 
 

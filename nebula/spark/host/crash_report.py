@@ -8,9 +8,9 @@ from pathlib import Path
 __all__ = ["REPORT", "stage_of", "starved_thread"]
 
 REPORT = "jvm-crash.log"
-"""The name of the file that a JVM writes when it crashes, in its engine's folder."""
+"""Name of the crash report, in the folder of the engine."""
 
-# What is looked for is at the beginning; a whole report is some hundred kilobytes.
+# The relevant lines are at the beginning; a whole report has some hundred kilobytes.
 _HEAD_BYTES = 16 * 1024
 
 _NO_MEMORY = re.compile(r"^#\s+fatal error: OutOfMemory encountered", re.MULTILINE)
@@ -19,7 +19,7 @@ _STAGE = re.compile(r"^Executor task launch worker for task \S+ in stage (\d+)\.
 
 
 def starved_thread(report: Path) -> str | None:
-    """The name of the thread that got no memory, "" where the report does not say it.
+    """The name of the thread whose allocation failed, "" if the report does not say.
 
     None: there is no report, or the JVM has died of something else.
     """
@@ -35,6 +35,6 @@ def starved_thread(report: Path) -> str | None:
 
 
 def stage_of(thread: str) -> int | None:
-    """The number of the stage whose task this thread of Spark's runs; None: it runs none."""
+    """The number of the stage whose task this Spark thread runs, or None."""
     named = _STAGE.match(thread)
     return int(named[1]) if named else None

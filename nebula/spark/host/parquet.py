@@ -47,7 +47,7 @@ def sign(file: Path, job: str) -> int:
 
 
 def first_rows(files: Sequence[Path], table: DataFrame) -> list[dict[str, Any]] | None:
-    """The first rows in JSON, some kilobytes at most; None if not even one is that small.
+    """The first rows as JSON, a few kilobytes at most; None if the first row is larger.
 
     Args:
         files: of the table.
@@ -80,7 +80,7 @@ def _head(file: Path, table: DataFrame, most: int) -> list[dict[str, Any]]:
 
 
 def _variants(file: Path, table: DataFrame, columns: Set[str], count: int) -> list[dict[str, Any]]:
-    """The first values of these columns, by Spark: it takes variants to pieces when it writes them."""
+    """The first values of these columns, read by Spark because it writes variants in pieces."""
     from pyspark.sql import functions
 
     read = table.sparkSession.read.schema(table.schema).parquet(file.as_uri()).limit(count)

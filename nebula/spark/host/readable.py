@@ -15,7 +15,7 @@ _MONTHS = 12
 
 
 def readable(value: Any, kind: DataType) -> Any:
-    """A value of a type of Spark's without variants.
+    """The readable form of a value of a Spark type without variants.
 
     Intervals are as in ISO 8601 (`P1Y2M`), bytes are base64 of the standard alphabet, as in a table's pages.
     """
@@ -39,7 +39,7 @@ def readable(value: Any, kind: DataType) -> Any:
 
 
 def holds_variants(kind: DataType) -> bool:
-    """Whether a value of this type is a variant, or has one in it."""
+    """Whether values of this type are or contain variants."""
     match kind:
         case types.VariantType():
             return True

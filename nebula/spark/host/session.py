@@ -46,7 +46,7 @@ class Place(Protocol):
         """The tasks that Spark runs from now on are counted from nothing."""
 
     def settle(self) -> None:
-        """Wait a moment for what Spark has still to tell of ended actions: the next count has it."""
+        """Wait briefly for pending status events of ended actions, so that the next count includes them."""
 
     def count(self) -> Counted:
         """What the attempt has done by now. May raise what a dead Spark raises."""
@@ -88,7 +88,7 @@ class Session(Protocol):
         """Wait until Spark has died, and say why; None if it has not within this time."""
 
     def starved(self, groups: Collection[str]) -> str | None:
-        """After its death: the attempt whose need for memory Spark has died of.
+        """After the JVM died: the attempt that exhausted its memory.
 
         None: it has died of something else, or it cannot be known which of them it was.
 

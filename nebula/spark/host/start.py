@@ -37,7 +37,7 @@ def _start(config: Configure) -> Session:
 
 
 def _leave_stacks_to_the_engine() -> None:
-    """Have what PySpark logs of a refused query in the engine's own log, and not in the job's.
+    """Write PySpark's log of refused queries to the log of the engine instead of the job's.
 
     It is the error that the job is told, once more, as kilobytes of JSON with a stack of Java's.
     """

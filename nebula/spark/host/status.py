@@ -46,7 +46,7 @@ def active_tasks(context: Any, group: str) -> int:
 
 
 def settle(context: Any) -> None:
-    """Wait until the status store has heard of all that has ended, a quarter of a second at most.
+    """Wait until the status store has processed all events, a quarter of a second at most.
 
     Spark gives an action's result to its caller first, and tells the store of the last tasks by a queue:
     without this, a count right after an action lacks their rows.
@@ -54,10 +54,10 @@ def settle(context: Any) -> None:
     Args:
         context: Spark's own SparkContext in the JVM.
     """
-    # Imported late: a client of Connect has no py4j.
+    # Imported late: Connect clients have no py4j.
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
 
-    with suppress(Py4JJavaError):  # that is its timeout: other jobs keep the queue busy
+    with suppress(Py4JJavaError):  # timeout: other jobs keep the queue busy
         context.listenerBus().waitUntilEmpty(_STORE_PATIENCE_MS)
 
 
@@ -88,7 +88,7 @@ class TaskCounter:
 
     @property
     def stages(self) -> Set[int]:
-        """The numbers of the stages that had begun by the last count."""
+        """The stages that had started by the last count."""
         return self._stages
 
     @property

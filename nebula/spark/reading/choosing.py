@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Name: TypeAlias = Literal["spark-avro", "polars", "hive", "fastavro"]
 
 ORDER: Final[tuple[Name, ...]] = ("spark-avro", "polars", "hive", "fastavro")
-"""By what was measured, the quickest first (decision 0030), of many small files, too (decision 0054)."""
+"""The readers, fastest first as measured (decision 0030), also for many small files (decision 0054)."""
 
 # The class is in Spark's own jars; the name `avro` comes with the jar spark-avro, or from who sells Spark.
 _SPARKS_NAMES: Final = ("org.apache.spark.sql.avro.AvroFileFormat", "avro")
@@ -57,7 +57,7 @@ class Wanted:
 
 
 def choose(spark: SparkSession, wanted: Wanted, reader: str) -> tuple[Name, str]:
-    """A reader's name, and why it is not one that comes before it.
+    """The name of a reader, and why those before it cannot be used.
 
     Args:
         spark: the session.

@@ -101,7 +101,7 @@ def recorded_schema(paths: Paths) -> str | None:
 
 
 def folder_types(paths: Paths) -> dict[str, str]:
-    """The columns in the names of folders, as `column_types`, where no file is in them yet."""
+    """The columns in folder names, as `column_types`, while the folders have no files yet."""
     values: dict[str, set[str]] = {}
     for root in _folders(paths):
         for folder, folders, _ in os.walk(root):

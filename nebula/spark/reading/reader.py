@@ -44,7 +44,7 @@ _MOST_HERE_BYTES = 64 << 20
 # Spark takes every path for a glob.
 _IN_GLOBS, _ESCAPED = re.compile(r"[{}\[\]*?\\]"), r"\\\g<0>"
 
-# From how many paths on Spark looks at files by a job of its own.
+# Number of paths above which Spark lists files with a job.
 _LISTING_CONF = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MOST_LISTED_HERE = (1 << 31) - 1
 
@@ -253,7 +253,7 @@ class Reader:
 
     @contextmanager
     def _listed_here(self) -> Iterator[None]:
-        """Have Spark look at files in the driver: else it is a job with a task for each, of milliseconds."""
+        """Have Spark list files in the driver instead of by a job with one task of milliseconds per file."""
         before = self._spark.conf.get(_LISTING_CONF, None)
         self._spark.conf.set(_LISTING_CONF, str(_MOST_LISTED_HERE))
         try:
