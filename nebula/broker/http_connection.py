@@ -292,7 +292,7 @@ class HttpConnection(asyncio.Protocol):
         self._streamed = streamed
         listener = self._listener
         seconds = listener.limits.connect_timeout
-        # To relieve looks at all connections: not for each piece that its reader takes at once.
+        # `relieve` looks at all connections, so it is called only if the reader is slow.
         self._body_writer = writer = BodyWriter(self._http, self._transport, seconds, listener.relieve)
         last: bytes | None = b""
         try:

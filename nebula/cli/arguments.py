@@ -91,7 +91,7 @@ def find_app(target: str) -> Responder:
 
 
 def _near_module(name: str) -> str:
-    """What may have been meant by a module that is not there; `prices.app` is `prices:app` elsewhere."""
+    """A suggestion for a module that does not exist; other programs write `prices:app` as `prices.app`."""
     here = sorted(file.stem for file in Path.cwd().glob("*.py"))
     module, dot, app = name.rpartition(".")
     return f"; did you mean '{module}:{app}'?" if dot and module in here else did_you_mean(name, here)

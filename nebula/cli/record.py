@@ -142,7 +142,7 @@ class _Shown:
             self._line.start()
             self._line.update(text(_sentence(status), keep=""))
         elif self._line is not None:
-            # It would be written over what other programs write.
+            # It would be drawn over the output of other programs.
             self._line.stop()
         elif status.told - self._told >= _LINE_SECONDS:
             self._told = status.told

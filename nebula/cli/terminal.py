@@ -190,7 +190,7 @@ async def _pour(stream: IO[str], octets: bytes) -> None:
     stream.flush()
     left = memoryview(octets)
     while left:
-        # What can be written at all can take so much: then writing does not wait.
+        # A writable pipe accepts PIPE_BUF bytes without blocking.
         if not select.select((), (file,), (), 0)[1]:
             await anyio.wait_writable(file)
         left = left[os.write(file, left[: select.PIPE_BUF]) :]
@@ -233,7 +233,7 @@ def is_in_foreground() -> bool:
     try:
         return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
     except OSError:
-        return True  # no shell hands it on
+        return True  # no job control
 
 
 def is_attended() -> bool:

@@ -78,7 +78,7 @@ class Call:
         service: its name.
         verb: its name.
         parameters: as JSON in ASCII; None: there are none.
-        seconds: that it may take; infinite: for ever.
+        seconds: the time limit; may be infinite.
     """
 
     service: str
@@ -217,7 +217,7 @@ class HttpCalls:
     async def _opened(self, posted: Posted, reloads: int, reader: HttpStream) -> AsyncIterator[Stream[Any]]:
         """The requested stream, not started; closed with the block."""
         with self._counted():
-            # It has no end of its own, as no stream has.
+            # Streams have no time limit unless the request sets one.
             call = self._read(posted, math.inf)
             self._streams.add(reader)
             if self._is_stopping:
@@ -392,7 +392,7 @@ def read_call(posted: Posted, seconds: float = _DEFAULT_SECONDS) -> Call:
 
     Args:
         posted: the request.
-        seconds: that it may take if it does not say so.
+        seconds: its time limit, unless it sets one.
 
     Raises:
         BadCall: it cannot be read.
@@ -438,6 +438,6 @@ def answer_to(error: NebulaError) -> Answer:
     told = problem_of(error)
     if isinstance(error, Rejected) and error.near is not None:
         told = replace(told, message=f"{told.message}; did you mean {error.near!r}?")
-    # Which service it is, the path says: there is no such thing.
+    # The path names the service, so a missing one is 404.
     status = HTTPStatus.NOT_FOUND if isinstance(error, NoResponder) else told.status
     return Answer(status, dump_json(told.body) + b"\n", JSON_TYPE)

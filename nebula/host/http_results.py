@@ -48,7 +48,7 @@ PATH: Final = "/jobs/"
 
 _ROWS: Final = 5000
 
-# Each holds some megabytes. Half of them may be of one principal.
+# Each holds a few megabytes. One principal may have half of them.
 _MOST_PARQUET: Final = 8
 
 _BY_TYPE: Final[Mapping[str, ResultFormat]] = {
@@ -85,7 +85,7 @@ class HttpResults:
 
     def __init__(self, calls: HttpCalls) -> None:
         self._calls = calls
-        # By principal, those that go out as Parquet.
+        # Number of Parquet results in progress, by principal.
         self._parquet = Counter[str]()
 
     async def answer(self, posted: Posted) -> Answer | Streamed:
@@ -210,7 +210,7 @@ class _Result:
         except RemoteError as error:
             if error.code != "elsewhere" or not isinstance(error.details, Mapping):
                 raise
-            # The instance that holds it. Once: two that send us to each other must not keep us busy.
+            # Ask the instance that holds the job; only once, or two instances could redirect us forever.
             with reading(f"where {self._id} is"):
                 via = own_queue(self._service, str(error.details["via"]))
             self._service = via.removeprefix("/queue/")

@@ -28,11 +28,11 @@ ERROR: Final = "nebula-error"
 END: Final = "nebula-end"
 """The name of the last event of a complete stream."""
 
-# An error that comes within that time has a status of its own. Later the status is 200 already: whoever
-# waits for the first item is told meanwhile that it will come.
+# An error within this time gets its own status. After it, the status is 200, and the reader gets signs of life
+# until the first item.
 _STATUS_SECONDS: Final = 5.0
 
-# As WHATWG recommends: proxies close what is silent for longer.
+# As WHATWG recommends: proxies close connections that are silent for longer.
 _BEAT_SECONDS: Final = 15.0
 
 
@@ -89,7 +89,7 @@ class _Events:
 LINES: Final[Form] = _Lines()
 EVENTS: Final[Form] = _Events()
 
-# None is the one answer of a call.
+# None means the single answer of a call.
 _FORMS: Final[dict[str, Form | None]] = {
     NDJSON_TYPE: LINES,
     EVENTS_TYPE: EVENTS,

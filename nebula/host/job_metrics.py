@@ -14,7 +14,7 @@ from nebula.rpc.jobs.job_statistics import Durations, EngineFacts, JobStatistics
 
 __all__ = ["JOB_BOUNDS", "job_metrics"]
 
-# Upper bounds of what jobs take, in seconds: from a tenth to a day.
+# Upper bounds of the histogram of job durations in seconds: from a tenth of a second to a day.
 JOB_BOUNDS: Final = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
 
 

@@ -151,7 +151,7 @@ def _refuse_schemas(responder: Responder) -> None:
 
 def _no_schemas(definition: Any = None, fingerprint: str | None = None, name: str | None = None) -> None:  # noqa: ARG001
     """Not available: this broker was started without `--schemas`."""
-    # The code of a verb that is not there: readers of Avro go by it.
+    # Avro readers depend on this code, which means that there is no such verb.
     raise VerbError(
         "unknown-verb",
         'this broker keeps no schemas: start it with --schemas DIR, or with schemas = "DIR" in its settings',
