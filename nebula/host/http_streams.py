@@ -28,8 +28,8 @@ ERROR: Final = "nebula-error"
 END: Final = "nebula-end"
 """The name of the last event of a complete stream."""
 
-# An error within this time gets its own status. After it, the status is 200, and the reader gets signs of life
-# until the first item.
+# An error within this time gets its own status. After it, the status is 200, and the reader gets signs of
+# life until the first item.
 _STATUS_SECONDS: Final = 5.0
 
 # As WHATWG recommends: proxies close connections that are silent for longer.
