@@ -189,8 +189,10 @@ class ServerProtocol:
                 self._finish_parked()
         if not self.is_finished:
             self._finish(lost=True)
-        # Also what a DISCONNECT was waiting for: nobody is left to read it.
+        # The peer cannot read it any more. A delivery refers to its subscription, which refers to the session:
+        # only the garbage collector would free the messages.
         self.session.held.clear()
+        self.session.take_outbox()
 
     def tick(self, now: float) -> float:
         """Look at the clock: beat, or find the peer silent. Returns when to look again."""

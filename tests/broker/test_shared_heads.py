@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from nebula.broker.messages import HEAD_COST_BYTES
 from tests.broker.harness import BrokerHarness
 
@@ -40,3 +42,21 @@ def test_headers_are_paid_for_when_their_connection_has_ended() -> None:
     assert broker.broker.account.stored_bytes > before_bytes + HEAD_COST_BYTES
     bob.say(f"ACK id:{other['ack']}")
     assert broker.broker.account.stored_bytes == before_bytes
+
+
+def test_messages_that_a_lost_peer_had_still_to_be_sent_are_freed_at_once() -> None:
+    broker = BrokerHarness()
+    alice, slow = broker.connect(), broker.connect()
+    slow.subscribe("/topic/t")
+    slow.block()
+    alice.say("SEND destination:/topic/t; h:1 | x")
+    is_collecting = gc.isenabled()
+    gc.disable()  # it would free them, some time
+    try:
+        slow.lose()
+        alice.say("SEND destination:/topic/t; h:1 | x", "DISCONNECT")
+
+        assert broker.broker.account.stored_bytes == 0
+    finally:
+        if is_collecting:
+            gc.enable()

@@ -373,7 +373,7 @@ async def test_list_whose_later_items_are_no_rows_is_cut_off_with_a_reason() -> 
 
     assert isinstance(streamed, Streamed)
     assert await streamed.pieces.next() == b"a\r\n1\r\n"
-    with pytest.raises(CutOff, match="not the same fields"):
+    with pytest.raises(CutOff, match="do not have the same fields"):
         await streamed.pieces.next()
 
 
