@@ -189,7 +189,7 @@ class ServerProtocol:
                 self._finish_parked()
         if not self.is_finished:
             self._finish(lost=True)
-        # The peer cannot read it any more. A delivery refers to its subscription, which refers to the session:
+        # The peer cannot read it any more. A delivery refers to its subscription, and that to the session, so
         # only the garbage collector would free the messages.
         self.session.held.clear()
         self.session.take_outbox()
