@@ -142,7 +142,8 @@ async def test_instance_whose_circuit_is_open_is_missing(broker_url: str, servin
             await client.call(one.queue, "forever", timeout=0.01)
         found = await client.call_all(herd.name, "quick")
 
-    assert (list(found.values), found.missing) == ([other.name], [one])
+    # By name: meanwhile it may have said that it is busy.
+    assert (list(found.values), [each.name for each in found.missing]) == ([other.name], [one.name])
 
 
 async def test_whatever_else_goes_wrong_comes_out_as_it_is(broker_url: str, serving: Serving) -> None:
