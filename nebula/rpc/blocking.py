@@ -80,9 +80,9 @@ class LoopWatch:
                 pass
 
     def _examine(self, thread: int) -> None:
-        """Tell of the handler that the loop has been in for a while, if it is one."""
-        # Nothing of it is kept when this returns: a request and a frame may hold megabytes.
-        # Twice: where the whole process waits for a processor, it is hardly the same request.
+        """Warn about the handler that blocks the loop, if one does."""
+        # Look twice: if the whole process waits for a CPU, the second request is rarely the same. Both are local
+        # variables because a request or a frame may hold megabytes.
         suspect = self._look(thread)
         if self._is_alive_within(_BLOCKED_SECONDS / 2) or suspect is None:
             return

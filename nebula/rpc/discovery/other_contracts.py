@@ -14,10 +14,10 @@ __all__ = ["OtherContracts", "difference"]
 
 _log = get_logger(__name__)
 
-# For the broker to say who is there.
+# Timeout for the list of instances.
 _SECONDS: Final = 5.0
 
-# More verbs than a line has room for.
+# Maximum number of verbs in a message.
 _MOST_VERBS: Final = 5
 
 
@@ -31,7 +31,7 @@ class OtherContracts:
         self._told: set[str] = set()
 
     async def warn(self, client: StompClient, mine: Instance) -> None:
-        """Log the instances that differ, as far as the broker shows them."""
+        """Log the instances with a different contract that the broker shows."""
         try:
             found = await _found(client, mine)
         except NebulaError as error:
@@ -49,11 +49,11 @@ class OtherContracts:
                 )
 
     async def refuse(self, client: StompClient, mine: Instance) -> None:
-        """Check that no instance differs.
+        """Check that no other instance has a different contract.
 
         Raises:
-            OtherContract: there are.
-            Refused: the broker does not show them.
+            OtherContract: one has.
+            Refused: the broker does not list instances.
             ConnectionLost, ServerError: the connection ended.
         """
         for one in await _found(client, mine):

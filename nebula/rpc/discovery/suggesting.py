@@ -23,7 +23,7 @@ _SECONDS: Final = 0.25
 _KEPT_SECONDS: Final = 1.0
 
 
-# With rights for certain queues only, a misspelt name is not allowed.
+# Verdicts for a misspelt name; a caller with rights for some queues only gets the second one.
 _OF_NAMES: Final = frozenset({REJECTED_NO_CONSUMER, REJECTED_UNAUTHORISED})
 
 
@@ -48,11 +48,11 @@ class Suggestions:
         if error.verdict not in _OF_NAMES:
             return
         service = error.destination.removeprefix(QUEUE)
-        # An instance of a service that has gone (`shop.3f2a`), or the broker: nobody has misspelt that.
+        # The queue of an instance that is gone (`shop.3f2a`), or of the broker, is not a misspelt name.
         if "." in service or not brand_of(stomp.server).has_last_values:
             return
         if monotonic() - self._looked_at > _KEPT_SECONDS:
-            # At once: those that fail meanwhile go without.
+            # Set before the request, so that calls that fail meanwhile do not send one too.
             self._looked_at = monotonic()
             try:
                 instances = await present(stomp, None, min(_SECONDS, timeout))

@@ -29,9 +29,9 @@ _DIGEST_CHARACTERS: Final = 8
 def project_of(function: Callable[..., Any]) -> Path:
     """The folder of the project that a function belongs to, however the program was started.
 
-    It is the nearest one above its module that has a `pyproject.toml` or `setup.py`; without such, the one
-    that the module, or its package, is imported from. Of what has no file (a shell, `python -c`): the one in
-    which the program runs.
+    This is the nearest folder above its module with a `pyproject.toml` or `setup.py`, otherwise the folder
+    from which the module or its package is imported. For code without a file (a shell, `python -c`) it is the
+    working directory.
     """
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     file = getattr(module, "__file__", None)
@@ -54,12 +54,12 @@ def home_of(service: str, root: Path, project: Path) -> Path:
     Other projects get a folder next to it, whose name ends in a digest of the project's path.
 
     Args:
-        service: its name.
-        root: of all state.
-        project: as `project_of` says.
+        service: name of the service.
+        root: folder for all state.
+        project: the result of `project_of`.
 
     Raises:
-        OSError: there cannot be such a folder.
+        OSError: the folder cannot be created.
     """
     home = root / service
     owner = _owner_of(home, project)
