@@ -81,8 +81,8 @@ class LoopWatch:
 
     def _examine(self, thread: int) -> None:
         """Warn about the handler that blocks the loop, if one does."""
-        # Look twice: if the whole process waits for a CPU, the second request is rarely the same. Both are local
-        # variables because a request or a frame may hold megabytes.
+        # Look twice: if the whole process waits for a CPU, the second request is rarely the same. Neither is
+        # kept: a request or a frame may hold megabytes.
         suspect = self._look(thread)
         if self._is_alive_within(_BLOCKED_SECONDS / 2) or suspect is None:
             return
