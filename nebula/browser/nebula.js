@@ -31,7 +31,8 @@ const INSTANCE = /^\/queue\/(?!nebula\.)[\w-]+\.[\w-]+$/;
  *
  * `code` is a word to branch on. Of an answer it is the service's own ("bad-parameters", "busy", ...). Else:
  * "no-responder" (nobody serves there), "rejected-..." (the broker's verdict), "timeout", "aborted", "lost" (the
- * connection ended, or there is none), "refused" (the broker does not let us in, or not subscribe), and of streams
+ * connection ended, or there is none), "refused" (the broker does not let us in, or not subscribe),
+ * "unexpected-reply" (the answer is not JSON of a service), and of streams
  * "stream-broken" (items are missing: the instance that sent them is gone) and "not-a-stream" (the verb has answered
  * with one value).
  */
@@ -293,7 +294,14 @@ export class Nebula extends EventTarget {
       inflow.arrive(message);
       return;
     }
-    const { verb, parameters, description } = JSON.parse(message.body);
+    const answer = objectOf(message.body);
+    if (answer === null) {
+      const error = new NebulaError("unexpected-reply", "the answer cannot be read");
+      inflow?.fail(error);
+      this.#settle(id)?.reject(error);
+      return;
+    }
+    const { verb, parameters, description } = answer;
     if (verb === "error") {
       const { code, message: text, details, retryable } = parameters ?? {};
       const told = code ?? message.headers["neb-error-code"] ?? "error";
@@ -415,6 +423,16 @@ export class Job {
   }
 }
 
+/** The JSON object in a body, or null: callers never see an exception in a callback of stompjs. */
+function objectOf(body) {
+  try {
+    const value = JSON.parse(body);
+    return typeof value === "object" ? value : null;
+  } catch {
+    return null;
+  }
+}
+
 /** The reader's end of one stream: order, gaps, credit, and signs of life. */
 class Inflow {
   #credit;
@@ -472,7 +490,7 @@ class Inflow {
       this.#giveCredit();
       return;
     }
-    const { parameters } = JSON.parse(message.body);
+    const parameters = objectOf(message.body)?.parameters;
     if (!Array.isArray(parameters)) this.#break("the items cannot be read");
     else if (Number(seq) !== this.#next) {
       const isNew = Number(seq) === 0;

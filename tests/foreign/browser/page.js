@@ -2,6 +2,7 @@
 //
 // Usage: page.html?port=PORT. POST /results/page has {"check", "ok", "detail"}, and at the end {"check": null}.
 
+import { Client } from "@stomp/stompjs";
 import { Nebula, NebulaError } from "nebula";
 
 // As it is on pages that are neither from this machine nor from https.
@@ -223,6 +224,26 @@ const CHECKS = {
     await other.connect();
     expect(other.connected, true);
     await other.close();
+  },
+  "fails at once where an answer cannot be read": async () => {
+    const service = new Client({ brokerURL: url(port) });
+    await new Promise((resolve) => {
+      service.onConnect = resolve;
+      service.activate();
+    });
+    const bodies = ["{", "3", ""];
+    service.subscribe("/queue/broken", ({ headers }) => {
+      const answer = { "neb-in-reply-to": headers["neb-reply-id"], "neb-response": "true" };
+      service.publish({ destination: headers["neb-reply-to"], headers: answer, body: bodies.shift() });
+    });
+    await new Promise((resolve) => {
+      service.watchForReceipt("there", resolve);
+      service.publish({ destination: "/topic/there", headers: { receipt: "there" } });
+    });
+    expect((await failure(nebula.call("broken", "x"))).code, "unexpected-reply");
+    expect((await failure(nebula.call("broken", "x"))).code, "unexpected-reply");
+    expect(await read(nebula.stream("broken", "x")), [[], "unexpected-reply"]);
+    await service.deactivate();
   },
   "cannot connect where nobody listens": async () => {
     // A port that browsers may use, and that nobody does.
