@@ -8,7 +8,7 @@ export class NebulaError extends Error {
 
   /**
    * A word to branch on: the service's own, or "no-responder", "rejected-...", "timeout", "aborted", "lost",
-   * "refused", "stream-broken", "not-a-stream".
+   * "refused", "unexpected-reply", "stream-broken", "not-a-stream".
    */
   readonly code: string;
   /** Details from the service, or null. */
